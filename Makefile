@@ -1,0 +1,54 @@
+# make demo   the main job: train on the simulated device, look at it with every tool
+# make test   all checks and tests
+# TORCH_INDEX=URL takes torch from another index (README.md names the one with CPU builds)
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/__pycache__/*' 2>/dev/null)
+
+.PHONY: demo test lint types bench dev clean
+
+demo: $(VENV)/installed
+	$(BIN)/neurontools demo
+
+test: $(VENV)/installed-dev lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy -p neurontools
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks
+
+# An editable install for working on the code: no reinstall after a change.
+dev: $(VENV)/bin/python
+	$(PIP) $(INDEX) -e '.[all,dev]'
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) $(INDEX) '.[all]'
+	touch $@
+
+$(VENV)/dependencies-dev: $(VENV)/dependencies
+	$(PIP) $(INDEX) '.[all,dev]'
+	touch $@
+
+$(VENV)/installed: $(VENV)/dependencies $(SOURCES)
+	$(PIP) --no-deps --force-reinstall .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/dependencies-dev $(VENV)/installed
+	touch $@

@@ -1,0 +1,1 @@
+"""torch_xla, torch_neuronx and torchvision as scripts see them, and the launcher that offers them."""

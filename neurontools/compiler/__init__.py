@@ -1,0 +1,1 @@
+"""From graph to NEFF: canonical graph, hash, cost model, container."""

@@ -1,0 +1,1 @@
+"""Custom C++ operators: build, package, load, worker, checks."""

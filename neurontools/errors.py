@@ -1,0 +1,41 @@
+"""The one exception tree: every failure that a user can cause or cure is a `NeuronToolsError`."""
+
+
+class NeuronToolsError(Exception):
+    """A failure with a remedy.
+
+    Args:
+        message: what failed and why, one line, naming the thing.
+        remedy: what to do about it, one line, or "".
+
+    `exit_code` is what a command returns for it (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UsageError(NeuronToolsError):
+    """The command line or a setting does not make sense."""
+
+    exit_code = 2
+
+
+class NoMachineError(NeuronToolsError):
+    """No simulated machine runs under that name and none may be started."""
+
+    exit_code = 3
+
+
+class DaemonError(NeuronToolsError):
+    """The daemon is there but refuses, fails, or speaks another version."""
+
+    exit_code = 4
+
+
+class MissingDependencyError(NeuronToolsError):
+    """An optional package or program is needed and not there."""

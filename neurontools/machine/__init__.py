@@ -1,0 +1,1 @@
+"""The simulated machine: catalogue, devices, processes, the daemon and its protocol, telemetry pages."""

@@ -1,0 +1,165 @@
+"""The one value that every reader of a machine sees: a frozen tree, its JSON form, and rates between two of them.
+
+Counters are cumulative since the process registered (or the machine was made); rates come from two snapshots with
+`busy_share`. Times are CLOCK_MONOTONIC nanoseconds of the host unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from neurontools.machine.memory import MemoryUse
+
+LATENCY_BUCKETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """A loaded model. `memory` is its device memory on core `core` (machine-wide logical id)."""
+
+    model_id: int
+    name: str
+    uuid: str
+    core: int
+    running: bool
+    memory: MemoryUse
+
+
+@dataclass(frozen=True, slots=True)
+class CoreUse:
+    """What one process did on one core that it claims.
+
+    `busy_ns` includes the execution under way up to the snapshot's `taken_ns`. `flops` are those of the cost model.
+    `gpsimd_ns` is modelled time of custom operators.
+    """
+
+    core: int
+    busy_ns: int
+    executions: int
+    flops: int
+    gpsimd_ns: int
+    executing: bool
+    memory: MemoryUse
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """A registered process.
+
+    `status_counts` maps NRT status numbers to executions that ended so. `latency_counts` is a histogram of wall
+    time: bucket i counts executions of 2**(i/2) to 2**((i+1)/2) microseconds. `stale` is set when the telemetry
+    page could not be read and the last good values are shown.
+    """
+
+    pid: int
+    start_ticks: int
+    uid: int
+    command: str
+    tag: str
+    runtime_version: str
+    origin: str
+    uses_device: bool
+    cores: tuple[CoreUse, ...]
+    host_memory: MemoryUse
+    models: tuple[ModelState, ...]
+    status_counts: tuple[tuple[int, int], ...]
+    latency_counts: tuple[int, ...]
+    registered_ns: int
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One chip. `core_ids` are the machine-wide logical ids; `connected_to` is None on single-device instances."""
+
+    index: int
+    bdf: str
+    cpu_affinity: str
+    numa_node: str
+    connected_to: tuple[int, ...] | None
+    core_ids: tuple[int, ...]
+    memory_bytes: int
+    memory_used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The machine at one moment. `source` is "sim", "recording" or "real"; `lnc` is 1 where it does not apply."""
+
+    machine: str
+    source: str
+    instance_type: str
+    instance_id: str
+    lnc: int
+    lnc_applies: bool
+    neuroncore_version: str
+    taken_ns: int
+    taken_unix_s: float
+    started_unix_s: float
+    devices: tuple[DeviceState, ...]
+    processes: tuple[ProcessState, ...]
+    lifetime: tuple[tuple[str, int], ...] = field(default=())
+
+    def core_owner(self, core: int) -> ProcessState | None:
+        """Return the process that claims a core, by machine-wide logical id."""
+        for process in self.processes:
+            for use in process.cores:
+                if use.core == core:
+                    return process
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, the same in the protocol, in recordings and in `--json` outputs."""
+        return asdict(self)
+
+
+def snapshot_from_json(data: dict[str, Any]) -> Snapshot:
+    """Return the snapshot of its JSON form.
+
+    Raises:
+        KeyError, TypeError, ValueError: the value is not a snapshot of this version.
+    """
+    fields = dict(data)
+    fields["devices"] = tuple(_device(device) for device in data["devices"])
+    fields["processes"] = tuple(_process(process) for process in data["processes"])
+    fields["lifetime"] = tuple((name, count) for name, count in data["lifetime"])
+    return Snapshot(**fields)
+
+
+def busy_share(before: Snapshot, after: Snapshot) -> dict[int, float]:
+    """Return for every core of the machine the share (0..1) of wall time between two snapshots spent executing."""
+    wall_ns = after.taken_ns - before.taken_ns
+    shares = {core: 0.0 for device in after.devices for core in device.core_ids}
+    if wall_ns <= 0:
+        return shares
+    earlier = {
+        (process.pid, process.start_ticks, use.core): use.busy_ns
+        for process in before.processes
+        for use in process.cores
+    }
+    for process in after.processes:
+        for use in process.cores:
+            busy_ns = use.busy_ns - earlier.get((process.pid, process.start_ticks, use.core), 0)
+            shares[use.core] = min(1.0, max(0.0, busy_ns / wall_ns))
+    return shares
+
+
+def _device(data: dict[str, Any]) -> DeviceState:
+    fields = dict(data)
+    connected = data["connected_to"]
+    fields["connected_to"] = None if connected is None else tuple(connected)
+    fields["core_ids"] = tuple(data["core_ids"])
+    return DeviceState(**fields)
+
+
+def _process(data: dict[str, Any]) -> ProcessState:
+    fields = dict(data)
+    fields["cores"] = tuple(CoreUse(**{**use, "memory": MemoryUse(**use["memory"])}) for use in data["cores"])
+    fields["models"] = tuple(
+        ModelState(**{**model, "memory": MemoryUse(**model["memory"])}) for model in data["models"]
+    )
+    fields["host_memory"] = MemoryUse(**data["host_memory"])
+    fields["status_counts"] = tuple((status, count) for status, count in data["status_counts"])
+    fields["latency_counts"] = tuple(data["latency_counts"])
+    return ProcessState(**fields)

@@ -1,0 +1,1 @@
+"""Profiles: capture, tables, queries, exports."""

@@ -1,0 +1,1 @@
+"""The lazy device: engine, trace, executables."""

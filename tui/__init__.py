@@ -1,0 +1,1 @@
+"""Textual apps: the live dashboard and the profile viewer."""
