@@ -22,7 +22,11 @@ DOCUMENTED = (
     (INSTANCE, DEFAULT_INSTANCE, "instance type of a machine that is started on first need"),
     (EMULATE, DEFAULT_EMULATE, "release of the real tools whose output is reproduced: 2.32 or 2.28"),
     (PACE, "0", "1 makes an execution last at least its modelled device time"),
-    (CUSTOMOP_INPROCESS, "0", "1 runs custom operators in this process instead of the worker (for debuggers)"),
+    (
+        CUSTOMOP_INPROCESS,
+        "0",
+        "1 runs custom operators in this process instead of the worker (for debuggers)",
+    ),
     (RUN, "", "set by neuron-run in the programs that it starts"),
 )
 

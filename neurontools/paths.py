@@ -1,12 +1,12 @@
 """Every path of ours, in one place. Imports only what `python -c pass` has: `neuron-ls` runs through here.
 
-    <runtime dir>/                 NEURONTOOLS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/neurontools, else /tmp/neurontools-<uid>
-        <machine>/
-            neurond.sock           or `socket`, a file that names a shorter path when this one is too long
-            neurond.json           pid, start time, instance type of the daemon
-            pages/                 one telemetry page per registered process
-    <state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state when that was chosen by hand
-        <machine>/                 journal.json, neurond.log
+<runtime dir>/                 NEURONTOOLS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/neurontools, else /tmp/neurontools-<uid>
+    <machine>/
+        neurond.sock           or `socket`, a file that names a shorter path when this one is too long
+        neurond.json           pid, start time, instance type of the daemon
+        pages/                 one telemetry page per registered process
+<state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state when that was chosen by hand
+    <machine>/                 journal.json, neurond.log
 """
 
 import os
@@ -50,7 +50,9 @@ def ensure_private(path: str) -> str:
         reason = f"others can enter it (mode {found.st_mode & 0o777:o}, 700 wanted)"
     else:
         return path
-    raise NeuronToolsError(f"refusing directory {path}: {reason}", f"remove it or set {env.RUNTIME_DIR} to another")
+    raise NeuronToolsError(
+        f"refusing directory {path}: {reason}", f"remove it or set {env.RUNTIME_DIR} to another"
+    )
 
 
 def machine_dir(machine: str) -> str:

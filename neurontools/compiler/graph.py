@@ -197,7 +197,11 @@ def _load(stored: Any) -> Arg:
         case "view":
             slot, dtype, shape, strides, offset = value
             return View(
-                int(slot), str(dtype), tuple(int(n) for n in shape), tuple(int(n) for n in strides), int(offset)
+                int(slot),
+                str(dtype),
+                tuple(int(n) for n in shape),
+                tuple(int(n) for n in strides),
+                int(offset),
             )
         case "lifted":
             return Lifted(int(value))

@@ -1,0 +1,80 @@
+"""Every test has a home of its own: runtime directory, XDG directories, compile cache; nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A private directory; every environment variable that could lead out of it points into it."""
+    path = Path(tempfile.mkdtemp(prefix="nt-", dir="/tmp"))
+    for name in list(os.environ):
+        if name.startswith(("NEURON", "XLA_", "PT_XLA")):
+            monkeypatch.delenv(name)
+    for name, value in {
+        "HOME": path,
+        "XDG_CONFIG_HOME": path / "config",
+        "XDG_STATE_HOME": path / "state",
+        "XDG_CACHE_HOME": _shared_cache(),
+        "NEURONTOOLS_RUNTIME_DIR": path / "run",
+        "NEURON_COMPILE_CACHE_URL": path / "compile-cache",
+        "NEURONTOOLS_AUTOSTART": "0",
+        "NO_COLOR": "1",
+        "COLUMNS": "80",
+        "LINES": "24",
+        "TERM": "xterm-256color",
+        "OMP_NUM_THREADS": "1",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    yield path
+    _end_daemons(path / "run")
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def tool() -> Tool:
+    """Run one of our console scripts and return what it printed: `tool("neuron-ls", "-j")`."""
+
+    def run(
+        name: str, *arguments: str, timeout: float = 120, **options: object
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).parent / name), *arguments]
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+
+    return run
+
+
+def _shared_cache() -> Path:
+    # Compiled worker executables are keyed by their content, so all tests of one run may share them.
+    path = Path(tempfile.gettempdir()) / f"neurontools-test-cache-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def _end_daemons(runtime_dir: Path) -> None:
+    for record in runtime_dir.glob("*/neurond.json"):
+        try:
+            os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+        except (OSError, ValueError, KeyError):
+            continue
