@@ -1,0 +1,63 @@
+"""neuron-run: run a program with torch_xla and torch_neuronx on the simulated machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLES = """examples:
+  neuron-run -- python train.py
+  neuron-run --profile prof -- python train.py && neuron-profile view prof
+  neuron-run --instance trn1.32xlarge -- python train.py   (a private machine that ends with the program)
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neuron-run",
+        description="Run a program on the simulated Neuron machine. An installed torch_xla, torch_neuronx or "
+        "torchvision is used where there is one; the program's exit code is returned.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--instance", metavar="TYPE", help="private machine of this instance type")
+    where.add_argument(
+        "--machine", metavar="NAME", help="shared machine (default: NEURONTOOLS_MACHINE or 'default')"
+    )
+    parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
+    parser.add_argument("--cache", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARG ...]")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    from neurontools.compat import launch
+
+    parser = build_parser()
+    arguments = console.parse(parser, argv)
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        parser.error("no program given (neuron-run -- python train.py)")
+    launch.run(
+        launch.RunOptions(
+            command=tuple(command),
+            instance=arguments.instance,
+            machine=arguments.machine,
+            profile=arguments.profile,
+            cache=arguments.cache,
+        ),
+        on_notice=console.notice,
+    )
+    return 0

@@ -1,0 +1,95 @@
+"""What `neuron-run` does before it becomes the user's program: environment, machine, shims."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools import env
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class CommandNotFoundError(NeuronToolsError):
+    """The program to run does not exist (exit code 127, as shells have it)."""
+
+    exit_code = 127
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a program on the simulated machine.
+
+    Args:
+        command: the program and its arguments.
+        instance: an instance type makes a private machine of it that ends with the program; None uses the shared one.
+        machine: name of the shared machine, None for the default one.
+        profile: directory that gets a profile of the run, None for no profile.
+        cache: compile cache root, None for the usual one.
+    """
+
+    command: tuple[str, ...]
+    instance: str | None = None
+    machine: str | None = None
+    profile: str | None = None
+    cache: str | None = None
+
+
+def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the program: shims on the path, machine, profile and cache settings.
+
+    Programs are looked up next to this Python first, so that `neuron-run -- python train.py` finds the Python that
+    has neurontools without an activated virtual environment.
+    """
+    site = os.path.join(os.path.dirname(__file__), "site")
+    values = dict(base)
+    values[env.RUN] = "1"
+    values["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), base.get("PATH", os.defpath)])
+    values["PYTHONPATH"] = os.pathsep.join([site, *filter(None, [base.get("PYTHONPATH")])])
+    if options.machine:
+        values[env.MACHINE] = options.machine
+    if options.cache:
+        values["NEURON_COMPILE_CACHE_URL"] = os.path.abspath(options.cache)
+    if options.profile:
+        values["NEURON_RT_INSPECT_ENABLE"] = "1"
+        values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "1"
+        values["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(options.profile)
+    return values
+
+
+def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> None:
+    """Replace this process by the program. Returns only by raising.
+
+    The process id stays the same, so signals and the exit code are the program's own, and a private machine, which
+    watches this process id, ends with the program.
+
+    Raises:
+        CommandNotFoundError: there is no such program.
+        NeuronToolsError: the private machine could not be started.
+    """
+    values = environment(options, os.environ)
+    program = shutil.which(options.command[0], path=values["PATH"])
+    if program is None:
+        raise CommandNotFoundError(
+            f"cannot run {options.command[0]}: no such program", "check the name and PATH"
+        )
+    if options.instance:
+        values[env.MACHINE] = _private_machine(options.instance)
+        if on_notice:
+            on_notice(f"private machine {values[env.MACHINE]} ({options.instance}) ends with this run")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program, options.command, values)  # noqa: S606
+
+
+def _private_machine(instance: str) -> str:
+    from neurontools.machine import launch
+
+    name = f"run-{os.getpid()}"
+    launch.start(launch.StartOptions(machine=name, instance_type=instance, parent_pid=os.getpid()))
+    return name

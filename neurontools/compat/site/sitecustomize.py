@@ -1,0 +1,34 @@
+"""Runs at the start of every Python that neuron-run starts: offers the shims as a last resort.
+
+The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_neuronx or torchvision wins. The next
+`sitecustomize` on the path, which this file hides, is run afterwards.
+"""
+
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from os.path import dirname
+
+SHIMS = frozenset({"torch_xla", "torch_neuronx", "torchvision"})
+HERE = dirname(__file__)
+
+
+class ShimFinder:
+    """Finds the top-level shim packages; their submodules are found through their own `__path__`."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
+        """Return the spec of a shim, None for everything else."""
+        return PathFinder.find_spec(name, [dirname(HERE)]) if name in SHIMS else None
+
+
+def run_hidden_sitecustomize():
+    """Run the sitecustomize that would have been found without us."""
+    spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != HERE])
+    if spec is None or spec.loader is None:
+        return
+    code = spec.loader.get_code("sitecustomize")
+    exec(code, {"__name__": "sitecustomize", "__file__": spec.origin})  # noqa: S102
+
+
+sys.meta_path.append(ShimFinder)
+run_hidden_sitecustomize()

@@ -1,0 +1,5 @@
+"""torch_neuronx as scripts of custom operators see it."""
+
+from neurontools.xla import api
+
+api.activate()

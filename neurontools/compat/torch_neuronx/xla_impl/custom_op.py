@@ -1,0 +1,5 @@
+"""torch_neuronx.xla_impl.custom_op: build and load custom C++ operators (customops.md section 7)."""
+
+from neurontools.customop.load import load, load_library
+
+__all__ = ["load", "load_library"]

@@ -1,0 +1,5 @@
+"""Datasets: MNIST only."""
+
+from neurontools.compat.mnist import MNIST
+
+__all__ = ["MNIST"]

@@ -1,0 +1,5 @@
+"""torchvision.datasets.mnist."""
+
+from neurontools.compat.mnist import MNIST
+
+__all__ = ["MNIST"]
