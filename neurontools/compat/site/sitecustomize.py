@@ -6,6 +6,7 @@ The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_
 
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
 from os.path import dirname
 
 SHIMS = frozenset({"torch_xla", "torch_neuronx", "torchvision"})
@@ -21,13 +22,13 @@ class ShimFinder:
         return PathFinder.find_spec(name, [dirname(HERE)]) if name in SHIMS else None
 
 
-def run_hidden_sitecustomize():
+def run_hidden_sitecustomize() -> None:
     """Run the sitecustomize that would have been found without us."""
     spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != HERE])
     if spec is None or spec.loader is None:
         return
-    code = spec.loader.get_code("sitecustomize")
-    exec(code, {"__name__": "sitecustomize", "__file__": spec.origin})  # noqa: S102
+    hidden = module_from_spec(spec)
+    spec.loader.exec_module(hidden)
 
 
 sys.meta_path.append(ShimFinder)

@@ -1,0 +1,179 @@
+"""neurontools demo: the main job, end to end, in directories and on a machine of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+
+from neurontools import env, paths
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+INSTANCE = "trn1.32xlarge"
+MACHINE = "demo"
+NEXT = """What to try next:
+  neuron-top                                   the dashboard, while something runs
+  neuron-run --profile prof -- python train.py your own script on the simulated device
+  neuron-profile view prof                     its timeline in the terminal
+  neuron-ls --topology                         the machine as a drawing
+  neurontools doctor                           what is installed and what is missing
+"""
+
+
+class DemoError(NeuronToolsError):
+    """A step of the demo failed."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neurontools demo",
+        description="Build a custom C++ operator, train a small network with it on a simulated trn1.32xlarge, cold "
+        "and with a warm compile cache, and look at it with every tool. Everything happens in a temporary "
+        "directory and on a machine of its own; nothing is left behind.",
+        epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--epochs", type=int, default=20, metavar="N", help="training epochs (default: 20)")
+    parser.add_argument("--keep", action="store_true", help="keep the directory and print where it is")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    if arguments.epochs < 1:
+        raise DemoError(f"cannot train for {arguments.epochs} epochs", "give --epochs 1 or more")
+    with _stage(keep=arguments.keep) as stage:
+        stage.play(arguments.epochs)
+    console.out(NEXT.rstrip())
+    return 0
+
+
+@contextmanager
+def _stage(*, keep: bool) -> Iterator[Stage]:
+    root = Path(tempfile.mkdtemp(prefix="neurontools-demo-"))
+    stage = Stage(root)
+    try:
+        yield stage
+    finally:
+        stage.close()
+        if keep:
+            console.out(f"kept: {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+class Stage:
+    """A private place for the demo: its directories, its machine, its environment."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.work = root / "work"
+        self.work.mkdir()
+        self.environment = os.environ | {
+            env.RUNTIME_DIR: str(root / "run"),
+            env.MACHINE: MACHINE,
+            env.AUTOSTART: "0",
+            "XDG_CONFIG_HOME": str(root / "config"),
+            "XDG_STATE_HOME": str(root / "state"),
+            "XDG_CACHE_HOME": str(root / "cache"),
+            "NEURON_COMPILE_CACHE_URL": str(root / "compile-cache"),
+            "NEURON_RT_NUM_CORES": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        for name in ("NEURON_CC_FLAGS", "NEURON_RT_VISIBLE_CORES"):
+            self.environment.pop(name, None)
+
+    def play(self, epochs: int) -> None:
+        """Run the steps; each prints the command it runs and what that command prints."""
+        kernels = Path(paths.fixtures_dir()) / "customops" / "relu"
+        shutil.copytree(kernels, self.work / "relu")
+        shutil.copy(Path(paths.fixtures_dir()) / "demo" / "train.py", self.work)
+        training = ["python", "train.py", "--library", "librelu.so", "--epochs", str(epochs)]
+        self.step("A machine", "neurond", "start", "--instance", INSTANCE, "--name", MACHINE)
+        build = ["build", "relu", "--compute", "relu/relu.cpp", "--shape", "relu/shape.cpp", "-o", "."]
+        self.step("A custom C++ operator", "neuron-customop", *build)
+        self.title("Training, with an empty compile cache")
+        self.train("neuron-run", "--profile", "prof", "--", *training)
+        self.title("The same training, with a warm compile cache")
+        self.train("neuron-run", "--", *training, show_devices=False)
+        self.step("The compile cache", "neuron-cache", "ls")
+        self.step(
+            "The profile of the first run",
+            "neuron-profile",
+            "view",
+            "prof",
+            "--output-format",
+            "summary-text",
+        )
+
+    def title(self, text: str) -> None:
+        """Print the heading of a step."""
+        console.out(f"\n== {text}")
+
+    def step(self, title: str, program: str, *arguments: str) -> None:
+        """Run one tool to its end."""
+        self.title(title)
+        with self._start(program, arguments) as child:
+            pass
+        self._check(program, child.returncode)
+
+    def train(self, program: str, *arguments: str, show_devices: bool = True) -> None:
+        """Run the training and, after its first epoch, look at the machine with neuron-ls."""
+        with self._start(program, arguments, stdout=subprocess.PIPE) as child:
+            try:
+                for line in child.stdout or ():
+                    console.out(line.rstrip("\n"))
+                    if show_devices and line.startswith("epoch"):
+                        show_devices = False
+                        self.step("While it runs", "neuron-ls")
+                        console.out("")
+            except BaseException:
+                child.terminate()
+                raise
+        self._check(program, child.returncode)
+
+    def close(self) -> None:
+        """End the machine, whatever happened before."""
+        if (self.root / "run" / MACHINE).exists():
+            stop = ("stop", "--force", "--name", MACHINE)
+            with self._start("neurond", stop, stdout=subprocess.DEVNULL, say=False) as child:
+                child.wait()
+
+    def _start(
+        self, program: str, arguments: Sequence[str], stdout: int | None = None, *, say: bool = True
+    ) -> subprocess.Popen[str]:
+        if say:
+            console.out(f"$ {program} {' '.join(arguments)}")
+        sys.stdout.flush()
+        path = os.path.join(os.path.dirname(sys.executable), program)
+        return subprocess.Popen(
+            [path, *arguments],
+            cwd=self.work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            text=True,
+        )
+
+    def _check(self, program: str, code: int) -> None:
+        if code != 0:
+            raise DemoError(
+                f"the demo's {program} ended with exit code {code}", "neurontools doctor may say why"
+            )

@@ -1,0 +1,78 @@
+"""neurontools: the umbrella over every tool, as sub-commands."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+
+from neurontools import __version__
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# sub-command -> (module under neurontools.commands, own program name or "", what it does)
+COMMANDS = {
+    "ls": ("ls", "neuron-ls", "list the Neuron devices and the processes on them"),
+    "top": ("top", "neuron-top", "live dashboard of cores, memory and processes"),
+    "run": ("run", "neuron-run", "run a program on the simulated machine"),
+    "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
+    "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
+    "profile": ("profile", "neuron-profile", "look at profiles of runs"),
+    "machine": ("neurond", "neurond", "start, stop and list simulated machines"),
+    "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
+    "doctor": ("doctor", "", "what is installed, what is missing and how to get it"),
+    "completion": ("completion", "", "shell completion for bash, zsh and fish"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return console.run(lambda: _dispatch(words))
+
+
+def help_text() -> str:
+    """Return what `neurontools --help` prints."""
+    lines = [
+        "usage: neurontools COMMAND [ARG ...]",
+        "",
+        "A simulated AWS Neuron machine and the tools on top of it.",
+        "",
+    ]
+    for name, (_, program, purpose) in COMMANDS.items():
+        lines.append(f"  {name:<12}{purpose}" + (f"  ({program})" if program else ""))
+    lines += [
+        "",
+        "examples:",
+        "  neurontools demo",
+        "  neurontools ls --topology",
+        "  neurontools cache prune --older-than 30d --dry-run",
+        "",
+        "'neurontools COMMAND --help' says more; --version prints the version.",
+    ]
+    return "\n".join(lines)
+
+
+def _dispatch(words: list[str]) -> int:
+    match words:
+        case [] | ["-h" | "--help" | "help"]:
+            console.out(help_text())
+            return 0
+        case ["--version"]:
+            console.out(f"neurontools {__version__}")
+            return 0
+        case [name, *rest] if name in COMMANDS:
+            code: int = import_module(f"neurontools.commands.{COMMANDS[name][0]}").main(rest)
+            return code
+    raise UsageError(f"unknown command {words[0]!r}", _suggestion(words[0]))
+
+
+def _suggestion(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, n=1)
+    return f"did you mean '{near[0]}'?" if near else "'neurontools --help' lists the commands"

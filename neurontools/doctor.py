@@ -1,0 +1,162 @@
+"""What is installed, what is missing and how to get it. Starts nothing, imports nothing heavy."""
+
+from __future__ import annotations
+
+import locale
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from neurontools import __version__, env, paths
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. `needed_for` says what does not work while `ok` is False; `remedy` says what to do then."""
+
+    name: str
+    ok: bool
+    detail: str
+    needed_for: str = ""
+    remedy: str = ""
+
+
+def examine() -> tuple[Check, ...]:
+    """Return every finding, in the order people read them."""
+    checks: tuple[Callable[[], Check], ...] = (
+        _neurontools,
+        _python,
+        _system,
+        _torch,
+        _numpy,
+        _compiler,
+        _terminal,
+        _completion,
+        _runtime_dir,
+        _machines,
+        _compile_cache,
+    )
+    return tuple(check() for check in checks)
+
+
+def _neurontools() -> Check:
+    return Check("neurontools", ok=True, detail=__version__)
+
+
+def _python() -> Check:
+    return Check("python", ok=True, detail=f"{platform.python_version()} ({sys.executable})")
+
+
+def _system() -> Check:
+    ok = sys.platform == "linux" and platform.machine() in {"x86_64", "aarch64"}
+    return Check(
+        "system",
+        ok,
+        f"{platform.system()} {platform.release()} {platform.machine()}",
+        needed_for="everything",
+        remedy="use Linux on x86-64 or aarch64; on Windows WSL2, elsewhere a container",
+    )
+
+
+def _torch() -> Check:
+    found = _version("torch")
+    if found is None:
+        return Check(
+            "torch",
+            ok=False,
+            detail="not installed",
+            needed_for="neuron-run, neuron-customop load and run",
+            remedy="pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu",
+        )
+    build = "CPU build" if find_spec("nvidia") is None else "CUDA build: works, but several gigabytes larger"
+    return Check("torch", ok=True, detail=f"{found} ({build})")
+
+
+def _numpy() -> Check:
+    found = _version("numpy")
+    return Check(
+        "numpy",
+        found is not None,
+        found or "not installed",
+        needed_for="neuron-profile, neuron-run",
+        remedy="pip install 'neurontools[profile]'",
+    )
+
+
+def _compiler() -> Check:
+    from neurontools.customop import compiler
+
+    try:
+        found = compiler.find_compiler()
+    except NeuronToolsError as error:
+        return Check(
+            "compiler", ok=False, detail="none", needed_for="neuron-customop build", remedy=error.remedy
+        )
+    return Check("compiler", ok=True, detail=str(found))
+
+
+def _terminal() -> Check:
+    term = os.environ.get("TERM", "")
+    encoding = locale.getpreferredencoding(do_setlocale=False)
+    interactive = sys.stdout.isatty()
+    where = f"{term or 'no TERM'}, {encoding}" + ("" if interactive else ", output is no terminal")
+    return Check(
+        "terminal",
+        term not in {"", "dumb"} and encoding.upper() == "UTF-8",
+        where,
+        needed_for="neuron-top, the profile timeline",
+        remedy="use a terminal with UTF-8 and set TERM, for example xterm-256color",
+    )
+
+
+def _completion() -> Check:
+    found = _version("shtab")
+    return Check(
+        "completion",
+        found is not None,
+        f"shtab {found}" if found else "not installed",
+        needed_for="neurontools completion",
+        remedy="pip install 'neurontools[completion]'",
+    )
+
+
+def _runtime_dir() -> Check:
+    directory = paths.runtime_dir()
+    try:
+        paths.ensure_private(directory)
+    except NeuronToolsError as error:
+        return Check(
+            "runtime directory", ok=False, detail=error.message, needed_for="machines", remedy=error.remedy
+        )
+    return Check("runtime directory", ok=True, detail=directory)
+
+
+def _machines() -> Check:
+    from neurontools.machine import launch
+
+    running = ", ".join(f"{info.machine} ({info.instance_type})" for info in launch.list_machines())
+    return Check(
+        "machines", ok=True, detail=running or f"none running; {env.instance()} starts on first need"
+    )
+
+
+def _compile_cache() -> Check:
+    from neurontools.cache.location import resolve
+
+    chosen = resolve()
+    return Check("compile cache", ok=True, detail=f"{chosen.root} ({chosen.source})")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
