@@ -22,7 +22,7 @@ COMMANDS = {
     "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
-    "machine": ("neurond", "neurond", "start, stop and list simulated machines"),
+    "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
     "doctor": ("doctor", "", "what is installed, what is missing and how to get it"),
     "completion": ("completion", "", "shell completion for bash, zsh and fish"),

@@ -1,0 +1,86 @@
+"""The umbrella lists and dispatches; every tool answers --help and --version the same way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from neurontools.commands.neurontools import COMMANDS
+
+from neurontools import __version__
+
+PROGRAMS = sorted(program for _, program, _ in COMMANDS.values() if program)
+SHELL_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
+
+
+def test_help_lists_every_command(tool):
+    run = tool("neurontools", "--help")
+    assert run.returncode == 0
+    assert all(f"\n  {name} " in run.stdout for name in COMMANDS)
+
+
+def test_no_command_is_the_help(tool):
+    assert tool("neurontools").stdout == tool("neurontools", "--help").stdout
+
+
+def test_an_unknown_command_suggests_the_nearest(tool):
+    run = tool("neurontools", "cahce")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "error: unknown command 'cahce'\nhint: did you mean 'cache'?\n"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_tool_has_help_with_examples(tool, program):
+    run = tool(program, "--help")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "examples:" in run.stdout.lower()
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, "neurontools"])
+def test_every_tool_says_its_version(tool, program):
+    run = tool(program, "--version")
+    assert (run.returncode, run.stdout) == (0, f"{program} {__version__}\n")
+
+
+@pytest.mark.parametrize("name", ["doctor", "completion", "demo"])
+def test_the_umbrellas_own_commands_have_help(tool, name):
+    run = tool("neurontools", name, "--help")
+    assert run.returncode == 0
+    assert run.stdout.startswith(f"usage: neurontools {name}")
+
+
+@pytest.mark.parametrize("shell", sorted(SHELL_CHECKS))
+def test_completion_knows_every_program(tool, home, shell):
+    run = tool("neurontools", "completion", shell)
+    assert run.returncode == 0, run.stderr
+    assert all(program in run.stdout for program in PROGRAMS)
+    if shutil.which(shell):
+        script = home / "completion"
+        script.write_text(run.stdout)
+        subprocess.run([*SHELL_CHECKS[shell], str(script)], check=True)
+
+
+def test_bash_completes_a_sub_command(tool, home):
+    script = home / "completion.bash"
+    script.write_text(tool("neurontools", "completion", "bash").stdout)
+    code = f"source {script}; COMP_WORDS=(neuron-cache pr); COMP_CWORD=1; _shtab_neuron_cache; echo ${{COMPREPLY[@]}}"
+    assert "prune" in subprocess.check_output(["bash", "-c", code], text=True).split()
+
+
+def test_doctor_names_what_is_there(tool):
+    findings = {check["name"]: check for check in json.loads(tool("neurontools", "doctor", "--json").stdout)}
+    assert findings["neurontools"]["detail"] == __version__
+    assert findings["torch"]["ok"]
+    assert findings["compiler"]["ok"]
+    assert findings["machines"]["detail"].startswith("none running")
+
+
+def test_doctor_without_a_compiler_says_how_to_get_one(tool, monkeypatch, home):
+    monkeypatch.setenv("PATH", str(home))
+    monkeypatch.delenv("CXX", raising=False)
+    run = tool("neurontools", "doctor")
+    assert run.returncode == 1
+    assert "MISSING  compiler" in run.stdout
+    assert "needed for neuron-customop build" in run.stdout

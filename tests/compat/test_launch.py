@@ -1,0 +1,104 @@
+"""neuron-run becomes the program: its environment, its exit code, its shims."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neurontools.compat.launch import RunOptions, environment
+
+
+def test_a_program_keeps_its_exit_code_and_output(tool, home):
+    run = tool("neuron-run", "--", "python", "-c", "print('hello'); raise SystemExit(7)")
+    assert (run.returncode, run.stdout, run.stderr) == (7, "hello\n", "")
+
+
+def test_a_failing_script_shows_its_own_traceback_only(tool, home):
+    script = home / "bad.py"
+    script.write_text("def f():\n    return 1 / 0\nf()\n")
+    run = tool("neuron-run", "--", "python", str(script))
+    assert run.returncode == 1
+    assert run.stderr.startswith("Traceback (most recent call last):")
+    assert run.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert "neurontools" not in run.stderr
+
+
+def test_a_missing_program_is_one_line_and_127(tool):
+    run = tool("neuron-run", "--", "no-such-program-here")
+    assert run.returncode == 127
+    assert (
+        run.stderr
+        == "error: cannot run no-such-program-here: no such program\nhint: check the name and PATH\n"
+    )
+
+
+def test_no_program_is_a_usage_error(tool):
+    run = tool("neuron-run")
+    assert run.returncode == 2
+    assert "no program given" in run.stderr
+
+
+def test_a_signal_reaches_the_program_itself(home):
+    command = [str(Path(sys.executable).parent / "neuron-run"), "--", "python", "-c"]
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    with subprocess.Popen([*command, code], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) == -signal.SIGTERM
+
+
+def test_the_shims_are_found_only_under_neuron_run(tool, home):
+    code = "import importlib.util as u; print(u.find_spec('torch_xla') is not None)"
+    assert tool("neuron-run", "--", "python", "-c", code).stdout == "True\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=home) == "False\n"
+
+
+def test_a_real_package_wins_over_a_shim(tool, home):
+    (home / "torch_xla").mkdir()
+    (home / "torch_xla" / "__init__.py").write_text("real = True\n")
+    run = tool("neuron-run", "--", "python", "-c", "import torch_xla; print(torch_xla.real)", cwd=home)
+    assert run.stdout == "True\n"
+
+
+def test_the_users_own_sitecustomize_still_runs(tool, home, monkeypatch):
+    (home / "sitecustomize.py").write_text("import builtins; builtins.mine = 'yes'\n")
+    monkeypatch.setenv("PYTHONPATH", str(home))
+    run = tool("neuron-run", "--", "python", "-c", "import builtins; print(builtins.mine)")
+    assert run.stdout == "yes\n"
+
+
+def test_starting_python_under_neuron_run_does_not_load_torch(tool):
+    run = tool("neuron-run", "--", "python", "-c", "import sys; print('torch' in sys.modules)")
+    assert run.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (RunOptions(("x",), machine="ci"), {"NEURONTOOLS_MACHINE": "ci"}),
+        (RunOptions(("x",), cache="/c"), {"NEURON_COMPILE_CACHE_URL": "/c"}),
+        (
+            RunOptions(("x",), profile="/p"),
+            {
+                "NEURON_RT_INSPECT_ENABLE": "1",
+                "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
+                "NEURON_RT_INSPECT_OUTPUT_DIR": "/p",
+            },
+        ),
+    ],
+)
+def test_options_become_the_variables_that_the_real_runtime_reads(options, expected):
+    assert environment(options, {}).items() >= expected.items()
+
+
+def test_the_environment_keeps_what_was_there():
+    made = environment(RunOptions(("x",)), {"PATH": "/bin", "PYTHONPATH": "/mine", "OTHER": "1"})
+    assert made["PATH"] == f"{os.path.dirname(sys.executable)}:/bin"
+    assert made["PYTHONPATH"].endswith("/site:/mine")
+    assert made["OTHER"] == "1"
