@@ -1,0 +1,58 @@
+"""A machine of the benchmarks' own, and what its daemon costs while nobody asks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import psutil
+
+from benchmarks.report import Row
+from neurontools.machine import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IDLE_SECONDS = 20
+
+
+def main() -> list[Row]:
+    """Measure an idle daemon and return the rows."""
+    with running_machine("trn1.32xlarge"):
+        daemon = psutil.Process(launch.list_machines()[0].pid)
+        before = daemon.cpu_times()
+        time.sleep(IDLE_SECONDS)
+        after = daemon.cpu_times()
+        used_s = after.user + after.system - before.user - before.system
+        resident_mib = daemon.memory_info().rss / 2**20
+    return [
+        Row.at_most("neurond idle, CPU", 100 * used_s / IDLE_SECONDS, "%", 0.5),
+        Row.at_most("neurond idle, resident memory", resident_mib, "MiB", 30),
+    ]
+
+
+@contextmanager
+def running_machine(instance: str) -> Iterator[dict[str, str]]:
+    """Start a machine in directories of its own; yields the environment that leads to it."""
+    root = Path(tempfile.mkdtemp(prefix="nt-bench-"))
+    places = {
+        "NEURONTOOLS_RUNTIME_DIR": str(root / "run"),
+        "NEURONTOOLS_MACHINE": "bench",
+        "NEURON_COMPILE_CACHE_URL": str(root / "compile-cache"),
+        "XDG_CACHE_HOME": str(root / "cache"),
+        "XDG_CONFIG_HOME": str(root / "config"),
+        "XDG_STATE_HOME": str(root / "state"),
+    }
+    with mock.patch.dict(os.environ, places):
+        launch.start(launch.StartOptions(machine="bench", instance_type=instance))
+        try:
+            yield dict(os.environ)
+        finally:
+            launch.stop("bench", force=True)
+            shutil.rmtree(root, ignore_errors=True)

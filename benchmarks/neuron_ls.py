@@ -1,0 +1,86 @@
+"""neuron-ls against an empty console script installed the same way, and against the interpreter's own start."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.machine import running_machine
+from benchmarks.processes import time_in_turn
+from benchmarks.report import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "neurontools_empty_script"
+
+
+def main() -> list[Row]:
+    """Measure and return the rows."""
+    bin_dir = Path(sys.executable).parent
+    with empty_script() as empty, running_machine("trn1.32xlarge") as environ:
+        commands = [
+            [str(empty)],
+            [sys.executable, "-c", "pass"],
+            [str(bin_dir / "neuron-ls")],
+            [str(bin_dir / "neuron-ls"), "-j"],
+        ]
+        script, python, text, json = time_in_turn(commands, 40, environ)
+    return [
+        Row.at_most("neuron-ls / empty console script", text.median_ms / script.median_ms, "x", 1.4),
+        Row.at_most("neuron-ls -j / empty console script", json.median_ms / script.median_ms, "x", 1.4),
+        Row.info("neuron-ls / python -c pass", text.median_ms / python.median_ms, "x"),
+        Row.info("neuron-ls, median", text.median_ms, "ms"),
+        Row.info("empty console script, median", script.median_ms, "ms"),
+        Row.info("python -c pass, median", python.median_ms, "ms"),
+    ]
+
+
+@contextmanager
+def empty_script() -> Iterator[Path]:
+    """Install a console script that does nothing, by the same installer, and remove it afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = _write_wheel(Path(folder))
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.run(
+            [*pip, "install", "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True
+        )
+        try:
+            yield Path(sys.executable).parent / "neurontools-empty-script"
+        finally:
+            subprocess.run([*pip, "uninstall", "--yes", NAME], check=True)
+
+
+def _write_wheel(folder: Path) -> Path:
+    info = f"{NAME}-1.0.dist-info"
+    files = {
+        f"{NAME}.py": "def main():\n    return 0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: benchmarks\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\nneurontools-empty-script = {NAME}:main\n",
+    }
+    record = "".join(f"{name},sha256={_digest(text)},{len(text)}\n" for name, text in files.items())
+    files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
+    path = folder / f"{NAME}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("NO_COLOR", "1")
+    for row in main():
+        print(row)

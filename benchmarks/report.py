@@ -1,0 +1,36 @@
+"""What a benchmark reports: rows of figures, some with a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. `budget` is "" where there is none; `ok` says whether the figure keeps it."""
+
+    name: str
+    value: float
+    unit: str
+    budget: str = ""
+    ok: bool = True
+    note: str = ""
+
+    @classmethod
+    def at_most(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> Row:
+        """Return a row whose value must not be above a limit."""
+        return cls(name, value, unit, f"at most {limit:g} {unit}", value <= limit, note)
+
+    @classmethod
+    def info(cls, name: str, value: float, unit: str, note: str = "") -> Row:
+        """Return a row without a budget."""
+        return cls(name, value, unit, note=note)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = ["| what | measured | budget | kept | note |", "|---|---|---|---|---|"]
+    for row in rows:
+        kept = "" if not row.budget else "yes" if row.ok else "**no**"
+        lines.append(f"| {row.name} | {row.value:.3g} {row.unit} | {row.budget} | {kept} | {row.note} |")
+    return "\n".join(lines)
