@@ -1,0 +1,76 @@
+"""Telemetry pages: one small file per registered process, written by it, read by the daemon.
+
+`page_layout` describes the bytes. The daemon makes a page with `create_page` and passes its descriptor to the process,
+which writes through `PageWriter` (a view in memory, no system call); everybody else reads with `PageReader` (pread
+only, so that a truncated file is an error and not a signal). A page is untrusted input: what does not check is
+`PageError` on opening and None on reading. It outlives both sides, so that a new daemon can adopt it.
+
+Descriptors belong to whoever opened them: neither reader nor writer closes the one it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from neurontools.machine.page_header import PageError, PageIdentity, pack_header
+from neurontools.machine.page_layout import CHECK_SEED, MODELS_BYTES, WORD, Layout, page_size
+from neurontools.machine.page_reader import PageReader, PageValue
+from neurontools.machine.page_writer import NO_MODEL, PageWriter
+
+__all__ = [
+    "NO_MODEL",
+    "PageError",
+    "PageIdentity",
+    "PageReader",
+    "PageValue",
+    "PageWriter",
+    "create_page",
+    "page_size",
+]
+
+
+def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> int:
+    """Make a page whose space is reserved on the disk.
+
+    Args:
+        path: where; must not exist.
+        identity: the process that will write it.
+        cores: machine-wide logical ids of the cores that it claims.
+
+    Returns:
+        A descriptor, open for reading and writing, closed on exec.
+
+    Raises:
+        PageError: the file can't be made, or the disk is full (nothing is left behind then).
+    """
+    content = _initial_content(identity, cores)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise PageError(f"cannot make telemetry page {path}: {error.strerror}") from error
+    try:
+        os.posix_fallocate(fd, 0, len(content))
+        os.pwrite(fd, content, 0)
+    except OSError as error:
+        os.close(fd)
+        os.unlink(path)
+        raise PageError(
+            f"no room for telemetry page {path} ({len(content)} bytes): {error.strerror}",
+            "free space there or set NEURONTOOLS_RUNTIME_DIR to another directory",
+        ) from error
+    return fd
+
+
+def _initial_content(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
+    layout = Layout(len(cores))
+    content = bytearray(layout.page_bytes)
+    static = pack_header(identity, cores)
+    content[: len(static)] = static
+    checks = [(layout.models_offset + MODELS_BYTES, zlib.crc32(bytes(MODELS_BYTES)))]
+    checks += [(offset, CHECK_SEED) for offset in layout.core_sections]
+    checks += [(layout.process_offset + 8 * layout.process_words, CHECK_SEED)]
+    for offset, check in checks:
+        WORD.pack_into(content, offset, check)
+    return bytes(content)

@@ -1,0 +1,135 @@
+"""The part of a telemetry page that changes with every execution: one section per core, written without a lock.
+
+A core has one writer at a time: whoever executes on it (the runtime lets one execution at a time onto a core). An
+exception that a signal handler raises in the middle of a change leaves an odd sequence number; the next change
+repairs the section from the counters in Python.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.machine.page_layout import (
+    CORE_HOT,
+    CORE_LATENCY_WORD,
+    CORE_STATUS_WORD,
+    CORE_WEIGHTS,
+    LATENCY_BUCKETS,
+    MASK,
+    STATUS_NUMBERS,
+    check_word,
+)
+
+if TYPE_CHECKING:
+    import mmap
+
+_STATUS_INDEX = {number: index for index, number in enumerate(STATUS_NUMBERS)}
+_FAILURE_INDEX = _STATUS_INDEX[1]
+_LAST_BUCKET = LATENCY_BUCKETS - 1
+_, _W_SINCE, _W_MODEL, _W_BUSY, _W_EXECUTIONS, _W_FLOPS, _W_GPSIMD = CORE_WEIGHTS[:7]
+_W_STATUS = CORE_WEIGHTS[CORE_STATUS_WORD:CORE_LATENCY_WORD]
+_W_LATENCY = CORE_WEIGHTS[CORE_LATENCY_WORD:]
+
+
+class CoreWriter:
+    """Counters of one core and their copy in the page."""
+
+    __slots__ = (
+        "_busy_ns",
+        "_executions",
+        "_flops",
+        "_gpsimd_ns",
+        "_latency",
+        "_map",
+        "_offset",
+        "_sequence",
+        "_sequence_word",
+        "_settled",
+        "_status",
+        "_word",
+        "_words",
+    )
+
+    def __init__(self, page: mmap.mmap, words: memoryview, offset: int, sequence_word: int) -> None:
+        self._map = page
+        self._words = words
+        self._offset = offset
+        self._word = offset // 8
+        self._sequence_word = sequence_word
+        stored = tuple(words[self._word : self._word + len(CORE_WEIGHTS)])
+        self._sequence = words[sequence_word]
+        self._busy_ns, self._executions, self._flops, self._gpsimd_ns = stored[3:7]
+        self._status = list(stored[CORE_STATUS_WORD:CORE_LATENCY_WORD])
+        self._latency = list(stored[CORE_LATENCY_WORD:])
+        self._settled = 0
+        self._repair()
+
+    def begin(self, model_slot: int) -> int:
+        """Mark the core as executing since now; return now."""
+        if self._sequence & 1:
+            self._repair()
+        sequence = self._sequence
+        words = self._words
+        since_ns = time.monotonic_ns()
+        model = model_slot + 1
+        self._sequence = words[self._sequence_word] = sequence + 1
+        CORE_HOT.pack_into(
+            self._map,
+            self._offset,
+            (self._settled + _W_SINCE * since_ns + _W_MODEL * model) & MASK,
+            since_ns,
+            model,
+            self._busy_ns,
+            self._executions,
+            self._flops,
+            self._gpsimd_ns,
+        )
+        self._sequence = words[self._sequence_word] = sequence + 2
+        return since_ns
+
+    def end(self, status: int, wall_ns: int, flops: int, gpsimd_ns: int) -> None:
+        """Mark the core as idle and count the execution."""
+        sequence = self._sequence | 1
+        words = self._words
+        self._sequence = words[self._sequence_word] = sequence
+        index = _STATUS_INDEX.get(status, _FAILURE_INDEX)
+        bucket = (wall_ns * wall_ns // 1_000_000).bit_length() - 1
+        if bucket < 0:
+            bucket = 0
+        elif bucket > _LAST_BUCKET:
+            bucket = _LAST_BUCKET
+        self._busy_ns += wall_ns
+        self._executions += 1
+        self._flops = (self._flops + flops) & MASK
+        self._gpsimd_ns += gpsimd_ns
+        self._status[index] = words[self._word + CORE_STATUS_WORD + index] = self._status[index] + 1
+        self._latency[bucket] = words[self._word + CORE_LATENCY_WORD + bucket] = self._latency[bucket] + 1
+        self._settled = settled = (
+            self._settled
+            + (_W_BUSY * wall_ns + _W_EXECUTIONS + _W_FLOPS * flops + _W_GPSIMD * gpsimd_ns)
+            + (_W_STATUS[index] + _W_LATENCY[bucket])
+        ) & MASK
+        CORE_HOT.pack_into(
+            self._map,
+            self._offset,
+            settled,
+            0,
+            0,
+            self._busy_ns,
+            self._executions,
+            self._flops,
+            self._gpsimd_ns,
+        )
+        self._sequence = words[self._sequence_word] = sequence + 1
+
+    def _repair(self) -> None:
+        # Write everything again from the counters in Python, whatever an interrupted change has left.
+        words = self._words
+        self._sequence = words[self._sequence_word] = self._sequence | 1
+        counters = (self._busy_ns, self._executions, self._flops, self._gpsimd_ns)
+        section = (0, 0, 0, *counters, 0, *self._status, *self._latency)
+        self._settled = check_word(section, CORE_WEIGHTS)
+        for index, value in enumerate((self._settled, *section[1:])):
+            words[self._word + index] = value
+        self._sequence = words[self._sequence_word] = self._sequence + 1

@@ -1,0 +1,130 @@
+"""Layout of a telemetry page, version 1. All numbers are little-endian; a word is an unsigned 64-bit number.
+
+    offset      what
+    0           header: magic "NTLMPAGE", version u32, header length u32, page length u64, core count u32, model
+                slots u32, CRC-32 of header and core list (this field as zero) u32, zero u32, pid u64, start_ticks
+                u64, uid u64, registered_ns u64, then UTF-8 text padded with zero bytes: machine 64, boot_id 64,
+                tag 128, command 1024, runtime_version 64
+    1416        core list: machine-wide logical core ids, u32 each; padded to 64 bytes
+    sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
+    process     host memory by category (8 words), then for each core 8 words: memory by category, and the device
+                memory reserved from the machine; last the check word of the section; padded to 64 bytes
+    models      64 slots of 256 bytes: id u64 (0: free), core slot u32, 4 zero bytes, name 128, uuid 48, memory by
+                category (7 words), 8 zero bytes; last the check word (CRC-32 of the slots)
+    core 0..n   104 words each: check, executing_since_ns (0: idle), model slot + 1 (0: none), busy_ns, executions,
+                flops, gpsimd_ns, zero; executions by NRT status (32 words in the order of STATUS_NUMBERS); latency
+                histogram (64 words)
+    end         padded to 4096 bytes
+
+Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
+each change, so that threads that execute on different cores never wait for each other. The check word is
+`CHECK_SEED` plus the sum of all words of the section times odd weights, modulo 2**64: the writer keeps it up by
+adding differences, and every single changed word is found.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAGIC = b"NTLMPAGE"
+VERSION = 1
+PAGE_ALIGN = 4096
+MAX_CORES = 1024
+MODEL_SLOTS = 64
+LATENCY_BUCKETS = 64
+STATUS_SLOTS = 32
+
+STATUS_NUMBERS = (
+    *(0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 101),
+    *(1002, 1003, 1004, 1005, 1006, 1100, 1200, 1201, 1202, 1203, 1204, 1205, 1206),
+)
+
+CATEGORIES = (
+    "constants",
+    "model_code",
+    "model_shared_scratchpad",
+    "runtime_memory",
+    "tensors",
+    "dma_buffers",
+    "application_memory",
+)
+
+HEADER = struct.Struct("<8sIIQIIII4Q64s64s128s1024s64s")
+HEADER_CHECKSUM_OFFSET = 32
+WORD = struct.Struct("<Q")
+MODEL = struct.Struct("<QI4x128s48s7Q8x")
+CORE_HOT = struct.Struct("<7Q")
+
+MEMORY_WORDS = 8
+RESERVED_WORD = 7
+CORE_WORDS = 8 + STATUS_SLOTS + LATENCY_BUCKETS
+CORE_STATUS_WORD = 8
+CORE_LATENCY_WORD = CORE_STATUS_WORD + STATUS_SLOTS
+CORE_BYTES = CORE_WORDS * 8
+MODELS_BYTES = MODEL_SLOTS * MODEL.size
+
+PROCESS_SECTION = 0
+MODELS_SECTION = 1
+FIRST_CORE_SECTION = 2
+
+MASK = 2**64 - 1
+CHECK_SEED = 0x6E74_7061_6765_3031
+
+
+def weights(count: int) -> tuple[int, ...]:
+    """Return the odd 64-bit weights of the words of a section in the sum that makes its check word."""
+    return tuple((0x9E37_79B9_7F4A_7C15 * (2 * index + 1)) & MASK for index in range(count))
+
+
+CORE_WEIGHTS = weights(CORE_WORDS)
+
+
+def check_word(words: Sequence[int], weight: Sequence[int]) -> int:
+    """Return the check word of a section's words."""
+    return (CHECK_SEED + sum(map(int.__mul__, words, weight))) & MASK
+
+
+def aligned(size: int, step: int) -> int:
+    """Return `size` rounded up to a multiple of `step`."""
+    return -(-size // step) * step
+
+
+class Layout:
+    """Offsets in bytes of the sections of a page for a number of cores."""
+
+    __slots__ = (
+        "core_count",
+        "core_offset",
+        "core_sections",
+        "dynamic_bytes",
+        "models_offset",
+        "page_bytes",
+        "process_offset",
+        "process_words",
+        "sequence_count",
+        "sequences_offset",
+        "static_bytes",
+    )
+
+    def __init__(self, core_count: int) -> None:
+        self.core_count = core_count
+        self.static_bytes = HEADER.size + 4 * core_count
+        self.sequences_offset = aligned(self.static_bytes, 64)
+        self.sequence_count = FIRST_CORE_SECTION + core_count
+        self.process_offset = aligned(self.sequences_offset + 8 * self.sequence_count, 64)
+        self.process_words = MEMORY_WORDS * (1 + core_count)
+        self.models_offset = aligned(self.process_offset + 8 * (self.process_words + 1), 64)
+        self.core_offset = aligned(self.models_offset + MODELS_BYTES + 8, 64)
+        end = self.core_offset + CORE_BYTES * core_count
+        self.core_sections = tuple(range(self.core_offset, end, CORE_BYTES))
+        self.dynamic_bytes = end - self.process_offset
+        self.page_bytes = aligned(end, PAGE_ALIGN)
+
+
+def page_size(core_count: int) -> int:
+    """Return the length in bytes of the page of a process that claims so many cores."""
+    return Layout(core_count).page_bytes

@@ -1,0 +1,219 @@
+"""The writing side of a telemetry page: counters kept in Python, mirrored into the page, no system call.
+
+Executions go straight to the section of their core (`page_core`). Memory and models may change in any thread and
+even inside a garbage collection that interrupts another change; those go through a queue that whoever comes first
+empties, so that nothing ever waits here.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections import deque
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.machine.page_core import CoreWriter
+from neurontools.machine.page_header import fitted, parse_header
+from neurontools.machine.page_layout import (
+    CATEGORIES,
+    FIRST_CORE_SECTION,
+    MASK,
+    MEMORY_WORDS,
+    MODEL,
+    MODEL_SLOTS,
+    MODELS_BYTES,
+    MODELS_SECTION,
+    PROCESS_SECTION,
+    RESERVED_WORD,
+    Layout,
+    check_word,
+    weights,
+)
+
+if TYPE_CHECKING:
+    from neurontools.machine.memory import MemoryCategory, MemoryUse
+
+NO_MODEL = -1
+
+_CATEGORY_INDEX = {name: index for index, name in enumerate(CATEGORIES)}
+
+
+class ShownModel(Protocol):
+    """What a page shows of a loaded model; `ModelState` is one."""
+
+    @property
+    def model_id(self) -> int:
+        """A number above zero, unique in the process."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def uuid(self) -> str:
+        """The NEFF's identity."""
+
+    @property
+    def core(self) -> int:
+        """Machine-wide logical id of its core."""
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Its device memory."""
+
+
+class PageWriter:
+    """A process's own page. The descriptor stays the caller's; the map holds a duplicate until `close`.
+
+    Raises:
+        PageError: the descriptor is no page of this version.
+    """
+
+    def __init__(self, fd: int) -> None:
+        size = os.fstat(fd).st_size
+        self.identity, self.cores = parse_header(os.pread(fd, size, 0), size)
+        layout = Layout(len(self.cores))
+        self._map = mmap.mmap(fd, size)
+        self._words = memoryview(self._map).cast("Q")
+        self._slot_of = {core: slot for slot, core in enumerate(self.cores)}
+        first = layout.sequences_offset // 8
+        self._cores = tuple(
+            CoreWriter(self._map, self._words, offset, first + FIRST_CORE_SECTION + slot)
+            for slot, offset in enumerate(layout.core_sections)
+        )
+        self._memory = _MemoryWriter(self._words, layout, first + PROCESS_SECTION)
+        self._models = _ModelsWriter(self._map, self._words, layout, first + MODELS_SECTION)
+        self._pending: deque[tuple[int, int] | tuple[int, bytes]] = deque()
+        self._applying = Lock()
+
+    def begin(self, core_slot: int, model_slot: int = NO_MODEL) -> int:
+        """Mark a core (by its position in `cores`) as executing and return CLOCK_MONOTONIC ns of now."""
+        return self._cores[core_slot].begin(model_slot)
+
+    def end(self, core_slot: int, status: int, wall_ns: int, flops: int = 0, gpsimd_ns: int = 0) -> None:
+        """Mark a core as idle and count its execution.
+
+        Args:
+            core_slot: position in `cores`.
+            status: NRT status number; one that is unknown counts as NRT_FAILURE.
+            wall_ns: how long the execution took, not negative.
+            flops: floating point operations of the cost model.
+            gpsimd_ns: modelled time of custom operators.
+        """
+        self._cores[core_slot].end(status, wall_ns, flops, gpsimd_ns)
+
+    def set_memory(self, core_slot: int, category: MemoryCategory, used_bytes: int) -> None:
+        """Show the bytes of a category in use on a core's device memory."""
+        self._change((MEMORY_WORDS * (1 + core_slot) + _CATEGORY_INDEX[category], used_bytes))
+
+    def set_host_memory(self, category: MemoryCategory, used_bytes: int) -> None:
+        """Show the bytes of a category in use on the host."""
+        self._change((_CATEGORY_INDEX[category], used_bytes))
+
+    def set_reserved(self, core_slot: int, reserved_bytes: int) -> None:
+        """Show the device memory that the machine has granted for a core, which a new daemon adopts."""
+        self._change((MEMORY_WORDS * (1 + core_slot) + RESERVED_WORD, reserved_bytes))
+
+    def add_model(self, model: ShownModel) -> int:
+        """Show a loaded model and return its slot, or `NO_MODEL` when all slots are taken or its core is not ours."""
+        core_slot = self._slot_of.get(model.core)
+        if core_slot is None:
+            return NO_MODEL
+        slot = self._models.take_slot()
+        if slot != NO_MODEL:
+            memory = (getattr(model.memory, category) for category in CATEGORIES)
+            texts = (fitted(model.name, 128), fitted(model.uuid, 48))
+            self._change((slot, MODEL.pack(model.model_id, core_slot, *texts, *memory)))
+        return slot
+
+    def remove_model(self, slot: int) -> None:
+        """Take a model off the page; `NO_MODEL` is fine."""
+        if slot != NO_MODEL:
+            self._change((slot, bytes(MODEL.size)))
+            self._models.free_slots.append(slot)
+
+    def close(self) -> None:
+        """Unmap the page; the file and its content stay. Nothing else may be called afterwards."""
+        self._cores = ()
+        self._words.release()
+        self._map.close()
+
+    def _change(self, change: tuple[int, int] | tuple[int, bytes]) -> None:
+        # A thread that finds another at work leaves its change to it; the worker looks again after it let go.
+        self._pending.append(change)
+        while self._pending and self._applying.acquire(blocking=False):
+            try:
+                while self._pending:
+                    where, value = self._pending.popleft()
+                    if isinstance(value, int):
+                        self._memory.set(where, value)
+                    else:
+                        self._models.set(where, value)
+            finally:
+                self._applying.release()
+
+
+class _MemoryWriter:
+    """The process section: host memory, memory and reservation of each core."""
+
+    __slots__ = ("_check", "_first", "_sequence", "_sequence_word", "_values", "_weights", "_words")
+
+    def __init__(self, words: memoryview, layout: Layout, sequence_word: int) -> None:
+        self._words = words
+        self._first = first = layout.process_offset // 8
+        self._values = list(words[first : first + layout.process_words])
+        self._weights = weights(layout.process_words)
+        self._sequence_word = sequence_word
+        self._sequence = words[sequence_word]
+        self._check = 0
+        self._repair()
+
+    def set(self, index: int, value: int) -> None:
+        if self._sequence & 1:
+            self._repair()
+        words, values, sequence = self._words, self._values, self._sequence
+        self._sequence = words[self._sequence_word] = sequence + 1
+        self._check = (self._check + self._weights[index] * (value - values[index])) & MASK
+        values[index] = words[self._first + index] = value
+        words[self._first + len(values)] = self._check
+        self._sequence = words[self._sequence_word] = sequence + 2
+
+    def _repair(self) -> None:
+        words, values = self._words, self._values
+        self._sequence = words[self._sequence_word] = self._sequence | 1
+        self._check = check_word(values, self._weights)
+        for index, value in enumerate((*values, self._check)):
+            words[self._first + index] = value
+        self._sequence = words[self._sequence_word] = self._sequence + 1
+
+
+class _ModelsWriter:
+    """The section of loaded models, which changes rarely: each change computes its CRC-32 anew."""
+
+    __slots__ = ("_check_word", "_map", "_offset", "_sequence", "_sequence_word", "_words", "free_slots")
+
+    def __init__(self, page: mmap.mmap, words: memoryview, layout: Layout, sequence_word: int) -> None:
+        self._map = page
+        self._words = words
+        self._offset = layout.models_offset
+        self._check_word = (layout.models_offset + MODELS_BYTES) // 8
+        self._sequence_word = sequence_word
+        self._sequence = words[sequence_word]
+        taken = {slot for slot in range(MODEL_SLOTS) if words[(self._offset + slot * MODEL.size) // 8]}
+        self.free_slots = deque(slot for slot in range(MODEL_SLOTS) if slot not in taken)
+
+    def take_slot(self) -> int:
+        try:
+            return self.free_slots.popleft()
+        except IndexError:
+            return NO_MODEL
+
+    def set(self, slot: int, record: bytes) -> None:
+        words = self._words
+        self._sequence = words[self._sequence_word] = self._sequence | 1
+        start = self._offset + slot * MODEL.size
+        self._map[start : start + MODEL.size] = record
+        words[self._check_word] = zlib.crc32(self._map[self._offset : self._offset + MODELS_BYTES])
+        self._sequence = words[self._sequence_word] = self._sequence + 1
