@@ -15,7 +15,7 @@ demo: $(VENV)/installed
 	$(BIN)/neurontools demo
 
 test: $(VENV)/installed-dev lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,64 @@
+"""Start-up is a feature: what a tool may load, and that torch is asked for only where it is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "numpy", "rich", "textual", "psutil", "yaml", "asyncio"}
+HELP = ["neurond", "run", "customop", "cache", "profile", "top", "doctor", "completion", "demo"]
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the top-level modules that are loaded after some code ran in a fresh Python."""
+    report = "import sys, json; sys.stderr.write(json.dumps([*sys.modules]))"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return {name.partition(".")[0] for name in json.loads(run.stderr.splitlines()[-1])}
+
+
+@pytest.mark.parametrize("module", HELP)
+def test_help_loads_nothing_heavy(module):
+    code = (
+        f"from neurontools.commands import {module} as command\n"
+        "try:\n    command.main(['--help'])\nexcept SystemExit:\n    pass\n"
+    )
+    assert not (loaded_by(code) - loaded_by("pass")) & HEAVY
+
+
+def test_the_library_root_loads_nothing():
+    assert loaded_by("import neurontools, neurontools.env") - loaded_by("pass") == {"neurontools"}
+
+
+@pytest.fixture
+def without_torch(monkeypatch, home):
+    """A Python environment in which torch cannot be imported."""
+    (home / "hidden").mkdir()
+    (home / "hidden" / "torch.py").write_text(
+        'raise ModuleNotFoundError("No module named \'torch\'", name="torch")\n'
+    )
+    monkeypatch.setenv("PYTHONPATH", str(home / "hidden"))
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_without_torch_the_machine_and_its_tools_work(tool):
+    assert tool("neurond", "start").returncode == 0
+    assert tool("neuron-ls").stdout.startswith("instance-type: trn1.2xlarge\n")
+    assert tool("neuron-top", "--once").returncode == 0
+    assert tool("neuron-cache", "path").returncode == 0
+    assert tool("neurond", "stop").returncode == 0
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_without_torch_what_needs_it_says_how_to_get_it(tool, home):
+    library = home / "librelu.so"
+    library.write_bytes(b"")
+    run = tool("neuron-customop", "run", str(library), "relu", "--input", "4x4:float32")
+    assert run.returncode == 1
+    assert "torch" in run.stderr.splitlines()[0]
+    assert "pip install 'neurontools[torch]'" in run.stderr
+    assert "Traceback" not in run.stderr
