@@ -1,0 +1,213 @@
+"""Instance types, Neuron devices and NeuronCore versions: the facts of `fixtures/instances/*.yaml` as values.
+
+Bytes are bytes, rates are per second, and a rate of a core is that of one physical core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine import catalogue_store
+
+_DTYPE_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float8_e4m3fn": "cfp8",
+    "float8_e5m2": "cfp8",
+    "fp8": "cfp8",
+}
+
+
+class UnknownInstanceError(NeuronToolsError):
+    """No instance type has that name; the message lists those that exist."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name.lower(), known, n=1)
+        super().__init__(
+            f"unknown instance type {name!r} (known: {', '.join(known)})",
+            f"did you mean {near[0]!r}?" if near else "choose one of the known types",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CoreVersion:
+    """A NeuronCore version: engines, rates and on-chip memory of one physical core.
+
+    `tensor_tflops` are pairs of data type and dense TFLOPS, `clock_hz` pairs of engine and Hz, `monitor_versions`
+    pairs of LNC and the version that neuron-monitor and neuron-top print.
+    """
+
+    name: str
+    tensor_tflops: tuple[tuple[str, float], ...]
+    vector_flops_s: float
+    scalar_flops_s: float
+    gpsimd_processors: int
+    gpsimd_tcm_bytes: int
+    clock_hz: tuple[tuple[str, float], ...]
+    sbuf_bytes: int
+    psum_bytes: int
+    monitor_versions: tuple[tuple[int, str], ...]
+
+    def tensor_flops_s(self, dtype: str) -> float:
+        """Return the tensor engine's dense rate for a data type.
+
+        Args:
+            dtype: a name of the documents (`bf16`, `fp32`, `cfp8`) or of torch (`bfloat16`, `float32`).
+
+        Returns:
+            FLOP/s; the lowest rate of the core for a type that the documents do not list.
+        """
+        rates = dict(self.tensor_tflops)
+        return rates.get(_DTYPE_NAMES.get(dtype, dtype), min(rates.values())) * 1e12
+
+    def engine_clock_hz(self, engine: str) -> float:
+        """Return the clock of an engine (`Tensor`, `Vector`, `Scalar`, `GpSimd`); the vector engine's for others."""
+        clocks = {name.lower(): hz for name, hz in self.clock_hz}
+        return clocks.get(engine.lower(), clocks["vector"])
+
+    def monitor_version(self, lnc: int) -> str:
+        """Return what neuron-monitor calls this core at a logical NeuronCore configuration (`v3d` at LNC 2)."""
+        versions = dict(self.monitor_versions)
+        return versions.get(lnc, self.monitor_versions[0][1])
+
+
+@dataclass(frozen=True, slots=True)
+class SysfsNames:
+    """What the driver's sysfs tree prints under `info/architecture`."""
+
+    device_name: str
+    instance_type: str
+    device_arch: str
+    core_arch: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceType:
+    """A Neuron device: one chip. `device_type` and `device_version` are those of neuron-monitor."""
+
+    name: str
+    core: CoreVersion
+    physical_cores: int
+    memory_bytes: int
+    memory_bandwidth_bytes_s: float
+    dma_engines: int
+    dma_bandwidth_bytes_s: float
+    lnc_choices: tuple[int, ...]
+    lnc_default: int
+    device_type: str
+    device_version: str
+    sysfs: SysfsNames
+    pci_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """An instance type. Per-device tuples are indexed by device.
+
+    `connected_to` is None for the device of a single-device instance. `topology` is "none", "torus4x4", "ring",
+    "chain" or "switched". `decisions` lists the values that no source gives and that we chose.
+    """
+
+    name: str
+    device: DeviceType
+    device_count: int
+    vcpus: int
+    host_memory_bytes: int
+    network: str
+    neuronlink: str
+    topology: str
+    connected_to: tuple[tuple[int, ...] | None, ...]
+    pci_bdf: tuple[str, ...]
+    cpu_affinity: tuple[str, ...]
+    numa_node: tuple[str, ...]
+    decisions: tuple[str, ...]
+
+    @property
+    def lnc_applies(self) -> bool:
+        """Whether the logical NeuronCore configuration can be chosen on this instance."""
+        return len(self.device.lnc_choices) > 1
+
+    def cores_per_device(self, lnc: int) -> int:
+        """Return the logical cores of one device at a logical NeuronCore configuration.
+
+        Raises:
+            NeuronToolsError: the device does not offer that configuration.
+        """
+        if lnc not in self.device.lnc_choices:
+            choices = " or ".join(str(choice) for choice in self.device.lnc_choices)
+            raise NeuronToolsError(
+                f"logical NeuronCore configuration {lnc} does not exist on {self.name}", f"choose {choices}"
+            )
+        return self.device.physical_cores // lnc
+
+    def core_count(self, lnc: int) -> int:
+        """Return the logical cores of the whole instance."""
+        return self.device_count * self.cores_per_device(lnc)
+
+
+def instance_type(name: str) -> InstanceType:
+    """Return an instance type by its name or alias.
+
+    Raises:
+        UnknownInstanceError: there is none.
+        CatalogueError: the catalogue's files are damaged.
+    """
+    instances, aliases = _catalogue()
+    wanted = aliases.get(name, name)
+    if wanted not in instances:
+        raise UnknownInstanceError(name, tuple(instances))
+    return instances[wanted]
+
+
+def instance_names() -> tuple[str, ...]:
+    """Return the names of all instance types, by family and size."""
+    return tuple(_catalogue()[0])
+
+
+@cache
+def _catalogue() -> tuple[dict[str, InstanceType], dict[str, str]]:
+    compiled = catalogue_store.load()
+    try:
+        return _from_compiled(compiled)
+    except (KeyError, TypeError, ValueError):
+        return _from_compiled(catalogue_store.load(fresh=True))
+
+
+def _from_compiled(compiled: dict[str, Any]) -> tuple[dict[str, InstanceType], dict[str, str]]:
+    cores = {key: _core(value) for key, value in compiled["cores"].items()}
+    devices = {key: _device(value, cores) for key, value in compiled["devices"].items()}
+    instances = {key: _instance(key, value, devices) for key, value in compiled["instances"].items()}
+    return instances, dict(compiled["aliases"])
+
+
+def _core(value: dict[str, Any]) -> CoreVersion:
+    fields = dict(value)
+    for key in ("tensor_tflops", "clock_hz", "monitor_versions"):
+        fields[key] = tuple((name, number) for name, number in value[key])
+    return CoreVersion(**fields)
+
+
+def _device(value: dict[str, Any], cores: dict[str, CoreVersion]) -> DeviceType:
+    fields = dict(value)
+    fields["core"] = cores[value["core"]]
+    fields["lnc_choices"] = tuple(value["lnc_choices"])
+    fields["sysfs"] = SysfsNames(**value["sysfs"])
+    fields["pci_ids"] = tuple(value["pci_ids"])
+    return DeviceType(**fields)
+
+
+def _instance(name: str, value: dict[str, Any], devices: dict[str, DeviceType]) -> InstanceType:
+    fields = dict(value)
+    fields["device"] = devices[value["device"]]
+    fields["connected_to"] = tuple(None if row is None else tuple(row) for row in value["connected_to"])
+    for key in ("pci_bdf", "cpu_affinity", "numa_node", "decisions"):
+        fields[key] = tuple(value[key])
+    return InstanceType(name=name, **fields)
