@@ -15,7 +15,7 @@ demo: $(VENV)/installed
 	$(BIN)/neurontools demo
 
 test: $(VENV)/installed-dev lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	$(BIN)/pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ types: $(VENV)/installed-dev
 	$(BIN)/mypy -p neurontools
 
 bench: $(VENV)/installed-dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/run.py
 
 # An editable install for working on the code: no reinstall after a change.
 dev: $(VENV)/bin/python

@@ -1,1 +1,1 @@
-"""Speed, measured side by side in one run. `python -m benchmarks` runs everything and writes RESULTS.md."""
+"""Speed, measured side by side in one run. `python benchmarks/run.py` runs everything and writes RESULTS.md."""

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+# The checkout comes last, so that the installed package is what is tested.
+sys.path.append(str(Path(__file__).parents[1]))
+
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -39,6 +42,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "OMP_NUM_THREADS": "1",
     }.items():
         monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(path)
     yield path
     _end_daemons(path / "run")
     shutil.rmtree(path, ignore_errors=True)
