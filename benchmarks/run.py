@@ -11,7 +11,7 @@ from pathlib import Path
 # The checkout comes last, so that the installed package is what is measured.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.report import Row, table  # noqa: E402
+from benchmarks.report import Row, table
 
 BENCHMARKS = ("neuron_ls", "telemetry", "snapshot", "machine", "mlp_steps")
 
