@@ -1,0 +1,243 @@
+"""The vendor's summary metrics of one NeuronCore (profiler.md section 1.6), from modelled device records.
+
+Times are unions of intervals unless the name says `instruction_time` or `transfer_time` (sums, overlaps added).
+`total_time` adds up the executions, idle engines included and the host between executions excluded. What the cost
+model does not know is left out, not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.intervals import busy_ns
+from neurontools.profiler.records import ENGINES, Track
+
+if TYPE_CHECKING:
+    from neurontools.profiler.arrays import Int64s
+    from neurontools.profiler.meta import Peaks
+    from neurontools.profiler.trace import Row, Trace
+
+SETUP_OPCODES = frozenset(
+    {
+        "NOP",
+        "SET_ORDERING_MODE",
+        "EVENT_SEMAPHORE",
+        "EVENT_SEMAPHORE_RANGE_CLEAR",
+        "NOTIFY",
+        "COMPARE_BRANCH",
+        "DRAIN",
+        "WRITE",
+        "TENSOR_LOAD",
+        "MODIFY_POOL_CONFIG",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number of the summary. `unit` is s, %, B, # (a count), flops, or "" for a ratio."""
+
+    name: str
+    value: int | float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the events of one row add up to."""
+
+    count: int
+    sum_ns: int
+    busy_ns: int
+    flops: int
+    read_bytes: int
+    write_bytes: int
+
+
+class _Core:
+    """The device rows of one NeuronCore."""
+
+    def __init__(self, trace: Trace, rows: tuple[Row, ...]) -> None:
+        self.trace = trace
+        self.rows = {row.track: row for row in rows}
+        actions = trace.actions
+        self._flops = np.array([action.flops for action in actions], dtype=np.int64)
+        self._read = np.array([action.read_bytes for action in actions], dtype=np.int64)
+        self._write = np.array([action.write_bytes for action in actions], dtype=np.int64)
+        self._works: dict[tuple[Track, str | None], _Work] = {}
+        self._opcode = np.array([action.opcode for action in actions], dtype=object)
+
+    def work(self, track: Track, opcode: str | None = None) -> _Work:
+        """Return what a row did, with one opcode or all."""
+        if (track, opcode) not in self._works:
+            self._works[track, opcode] = self._work(track, opcode)
+        return self._works[track, opcode]
+
+    def _work(self, track: Track, opcode: str | None) -> _Work:
+        row = self.rows.get(track)
+        if row is None:
+            return _Work(0, 0, 0, 0, 0, 0)
+        action = self.trace.action[row.span]
+        start, duration = self.trace.start[row.span], self.trace.duration[row.span]
+        if opcode is not None:
+            wanted = (self._opcode == opcode)[action]
+            action, start, duration = action[wanted], start[wanted], duration[wanted]
+        return _Work(
+            count=len(action),
+            sum_ns=int(duration.sum()),
+            busy_ns=busy_ns(start, duration),
+            flops=int(self._flops[action].sum()),
+            read_bytes=int(self._read[action].sum()),
+            write_bytes=int(self._write[action].sum()),
+        )
+
+    def active_ns(self) -> int:
+        """Return the union over all engines and DMA."""
+        start, duration, _ = self._instructions()
+        return busy_ns(start, duration)
+
+    def exec_ns(self) -> int:
+        """Return the sum over executions of first to last instruction that is no setup."""
+        start, duration, action = self._instructions()
+        setup = np.array([name in SETUP_OPCODES for name in self._opcode], dtype=bool)
+        real = ~setup[action]
+        start, end = start[real], (start + duration)[real]
+        model = self.rows.get(Track.MODEL)
+        if model is None or len(start) == 0:
+            return 0
+        opened = self.trace.start[model.span]
+        execution = np.searchsorted(opened, start, side="right") - 1
+        first = np.full(len(opened), np.iinfo(np.int64).max)
+        last = np.zeros(len(opened), dtype=np.int64)
+        np.minimum.at(first, execution, start)
+        np.maximum.at(last, execution, end)
+        return int(np.maximum(last - first, 0).sum())
+
+    def _instructions(self) -> tuple[Int64s, Int64s, Int64s]:
+        spans = [self.rows[track].span for track in (*ENGINES, Track.DMA) if track in self.rows]
+        if not spans:
+            empty = np.zeros(0, dtype=np.int64)
+            return empty, empty, empty
+        columns = (self.trace.start, self.trace.duration, self.trace.action)
+        start, duration, action = (np.concatenate([column[span] for span in spans]) for column in columns)
+        return start, duration, action
+
+
+def core_metrics(trace: Trace, rows: tuple[Row, ...], peaks: Peaks) -> tuple[Metric, ...]:
+    """Return the metrics of one NeuronCore.
+
+    Args:
+        trace: the events.
+        rows: the device rows of one NC of one process.
+        peaks: of that core; metrics that need an unknown peak (0) are left out.
+    """
+    core = _Core(trace, rows)
+    total_ns = core.work(Track.MODEL).sum_ns
+    return (
+        *_time(core, total_ns, peaks),
+        *_flops(core, total_ns, peaks),
+        *_engines(core, total_ns),
+        *_dma(core, total_ns),
+        *_memory(core, total_ns, peaks),
+        Metric("event_count", sum(row.last - row.first for row in rows), "#"),
+    )
+
+
+def _percent(part: float, whole: float) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def _seconds(name: str, ns: int) -> Metric:
+    return Metric(name, ns / 1e9, "s")
+
+
+def _time(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+    active_ns = core.active_ns()
+    found = [
+        _seconds("total_time", total_ns),
+        _seconds("total_exec_time", core.exec_ns()),
+        _seconds("total_active_time", active_ns),
+        Metric("total_active_time_percent", _percent(active_ns, total_ns), "%"),
+        Metric("trace_count", core.work(Track.MODEL).count, "#"),
+    ]
+    if peaks.clock_hz:
+        found.append(Metric("neuroncore_cycle_count", round(total_ns * peaks.clock_hz / 1e9), "#"))
+    return found
+
+
+def _flops(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+    hardware = core.work(Track.TENSOR).flops
+    transpose = core.work(Track.TENSOR, "TRANSPOSE").flops
+    useful = hardware - transpose
+    read, write = _hbm_bytes(core)
+    found = [
+        Metric("model_flops", useful, "flops"),
+        Metric("hardware_flops", hardware, "flops"),
+        Metric("transpose_flops", transpose, "flops"),
+    ]
+    intensity = useful / (read + write) if read + write else 0.0
+    found.append(Metric("mm_arithmetic_intensity", intensity, ""))
+    if peaks.tensor_flops_s and peaks.hbm_bytes_s:
+        ridge = peaks.tensor_flops_s / peaks.hbm_bytes_s
+        found.append(Metric("peak_flops_bandwidth_ratio", ridge, ""))
+    if peaks.tensor_flops_s:
+        possible = peaks.tensor_flops_s * total_ns / 1e9
+        used = _percent(useful, possible)
+        found += [
+            Metric("mfu_estimated_percent", used, "%"),
+            Metric("mfu_inst_estimated_percent", used, "%"),
+            Metric("hfu_estimated_percent", _percent(hardware, possible), "%"),
+        ]
+    if peaks.tensor_flops_s and peaks.hbm_bytes_s:
+        bound = min(100.0, _percent(intensity, ridge))
+        found.append(Metric("mfu_max_achievable_estimated_percent", bound, "%"))
+    return found
+
+
+def _engines(core: _Core, total_ns: int) -> list[Metric]:
+    found: list[Metric] = []
+    for track in ENGINES:
+        work, name = core.work(track), f"{track.label.lower()}_engine"
+        found += [
+            _seconds(f"{name}_active_time", work.busy_ns),
+            Metric(f"{name}_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+            _seconds(f"{name}_instruction_time", work.sum_ns),
+            Metric(f"{name}_instruction_count", work.count, "#"),
+        ]
+    activate = core.work(Track.SCALAR, "ACTIVATE")
+    return [
+        *found,
+        Metric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").count, "#"),
+        _seconds("activate_instruction_time", activate.sum_ns),
+        Metric("activate_instruction_count", activate.count, "#"),
+    ]
+
+
+def _dma(core: _Core, total_ns: int) -> list[Metric]:
+    work = core.work(Track.DMA)
+    moved = work.read_bytes + work.write_bytes
+    return [
+        _seconds("dma_active_time", work.busy_ns),
+        Metric("dma_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+        _seconds("dma_transfer_time", work.sum_ns),
+        Metric("dma_transfer_count", work.count, "#"),
+        Metric("dma_transfer_total_bytes", moved, "B"),
+        Metric("dma_transfer_average_bytes", moved / work.count if work.count else 0.0, "B"),
+    ]
+
+
+def _memory(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+    read, write = _hbm_bytes(core)
+    found = [Metric("hbm_read_bytes", read, "B"), Metric("hbm_write_bytes", write, "B")]
+    if peaks.hbm_bytes_s:
+        possible = peaks.hbm_bytes_s * total_ns / 1e9
+        found.append(Metric("mbu_estimated_percent", _percent(read + write, possible), "%"))
+    return found
+
+
+def _hbm_bytes(core: _Core) -> tuple[int, int]:
+    works = [core.work(track) for track in (*ENGINES, Track.DMA)]
+    return sum(work.read_bytes for work in works), sum(work.write_bytes for work in works)

@@ -1,0 +1,140 @@
+"""Opening captures: one directory of a process, or a directory that holds several."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.profiler.dependency import numpy
+from neurontools.profiler.meta import Meta, ProfileError, read_meta
+from neurontools.profiler.model import LoadedModel, Program, read_models
+from neurontools.profiler.records import EVENTS_FILE, META_FILE, RECORD, SYSTEM_EVENTS, Track, record_dtype
+
+if TYPE_CHECKING:
+    from neurontools.profiler.arrays import Records
+
+_CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
+_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCapture:
+    """One process's capture. `events` is the mapped file; `complete` is False when the process was killed."""
+
+    directory: str
+    meta: Meta
+    programs: dict[str, Program]
+    models: tuple[LoadedModel, ...]
+    events: Records
+
+    @property
+    def complete(self) -> bool:
+        """Whether the process ended in order."""
+        return self.meta.ended_ns > 0
+
+
+def open_captures(path: str) -> tuple[ProcessCapture, ...]:
+    """Open every capture at or below a directory, in order of start.
+
+    Args:
+        path: a process's directory, one above it, or the events.bin of one.
+
+    Raises:
+        ProfileError: nothing there, nothing of ours, or damaged.
+        MissingDependencyError: numpy is not installed.
+    """
+    numpy()
+    directory = _directory(path)
+    found = sorted(_find(directory, _DEPTH))
+    if not found:
+        raise _foreign(directory)
+    captures = [_open(each) for each in found]
+    return tuple(sorted(captures, key=lambda capture: (capture.meta.started_unix_ns, capture.directory)))
+
+
+def _directory(path: str) -> str:
+    if os.path.isdir(path):
+        return path
+    if not os.path.lexists(path):
+        raise ProfileError(f"no profile at {path}: no such directory", _CAPTURE)
+    if os.path.basename(path) in {EVENTS_FILE, META_FILE}:
+        return os.path.dirname(path) or "."
+    if path.endswith(".ntff"):
+        raise _real_ntff(path)
+    raise ProfileError(f"{path} is a file, not the directory of a profile", _CAPTURE)
+
+
+def _find(directory: str, depth: int) -> list[str]:
+    """Return the directories with a meta.json, the nearest ones on each way down."""
+    try:
+        with os.scandir(directory) as entries:
+            listed = list(entries)
+    except OSError as error:
+        raise ProfileError(f"cannot read {directory}: {error.strerror}", "check its permissions") from error
+    if any(entry.name == META_FILE for entry in listed):
+        return [directory]
+    if depth == 0:
+        return []
+    below = [entry.path for entry in listed if entry.is_dir(follow_symlinks=False)]
+    return [found for path in below for found in _find(path, depth - 1)]
+
+
+def _foreign(directory: str) -> ProfileError:
+    names = sorted(os.listdir(directory))
+    real = next((name for name in names if name.endswith((".ntff", ".pb"))), None)
+    if real:
+        return _real_ntff(os.path.join(directory, real))
+    if not names:
+        return ProfileError(f"{directory} is empty: the run used no NeuronCore or was not profiled", _CAPTURE)
+    return ProfileError(f"{directory} holds no profile (no {META_FILE})", _CAPTURE)
+
+
+def _real_ntff(path: str) -> ProfileError:
+    return ProfileError(
+        f"{path} is a trace of real Neuron hardware, which this viewer does not read",
+        "open it with the vendor's neuron-explorer; here only captures of the simulated device open",
+    )
+
+
+def _open(directory: str) -> ProcessCapture:
+    meta = read_meta(directory)
+    programs, models = read_models(directory)
+    events = _map(os.path.join(directory, EVENTS_FILE))
+    _check(directory, events, programs, models)
+    return ProcessCapture(directory, meta, programs, models, events)
+
+
+def _map(path: str) -> Records:
+    """Map the whole records of a file; a partial one at the end, or a tail that never reached the disk, is cut."""
+    np = numpy()
+    try:
+        count = os.path.getsize(path) // RECORD.size
+        if count == 0:
+            return np.zeros(0, dtype=record_dtype())
+        events = np.memmap(path, dtype=record_dtype(), mode="r", shape=(count,))
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
+    while count and events["start_ns"][count - 1] == 0:
+        written = np.flatnonzero(events["start_ns"])
+        count = int(written[-1]) + 1 if len(written) else 0
+    return events[:count]
+
+
+def _check(
+    directory: str, events: Records, programs: dict[str, Program], models: tuple[LoadedModel, ...]
+) -> None:
+    """Refuse records that point nowhere: everything above may index without looking."""
+    np = numpy()
+    sizes = np.array([len(programs[model.neff_hash].operations) for model in models], dtype=np.int64)
+    bad = (events["model"] >= len(models)) | (events["track"] > max(Track))
+    bad |= (events["start_ns"] <= 0) | (events["duration_ns"] < 0)
+    if not bad.any() and len(events):
+        limit = np.where(events["track"] < Track.MODEL, len(SYSTEM_EVENTS), sizes[events["model"]])
+        bad = (events["operation"] >= limit) & (events["track"] != Track.MODEL)
+    if bad.any():
+        number = int(np.argmax(bad))
+        raise ProfileError(
+            f"{os.path.join(directory, EVENTS_FILE)} is damaged: record {number} of {len(events)} makes no sense",
+            "capture the run again",
+        )

@@ -1,0 +1,128 @@
+"""What the user asked to be captured: the NEURON_RT_INSPECT_* variables (profiler.md section 1.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from neurontools.errors import UsageError
+from neurontools.profiler.records import NC_EXEC_RUNNING, SYSTEM_EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "NEURON_RT_INSPECT_"
+DEFAULT_OUTPUT_DIR = "./output"
+DEFAULT_MAX_EVENTS = 1_000_000
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
+
+
+class DeviceProfile(StrEnum):
+    """Which executions get device records: none, the first of each model on a core, or all."""
+
+    OFF = "off"
+    MODEL = "model"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """What to record.
+
+    Args:
+        device: which executions get modelled instruction records.
+        system_events: numbers of the system events to record, see `SYSTEM_EVENTS`.
+        ncs: process-local NeuronCores to record; None for all.
+        max_events_per_nc: per NeuronCore at most so many system events, and at most so many device records.
+    """
+
+    device: DeviceProfile = DeviceProfile.OFF
+    system_events: frozenset[int] = frozenset(range(len(SYSTEM_EVENTS)))
+    ncs: frozenset[int] | None = None
+    max_events_per_nc: int = DEFAULT_MAX_EVENTS
+
+
+def output_directory(environ: Mapping[str, str]) -> str | None:
+    """Return where captures go, or None when NEURON_RT_INSPECT_ENABLE is off."""
+    if not _flag(environ, "ENABLE", default=False):
+        return None
+    return environ.get(PREFIX + "OUTPUT_DIR") or DEFAULT_OUTPUT_DIR
+
+
+def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
+    """Return the capture options of an environment.
+
+    Raises:
+        UsageError: a variable has a value that makes no sense.
+    """
+    system = _system_events(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
+    return CaptureOptions(
+        device=_device(environ),
+        system_events=system if _flag(environ, "SYSTEM_PROFILE", default=True) else frozenset(),
+        ncs=_ncs(environ.get(PREFIX + "EVENT_FILTER_NC", "")),
+        max_events_per_nc=_max_events(environ),
+    )
+
+
+def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environ.get(PREFIX + name)
+    if text is None:
+        return default
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise UsageError(f"{PREFIX}{name}={text} is neither 0 nor 1", f"set {PREFIX}{name} to 0 or 1")
+
+
+def _device(environ: Mapping[str, str]) -> DeviceProfile:
+    text = environ.get(PREFIX + "DEVICE_PROFILE", "0").lower()
+    if text == "model":
+        return DeviceProfile.MODEL
+    if text == "session" or text in _TRUE:
+        return DeviceProfile.SESSION
+    if text in _FALSE:
+        return DeviceProfile.OFF
+    raise UsageError(
+        f"{PREFIX}DEVICE_PROFILE={text} is unknown",
+        "use 0, 1, session (every execution) or model (the first)",
+    )
+
+
+def _max_events(environ: Mapping[str, str]) -> int:
+    name = PREFIX + "SYS_TRACE_MAX_EVENTS_PER_NC"
+    text = environ.get(name, str(DEFAULT_MAX_EVENTS))
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{name}={text} is not a positive number", f"the default is {DEFAULT_MAX_EVENTS}")
+    return int(text)
+
+
+def _ncs(text: str) -> frozenset[int] | None:
+    if not text.strip():
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{PREFIX}EVENT_FILTER_NC={text} is no list of cores", "write it like 0,2,4-7")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def _system_events(text: str) -> frozenset[int]:
+    """Return the events of a filter: `hardware`, `software` and names add, `^` before one of them removes."""
+    groups = {
+        "hardware": {NC_EXEC_RUNNING},
+        "software": set(range(len(SYSTEM_EVENTS))) - {NC_EXEC_RUNNING},
+        **{name: {number} for number, name in enumerate(SYSTEM_EVENTS)},
+    }
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    added = [word for word in words if not word.startswith("^")]
+    chosen = (
+        set().union(*(groups.get(word, set()) for word in added)) if added else set(range(len(SYSTEM_EVENTS)))
+    )
+    for word in words:
+        if word.startswith("^"):
+            chosen -= groups.get(word[1:], set())
+    return frozenset(chosen)

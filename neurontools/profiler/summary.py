@@ -1,0 +1,176 @@
+"""The summary of a profile: metrics per NeuronCore, models with measured and modelled time, warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.intervals import busy_ns
+from neurontools.profiler.metrics import Metric, core_metrics
+from neurontools.profiler.records import NC_EXEC_RUNNING, NRT_EXECUTE, Track
+
+if TYPE_CHECKING:
+    from neurontools.profiler.arrays import Int64s
+    from neurontools.profiler.meta import Meta
+    from neurontools.profiler.trace import Row, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSummary:
+    """One NeuronCore of one process; `metrics` is empty without a device profile. Wall times are measured."""
+
+    process: int
+    pid: int
+    nc: int
+    core: int
+    metrics: tuple[Metric, ...]
+    wall_span_ns: int
+    wall_busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """Executions of one loaded model.
+
+    `warmup_wall_ns` is the measured time of the first execution; the other wall times leave it out when there are
+    more. `modelled_ns` is the device time of one execution, 0 without a device profile.
+    """
+
+    process: int
+    pid: int
+    nc: int
+    model_id: int
+    name: str
+    executions: int
+    failures: int
+    warmup_wall_ns: int
+    wall_sum_ns: int
+    wall_min_ns: int
+    wall_median_ns: int
+    wall_max_ns: int
+    modelled_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All of it. `span_ns` is from the first event to the end of the last."""
+
+    processes: tuple[Meta, ...]
+    cores: tuple[CoreSummary, ...]
+    models: tuple[ModelSummary, ...]
+    event_count: int
+    span_ns: int
+    warnings: tuple[str, ...]
+
+
+def summarise(trace: Trace) -> Summary:
+    """Return the summary of a trace."""
+    return Summary(
+        processes=trace.processes,
+        cores=tuple(_core(trace, rows) for rows in _by_core(trace)),
+        models=_models(trace),
+        event_count=trace.event_count,
+        span_ns=trace.end_ns - (int(trace.start.min()) if trace.event_count else 0),
+        warnings=tuple(_warnings(trace)),
+    )
+
+
+def _by_core(trace: Trace) -> list[tuple[Row, ...]]:
+    cores: dict[tuple[int, int], list[Row]] = {}
+    for row in trace.rows:
+        cores.setdefault((row.process, row.nc), []).append(row)
+    return [tuple(rows) for rows in cores.values()]
+
+
+def _core(trace: Trace, rows: tuple[Row, ...]) -> CoreSummary:
+    device = tuple(row for row in rows if not row.track.measured)
+    wall = [row for row in rows if row.track.measured]
+    busy = next((row for row in wall if row.track is Track.HARDWARE), None)
+    first = min((int(trace.start[row.first]) for row in wall), default=0)
+    last = max((int((trace.start[row.span] + trace.duration[row.span]).max()) for row in wall), default=0)
+    head = rows[0]
+    return CoreSummary(
+        process=head.process,
+        pid=head.pid,
+        nc=head.nc,
+        core=head.core,
+        metrics=core_metrics(trace, device, trace.processes[head.process].peaks) if device else (),
+        wall_span_ns=last - first,
+        wall_busy_ns=busy_ns(trace.start[busy.span], trace.duration[busy.span]) if busy else 0,
+    )
+
+
+def _models(trace: Trace) -> tuple[ModelSummary, ...]:
+    found: list[ModelSummary] = []
+    modelled = _modelled(trace)
+    for row in _execution_rows(trace):
+        executions = (
+            np.flatnonzero(np.isin(trace.action[row.span], (NRT_EXECUTE, NC_EXEC_RUNNING))) + row.first
+        )
+        for number in np.unique(trace.model[executions]):
+            mine = executions[trace.model[executions] == number]
+            mine = mine[np.argsort(trace.execution[mine], kind="stable")]
+            found.append(_model(trace, row, int(number), mine, int(modelled[number])))
+    return tuple(found)
+
+
+def _execution_rows(trace: Trace) -> list[Row]:
+    """Return for every core the row that shows executions in wall time: neuron_rt, or neuron_hw when it is filtered."""
+    rows: dict[tuple[int, int], Row] = {}
+    for row in trace.rows_of(Track.RUNTIME, Track.HARDWARE):
+        known = rows.get((row.process, row.nc))
+        if known is None or NRT_EXECUTE not in trace.action[known.span]:
+            rows[row.process, row.nc] = row
+    return list(rows.values())
+
+
+def _modelled(trace: Trace) -> Int64s:
+    """Return by model number the modelled time of one execution."""
+    modelled = np.zeros(len(trace.models), dtype=np.int64)
+    for row in trace.rows_of(Track.MODEL):
+        modelled[trace.model[row.span]] = trace.duration[row.span]
+    return modelled
+
+
+def _model(trace: Trace, row: Row, number: int, mine: Int64s, modelled_ns: int) -> ModelSummary:
+    value = trace.models[number].value
+    wall = trace.duration[mine]
+    warm = wall[1:] if len(wall) > 1 else wall
+    return ModelSummary(
+        process=row.process,
+        pid=row.pid,
+        nc=row.nc,
+        model_id=value.model_id,
+        name=value.name,
+        executions=len(mine),
+        failures=int((trace.status[mine] != 0).sum()),
+        warmup_wall_ns=int(wall[0]),
+        wall_sum_ns=int(warm.sum()),
+        wall_min_ns=int(warm.min()),
+        wall_median_ns=int(np.sort(warm)[len(warm) // 2]),
+        wall_max_ns=int(warm.max()),
+        modelled_ns=modelled_ns,
+    )
+
+
+def _warnings(trace: Trace) -> list[str]:
+    found = []
+    if trace.event_count == 0:
+        found.append("no events: the program executed nothing on a NeuronCore")
+    elif all(row.track.measured for row in trace.rows):
+        found.append(
+            "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
+        )
+    for meta in trace.processes:
+        if not meta.ended_ns:
+            found.append(f"process {meta.pid} did not end in order: its last events may be missing")
+        for nc, system, executions in meta.dropped:
+            count = f"{system} system events and the device records of {executions} executions"
+            at_least = "" if meta.ended_ns else "at least "
+            found.append(
+                f"process {meta.pid}, NC {nc}: {at_least}{count} were dropped over the limit of "
+                f"{meta.max_events_per_nc}"
+            )
+    return found

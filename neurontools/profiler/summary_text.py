@@ -1,0 +1,221 @@
+"""The summary as text and as JSON. Modelled and measured numbers never share a table."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.profiler import units
+from neurontools.profiler.operators import engine_totals, top_operators
+from neurontools.profiler.summary import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.profiler.metrics import Metric
+    from neurontools.profiler.operators import EngineTotal, OperatorTotal
+    from neurontools.profiler.summary import CoreSummary, ModelSummary, Summary
+    from neurontools.profiler.trace import Trace
+
+JSON_SCHEMA = 1
+_NAME_WIDTH = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that the summary shows."""
+
+    summary: Summary
+    engines: tuple[EngineTotal, ...]
+    operators: tuple[OperatorTotal, ...]
+
+
+def report(trace: Trace, operators: int | None = 10) -> Report:
+    """Return the report of a trace with the `operators` longest operators."""
+    return Report(summarise(trace), engine_totals(trace), top_operators(trace, operators))
+
+
+def to_text(what: Report) -> str:
+    """Return the report for people, 80 columns wide where names allow, no newline at the end."""
+    parts = [
+        _head(what.summary),
+        _wall(what.summary.cores),
+        _models(what.summary.models),
+        _metrics(what.summary.cores),
+        _engines(what.engines),
+        operators_text(what.operators),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def to_json(what: Report) -> dict[str, Any]:
+    """Return the report for programs: base units (ns, s, bytes), vendor metric names, stable keys."""
+    summary = what.summary
+    return {
+        "schema": JSON_SCHEMA,
+        "is_simulation": True,
+        "event_count": summary.event_count,
+        "span_ns": summary.span_ns,
+        "processes": [asdict(meta) for meta in summary.processes],
+        "cores": [_core_json(core) for core in summary.cores],
+        "models": [asdict(model) for model in summary.models],
+        "engines": [asdict(engine) for engine in what.engines],
+        "operators": [asdict(operator) for operator in what.operators],
+        "warnings": list(summary.warnings),
+    }
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return lines of aligned columns: the first `left` to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        cells = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return lines
+
+
+def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
+    """Return the operators as a table."""
+    if not operators:
+        return ""
+    rows = [
+        (
+            shorten(operator.name, 32),
+            operator.engine,
+            str(operator.count),
+            units.duration(operator.total_ns),
+            f"{operator.share:.1%}",
+            units.count(operator.flops),
+        )
+        for operator in operators
+    ]
+    header = ("operator", "engine", "count", "total", "share", "flops")
+    return "\n".join(["Operators by modelled time", *table(header, rows, left=2)])
+
+
+def metric_text(metric: Metric) -> str:
+    """Return a metric's value with its unit."""
+    match metric.unit:
+        case "s":
+            return units.duration(metric.value * 1e9)
+        case "%":
+            return f"{metric.value:.2f} %"
+        case "B":
+            return units.count(metric.value) + "B" if metric.value >= 1000 else f"{metric.value:.0f} B"
+        case "#":
+            return str(metric.value)
+        case _:
+            return units.count(metric.value)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return the text, its middle left out where it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def _core_json(core: CoreSummary) -> dict[str, Any]:
+    return {
+        "process": core.process,
+        "pid": core.pid,
+        "nc_idx": core.nc,
+        "core": core.core,
+        "wall_span_ns": core.wall_span_ns,
+        "wall_busy_ns": core.wall_busy_ns,
+        "modelled": {metric.name: metric.value for metric in core.metrics},
+    }
+
+
+def _head(summary: Summary) -> str:
+    kinds = sorted({meta.instance_type for meta in summary.processes})
+    counts = (
+        _number(len(summary.processes), "process", "processes"),
+        _number(len(summary.cores), "NeuronCore", "NeuronCores"),
+        _number(summary.event_count, "event", "events"),
+        units.duration(summary.span_ns),
+    )
+    lines = [f"Profile of a simulated {', '.join(kinds)}: {', '.join(counts)}"]
+    for meta in summary.processes:
+        ncs = ",".join(str(core) for core in meta.cores)
+        lines.append(f"  pid {meta.pid}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
+    lines += [f"  warning: {warning}" for warning in summary.warnings]
+    return "\n".join(lines)
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _wall(cores: tuple[CoreSummary, ...]) -> str:
+    rows = [
+        (
+            f"{core.pid} NC{core.nc}",
+            units.duration(core.wall_span_ns),
+            units.duration(core.wall_busy_ns),
+            f"{core.wall_busy_ns / core.wall_span_ns if core.wall_span_ns else 0:.1%}",
+        )
+        for core in cores
+    ]
+    if not rows:
+        return ""
+    header = ("pid, core", "span", "executing", "share")
+    return "\n".join(["Wall time, measured on this computer", *table(header, rows)])
+
+
+def _models(models: tuple[ModelSummary, ...]) -> str:
+    if not models:
+        return ""
+    rows = [
+        (
+            shorten(model.name, _NAME_WIDTH),
+            f"NC{model.nc}",
+            str(model.executions),
+            str(model.failures),
+            units.duration(model.warmup_wall_ns),
+            units.duration(model.wall_median_ns),
+            units.duration(model.modelled_ns) if model.modelled_ns else "-",
+        )
+        for model in models
+    ]
+    header = ("model", "core", "runs", "failed", "first", "median", "modelled")
+    title = "Executions: wall time of the first (warm-up) and of the others, modelled device time of each"
+    return "\n".join([title, *table(header, rows)])
+
+
+def _metrics(cores: tuple[CoreSummary, ...]) -> str:
+    profiled = [core for core in cores if core.metrics]
+    if not profiled:
+        return ""
+    names = [metric.name for metric in profiled[0].metrics]
+    columns = [{metric.name: metric for metric in core.metrics} for core in profiled]
+    if len(profiled) == 1:
+        title = f"Device time of NC{profiled[0].nc}, modelled (not measured)"
+        rows: list[tuple[str, ...]] = [(name, metric_text(columns[0][name])) for name in names]
+        return "\n".join([title, *table(("metric", "value"), rows)])
+    rows = []
+    for name in names:
+        found = sorted(
+            (column[name] for column in columns if name in column), key=lambda metric: metric.value
+        )
+        rows.append(
+            (name, *(metric_text(metric) for metric in (found[0], found[len(found) // 2], found[-1])))
+        )
+    title = f"Device time of {len(profiled)} NeuronCores, modelled (not measured)"
+    return "\n".join([title, *table(("metric", "least", "median", "most"), rows)])
+
+
+def _engines(engines: tuple[EngineTotal, ...]) -> str:
+    if not engines:
+        return ""
+    rows = [
+        (engine.engine, str(engine.count), units.duration(engine.total_ns), units.duration(engine.busy_ns))
+        for engine in engines
+    ]
+    return "\n".join(["Engines, modelled", *table(("engine", "instructions", "sum", "busy"), rows)])

@@ -1,0 +1,253 @@
+"""All captures of a directory as one set of columns: rows of a timeline, each sorted by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.reader import ProcessCapture, open_captures
+from neurontools.profiler.records import NRT_LOAD, SYSTEM_EVENTS, TRACK_OF_LABEL, Track
+
+if TYPE_CHECKING:
+    from neurontools.profiler.arrays import Codes, Int64s, Mask
+    from neurontools.profiler.meta import Meta
+    from neurontools.profiler.model import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an event does: an operation of a program, a system event, or a whole model."""
+
+    name: str
+    opcode: str
+    track: Track
+    flops: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    shape: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the timeline: a track of a NeuronCore of a process; its events are `first` to `last` exclusive."""
+
+    process: int
+    pid: int
+    nc: int
+    core: int
+    track: Track
+    first: int
+    last: int
+
+    @property
+    def label(self) -> str:
+        """The row's name; with the process only where the reader asks for it."""
+        return f"NC{self.nc} {self.track.label}"
+
+    @property
+    def span(self) -> slice:
+        """Its events among all."""
+        return slice(self.first, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceModel:
+    """A loaded model of a process."""
+
+    process: int
+    value: LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Events of several processes on one axis.
+
+    Args:
+        processes: the description of every capture.
+        rows: in order of process, NC and track.
+        models: by the numbers in `model`.
+        actions: by the numbers in `action`.
+        start: int64 nanoseconds since `origin_unix_ns`.
+        duration: int64 nanoseconds.
+        action, model, execution, status: numbers, one per event.
+        origin_unix_ns: unix time of the first event.
+    """
+
+    processes: tuple[Meta, ...]
+    rows: tuple[Row, ...]
+    models: tuple[TraceModel, ...]
+    actions: tuple[Action, ...]
+    start: Int64s
+    duration: Int64s
+    action: Codes
+    model: Codes
+    execution: Codes
+    status: Codes
+    origin_unix_ns: int
+
+    @property
+    def event_count(self) -> int:
+        """Number of events."""
+        return len(self.start)
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last event, nanoseconds since the origin."""
+        return int((self.start + self.duration).max()) if self.event_count else 0
+
+    def rows_of(self, *tracks: Track) -> tuple[Row, ...]:
+        """Return the rows of some tracks."""
+        return tuple(row for row in self.rows if row.track in tracks)
+
+    def keep(self, wanted: Mask) -> Trace:
+        """Return the trace with some events only; rows without events vanish."""
+        before = np.concatenate(([0], np.cumsum(wanted)))
+        rows = tuple(
+            replace(row, first=int(before[row.first]), last=int(before[row.last]))
+            for row in self.rows
+            if before[row.first] < before[row.last]
+        )
+        return replace(
+            self,
+            rows=rows,
+            start=self.start[wanted],
+            duration=self.duration[wanted],
+            action=self.action[wanted],
+            model=self.model[wanted],
+            execution=self.execution[wanted],
+            status=self.status[wanted],
+        )
+
+    def keep_rows(self, rows: tuple[Row, ...]) -> Trace:
+        """Return the trace with some rows only."""
+        wanted = np.zeros(self.event_count, dtype=bool)
+        for row in rows:
+            wanted[row.span] = True
+        return self.keep(wanted)
+
+    def first_executions(self) -> Codes:
+        """Return by model number the number of its first recorded execution: the warm-up."""
+        first = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
+        for row in self.rows:
+            executed = self.action[row.span] != NRT_LOAD
+            np.minimum.at(first, self.model[row.span][executed], self.execution[row.span][executed])
+        return first
+
+    def without_warmup(self) -> Trace:
+        """Return the trace without loads and without the first execution of every model."""
+        return self.keep((self.execution != self.first_executions()[self.model]) & (self.action != NRT_LOAD))
+
+
+def load(path: str) -> Trace:
+    """Open every capture at or below a directory as one trace.
+
+    Raises:
+        ProfileError: see `open_captures`.
+    """
+    return merge(open_captures(path))
+
+
+def merge(captures: tuple[ProcessCapture, ...]) -> Trace:
+    """Put captures on one axis: the monotonic clock where they share a boot, else unix time."""
+    table = _Table()
+    parts = [table.columns(index, capture) for index, capture in enumerate(captures)]
+    start, duration, action, model, execution, status, key = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    order = np.lexsort((start, key))
+    start, key = start[order], key[order]
+    origin = int(start.min()) if len(start) else 0
+    return Trace(
+        processes=tuple(capture.meta for capture in captures),
+        rows=_rows(key, captures),
+        models=tuple(table.models),
+        actions=tuple(table.actions),
+        start=start - origin,
+        duration=duration[order],
+        action=action[order],
+        model=model[order],
+        execution=execution[order],
+        status=status[order],
+        origin_unix_ns=origin + captures[0].meta.started_unix_ns - captures[0].meta.started_ns,
+    )
+
+
+class _Table:
+    """Numbers for actions and models over all captures; programs that several processes share appear once."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = [
+            Action(name, "", Track.HARDWARE if name.startswith("nc_") else Track.RUNTIME)
+            for name in SYSTEM_EVENTS
+        ]
+        self.models: list[TraceModel] = []
+        self._programs: dict[str, int] = {}
+        self._boot: Meta | None = None
+
+    def columns(self, process: int, capture: ProcessCapture) -> tuple[Int64s, ...]:
+        """Return start, duration, action, model, execution, status and row key of a capture's events."""
+        events = capture.events
+        first_model = len(self.models)
+        names, bases = [], []
+        for value in capture.models:
+            self.models.append(TraceModel(process, value))
+            names.append(len(self.actions))
+            self.actions.append(Action(value.name, "MODEL", Track.MODEL))
+            bases.append(self._program(capture, value.neff_hash))
+        track = events["track"].astype(np.int64)
+        if capture.models:
+            base = np.array(bases, dtype=np.int64)[events["model"]]
+            name = np.array(names, dtype=np.int64)[events["model"]]
+        else:
+            base = name = np.zeros(0, dtype=np.int64)
+        action = np.where(track < Track.MODEL, 0, base) + events["operation"]
+        return (
+            events["start_ns"] + self._offset(capture.meta),
+            events["duration_ns"].astype(np.int64),
+            np.where(track == Track.MODEL, name, action).astype(np.uint32),
+            (events["model"] + np.uint32(first_model)).astype(np.uint32),
+            events["execution"].astype(np.uint32),
+            events["status"].astype(np.uint32),
+            (process << 16) + (events["nc"].astype(np.int64) << 8) + track,
+        )
+
+    def _program(self, capture: ProcessCapture, neff_hash: str) -> int:
+        if neff_hash not in self._programs:
+            self._programs[neff_hash] = len(self.actions)
+            self.actions += [
+                Action(
+                    operation.name,
+                    operation.opcode,
+                    TRACK_OF_LABEL[operation.engine],
+                    operation.flops,
+                    operation.read_bytes,
+                    operation.write_bytes,
+                    operation.shape,
+                    operation.source,
+                )
+                for operation in capture.programs[neff_hash].operations
+            ]
+        return self._programs[neff_hash]
+
+    def _offset(self, meta: Meta) -> int:
+        if self._boot is None:
+            self._boot = meta
+        if meta.boot_id and meta.boot_id == self._boot.boot_id:
+            return 0
+        own = meta.started_unix_ns - meta.started_ns
+        return own - (self._boot.started_unix_ns - self._boot.started_ns)
+
+
+def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[Row, ...]:
+    keys, firsts = np.unique(key, return_index=True)
+    lasts = [*firsts[1:], len(key)]
+    rows = []
+    for number, first, last in zip(keys, firsts, lasts, strict=True):
+        process, nc = int(number) >> 16, (int(number) >> 8) & 0xFF
+        meta = captures[process].meta
+        core = meta.cores[nc] if nc < len(meta.cores) else nc
+        rows.append(Row(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last)))
+    return tuple(rows)
