@@ -1,0 +1,58 @@
+"""neuron-ls as a pure function from a snapshot to bytes.
+
+The daemon renders with it for the fast path and everything else renders with it too, so that both agree byte for
+byte. It imports nothing but its own parts: it must load in no time.
+"""
+
+from __future__ import annotations
+
+from neurontools.machine.ls_flags import FlagError, parse
+from neurontools.machine.ls_json import json_text
+from neurontools.machine.ls_table import header_lines, table_lines
+from neurontools.machine.ls_topology import topology_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import Snapshot
+
+RELEASES = ("2.32", "2.28")
+
+Rendered = tuple[int, bytes, bytes]
+
+
+def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
+    """Return what neuron-ls prints and its exit code.
+
+    Args:
+        snapshot: the machine.
+        argv: the arguments, without the program's name.
+        emulate: release of the real tools whose output is reproduced, one of `RELEASES`.
+
+    Returns:
+        Exit code, standard output, standard error. A wrong flag is exit code 1 with its text on standard output,
+        as in the real tool.
+    """
+    if emulate not in RELEASES:
+        return 2, b"", _unknown_release(emulate)
+    try:
+        flags = parse(argv)
+    except FlagError as error:
+        return 1, _encoded(f"{error}\n"), b""
+    if flags.json:
+        return 0, _encoded(json_text(snapshot, flags, instance_keys=emulate != "2.28")), b""
+    lines = header_lines(snapshot) + table_lines(snapshot, flags)
+    if flags.topology:
+        drawing = topology_lines(snapshot)
+        lines += ["", "", *drawing] if drawing else []
+    return 0, _encoded("\n".join(lines) + "\n"), b""
+
+
+def _unknown_release(emulate: str) -> bytes:
+    return _encoded(
+        f"error: cannot emulate release {emulate!r} of the tools\n"
+        f"hint: set NEURONTOOLS_EMULATE to {' or '.join(RELEASES)}\n"
+    )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

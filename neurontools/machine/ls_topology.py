@@ -1,0 +1,104 @@
+"""The drawing of `neuron-ls --topology` (system-tools.md 1.6).
+
+The 4x4 torus and the chain are those of the real tool; ring, switch and other connections are our decision.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import Snapshot
+
+_LINK = "◄––►"
+_WRAP_START = "*––►"
+_WRAP_END = "◄––*"
+_LEGEND = ["", "Legend:", "", "        *––► = Wrap-around link"]
+_TITLE = "Neuron Device Topology"
+_CELL = 9
+_TORUS_SIDE = 4
+_SWITCH = "NeuronLink switch"
+_SWITCH_ROW = 8
+
+_Neighbours = list[tuple[int, ...]]
+
+
+def topology_lines(snapshot: Snapshot) -> list[str]:
+    """Return the title and the drawing; nothing for a single device, which is connected to none."""
+    neighbours = [device.connected_to or () for device in snapshot.devices]
+    if not any(neighbours):
+        return []
+    return [_TITLE, *_drawing([device.index for device in snapshot.devices], neighbours)]
+
+
+def _drawing(devices: list[int], neighbours: _Neighbours) -> list[str]:
+    edges = {(device, other) for device, others in zip(devices, neighbours, strict=True) for other in others}
+    count = len(devices)
+    if devices == list(range(count)):
+        if edges == _path(count):
+            return ["", "", "  " + _row(devices) + "  "]
+        if edges == _path(count) | {(0, count - 1), (count - 1, 0)}:
+            return ["", "", _WRAP_START + _row(devices) + _WRAP_END, *_LEGEND]
+        if edges == _torus():
+            return [*_torus_lines(), *_LEGEND]
+    if edges == {(one, other) for one in devices for other in devices if one != other}:
+        return ["", "", *_switch_lines(devices)]
+    return ["", "", *_list_lines(devices, neighbours)]
+
+
+def _path(count: int) -> set[tuple[int, int]]:
+    forward = {(device, device + 1) for device in range(count - 1)}
+    return forward | {(other, device) for device, other in forward}
+
+
+def _torus() -> set[tuple[int, int]]:
+    side = _TORUS_SIDE
+    edges = set()
+    for device in range(side * side):
+        row, column = divmod(device, side)
+        for down, right in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            edges.add((device, (row + down) % side * side + (column + right) % side))
+    return edges
+
+
+def _row(devices: list[int]) -> str:
+    return _LINK.join(f"[{device:2d} ]" for device in devices)
+
+
+def _torus_lines() -> list[str]:
+    side = _TORUS_SIDE
+    lines = [_marks("*", side, 4), _marks("│", side, 4), _marks("▼", side, 4)]
+    for first in range(0, side * side, side):
+        lines.append(_WRAP_START + _row(list(range(first, first + side))) + _WRAP_END)
+        last = first + side == side * side
+        lines += [_marks("▲", side, 4), _marks("│", side, 4), _marks("*" if last else "▼", side, 4)]
+    return lines
+
+
+def _marks(mark: str, count: int, margin: int) -> str:
+    return " " * (margin + 2) + (" " * (_CELL - 1)).join([mark] * count) + " " * (margin + 2)
+
+
+def _switch_lines(devices: list[int]) -> list[str]:
+    above = devices if len(devices) <= _SWITCH_ROW else devices[: (len(devices) + 1) // 2]
+    below = devices[len(above) :]
+    width = _CELL * len(above)
+    lines = [_nodes(above), *_links(len(above)), f"[{_SWITCH:^{width - 2}}]"]
+    if below:
+        lines += [*_links(len(below)), _nodes(below)]
+    return lines
+
+
+def _nodes(devices: list[int]) -> str:
+    return "  " + "    ".join(f"[{device:2d} ]" for device in devices) + "  "
+
+
+def _links(count: int) -> list[str]:
+    return [_marks(mark, count, 2) for mark in "▲│▼"]
+
+
+def _list_lines(devices: list[int], neighbours: _Neighbours) -> list[str]:
+    return [
+        f"  [{device:2d} ]{_LINK}" + ", ".join(str(other) for other in others)
+        for device, others in zip(devices, neighbours, strict=True)
+        if others
+    ]
