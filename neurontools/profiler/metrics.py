@@ -111,7 +111,7 @@ class _Core:
         opened = self.trace.start[model.span]
         execution = np.searchsorted(opened, start, side="right") - 1
         first = np.full(len(opened), np.iinfo(np.int64).max)
-        last = np.zeros(len(opened), dtype=np.int64)
+        last: Int64s = np.zeros(len(opened), dtype=np.int64)
         np.minimum.at(first, execution, start)
         np.maximum.at(last, execution, end)
         return int(np.maximum(last - first, 0).sum())
@@ -119,7 +119,7 @@ class _Core:
     def _instructions(self) -> tuple[Int64s, Int64s, Int64s]:
         spans = [self.rows[track].span for track in (*ENGINES, Track.DMA) if track in self.rows]
         if not spans:
-            empty = np.zeros(0, dtype=np.int64)
+            empty: Int64s = np.zeros(0, dtype=np.int64)
             return empty, empty, empty
         columns = (self.trace.start, self.trace.duration, self.trace.action)
         start, duration, action = (np.concatenate([column[span] for span in spans]) for column in columns)

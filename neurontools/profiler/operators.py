@@ -11,6 +11,7 @@ from neurontools.profiler.intervals import busy_ns
 from neurontools.profiler.records import ENGINES, Track
 
 if TYPE_CHECKING:
+    from neurontools.profiler.arrays import Int64s
     from neurontools.profiler.trace import Trace
 
 
@@ -44,8 +45,8 @@ class EngineTotal:
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
     """Return the operators with the largest total time first, at most `limit` of them."""
     rows = trace.rows_of(*ENGINES, Track.DMA)
-    count = np.zeros(len(trace.actions), dtype=np.int64)
-    total = np.zeros(len(trace.actions), dtype=np.int64)
+    count: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
+    total: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
     for row in rows:
         action = trace.action[row.span]
         count += np.bincount(action, minlength=len(count))

@@ -123,14 +123,14 @@ class Trace:
 
     def keep_rows(self, rows: tuple[Row, ...]) -> Trace:
         """Return the trace with some rows only."""
-        wanted = np.zeros(self.event_count, dtype=bool)
+        wanted: Mask = np.zeros(self.event_count, dtype=bool)
         for row in rows:
             wanted[row.span] = True
         return self.keep(wanted)
 
     def first_executions(self) -> Codes:
         """Return by model number the number of its first recorded execution: the warm-up."""
-        first = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
+        first: Codes = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
         for row in self.rows:
             executed = self.action[row.span] != NRT_LOAD
             np.minimum.at(first, self.model[row.span][executed], self.execution[row.span][executed])

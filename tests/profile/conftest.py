@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from neurontools.profiler.capture import Capture
 from neurontools.profiler.machine import Machine
 from neurontools.profiler.meta import Peaks
 from neurontools.profiler.model import Operation, Program
 from neurontools.profiler.program import pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 START_NS = 5_000_000_000_000
 
@@ -31,7 +35,9 @@ class StandInModel:
 
 def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: object) -> Operation:
     fields: dict[str, object] = {
-        "opcode": {"Tensor": "MATMUL", "Scalar": "ACTIVATE", "DMA": "DMA_DIRECT2D"}.get(engine, "TENSOR_TENSOR"),
+        "opcode": {"Tensor": "MATMUL", "Scalar": "ACTIVATE", "DMA": "DMA_DIRECT2D"}.get(
+            engine, "TENSOR_TENSOR"
+        ),
         "flops": 0,
         "read_bytes": 0,
         "write_bytes": 0,
