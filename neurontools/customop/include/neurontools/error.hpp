@@ -1,0 +1,59 @@
+// Failing: every check of the simulated engine ends in fail(), user code uses TORCH_CHECK.
+#pragma once
+
+#include <exception>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace c10 {
+
+class Error : public std::exception {
+ public:
+  Error(std::string kind, std::string message) : kind_(std::move(kind)), message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+  const char* kind() const noexcept { return kind_.c_str(); }
+
+ private:
+  std::string kind_;
+  std::string message_;
+};
+
+}  // namespace c10
+
+namespace neurontools {
+
+/// Throw c10::Error; `kind` is one word that says which check failed.
+[[noreturn]] void fail(const char* kind, const char* format, ...)
+    __attribute__((format(printf, 2, 3), cold, noinline));
+
+/// Add a warning to the result of the running call.
+void warn(const char* format, ...) __attribute__((format(printf, 1, 2), cold, noinline));
+
+inline void append(std::ostringstream&) {}
+
+template <typename First, typename... Rest>
+void append(std::ostringstream& stream, const First& first, const Rest&... rest) {
+  stream << first;
+  append(stream, rest...);
+}
+
+template <typename... Parts>
+std::string concatenate(const Parts&... parts) {
+  std::ostringstream stream;
+  append(stream, parts...);
+  return stream.str();
+}
+
+[[noreturn]] inline void check_failed(const char* condition, const std::string& message) {
+  if (message.empty()) fail("check", "expected %s to be true, but it is false", condition);
+  fail("check", "%s", message.c_str());
+}
+
+}  // namespace neurontools
+
+#define TORCH_CHECK(condition, ...)                                                       \
+  do {                                                                                    \
+    if (!(condition))                                                                     \
+      ::neurontools::check_failed(#condition, ::neurontools::concatenate(__VA_ARGS__));   \
+  } while (false)

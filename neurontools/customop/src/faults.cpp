@@ -1,0 +1,229 @@
+// Faults: signals and fatal calls become a last message to the host, then the process ends.
+#include <execinfo.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+
+#include "worker.hpp"
+
+namespace worker {
+
+using neurontools::abi::Reply;
+
+namespace {
+
+const Library* volatile running = nullptr;
+const neurontools::abi::Request* volatile running_request = nullptr;
+Reply last_words;
+alignas(16) unsigned char signal_stack[256 * 1024];
+
+struct Registers {
+  std::uintptr_t program_counter;
+  std::uintptr_t stack_pointer;
+  bool writes;
+};
+
+Registers registers_of(const void* context) {
+  const ucontext_t* state = static_cast<const ucontext_t*>(context);
+#if defined(__x86_64__)
+  // Bit 1 of the page fault's error code tells a write.
+  return {static_cast<std::uintptr_t>(state->uc_mcontext.gregs[REG_RIP]),
+          static_cast<std::uintptr_t>(state->uc_mcontext.gregs[REG_RSP]), (state->uc_mcontext.gregs[REG_ERR] & 2) != 0};
+#elif defined(__aarch64__)
+  return {static_cast<std::uintptr_t>(state->uc_mcontext.pc), static_cast<std::uintptr_t>(state->uc_mcontext.sp), true};
+#else
+#error "the worker knows x86-64 and aarch64"
+#endif
+}
+
+void say(const char* kind, const char* message) {
+  std::snprintf(last_words.kind, sizeof last_words.kind, "%s", kind);
+  std::snprintf(last_words.message, sizeof last_words.message, "%s", message);
+}
+
+void name_tensor(int index, char* name, std::size_t size) {
+  if (index == neurontools::abi::kOutputSlot)
+    std::snprintf(name, size, "the output");
+  else
+    std::snprintf(name, size, "argument %d", index);
+}
+
+// Explain an address near one tensor; false when it is not.
+bool explain_tensor(std::uintptr_t address, int index, const unsigned char* begin, const neurontools::abi::Tensor& tensor,
+                    bool constant) {
+  const std::size_t slot_bytes = slots[index].nbytes;
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin);
+  if (begin == nullptr || address < first - kGuardBytes || address >= first + slot_bytes + kGuardBytes) return false;
+  char name[32];
+  char message[256];
+  name_tensor(index, name, sizeof name);
+  const unsigned long long size = tensor.nbytes;
+  if (address >= first + slot_bytes) {
+    std::snprintf(message, sizeof message, "access %llu bytes past the end of %s (%llu bytes)",
+                  static_cast<unsigned long long>(address - first - slot_bytes), name, size);
+    say("bounds", message);
+  } else if (address < first) {
+    std::snprintf(message, sizeof message, "access before the beginning of %s (%llu bytes)", name, size);
+    say("bounds", message);
+  } else if (constant) {
+    std::snprintf(message, sizeof message, "write to %s, which the kernel takes as const Tensor&", name);
+    say("const", message);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool explain_address(std::uintptr_t address) {
+  const neurontools::abi::Request* request = running_request;
+  if (request == nullptr) return false;
+  for (int i = 0; i < neurontools::abi::kSlots; ++i) {
+    const bool output = i == neurontools::abi::kOutputSlot;
+    if (!output && static_cast<std::uint32_t>(i) >= request->argument_count) continue;
+    const neurontools::abi::Tensor& tensor = output ? request->output : request->arguments[i].tensor;
+    if (explain_tensor(address, i, slots[i].constant, tensor, true)) return true;
+    if (explain_tensor(address, i, slots[i].writable, tensor, false)) return true;
+  }
+  return false;
+}
+
+void explain_segmentation(std::uintptr_t address, const Registers& registers) {
+  const std::uintptr_t depth = registers.stack_pointer > address ? registers.stack_pointer - address
+                                                                 : address - registers.stack_pointer;
+  char message[200];
+  if (explain_address(address)) return;
+  if (address < 65536) {
+    std::snprintf(message, sizeof message, "%s through a null pointer (did tcm_malloc fail? the pool has 16384 bytes)",
+                  registers.writes ? "write" : "read");
+    say("null", message);
+  } else if (depth < 1 << 20) {
+    say("stack", "stack overflow");
+  } else {
+    say("address", "access to memory that is not there");
+  }
+}
+
+void explain(int number, const siginfo_t* info, const Registers& registers) {
+  switch (number) {
+    case SIGSEGV: return explain_segmentation(reinterpret_cast<std::uintptr_t>(info->si_addr), registers);
+    case SIGFPE: return say("arithmetic", "integer division by zero");
+    case SIGILL: return say("illegal", "illegal instruction");
+    case SIGBUS: return say("address", "bus error");
+    case SIGTRAP: return say("illegal", "trap instruction");
+    case SIGUSR1: return say("timeout", "still running when the time was up");
+    default: return say("abort", "abort() called by the C library: the heap may be damaged");
+  }
+}
+
+void add_frame(std::uintptr_t address) {
+  if (last_words.frame_count < neurontools::abi::kMaxFrames) last_words.frames[last_words.frame_count++] = address;
+}
+
+// The innermost frame is the instruction itself, the outer ones are return addresses.
+void collect_frames(std::uintptr_t program_counter) {
+  void* addresses[neurontools::abi::kMaxFrames + 8];
+  const int count = backtrace(addresses, neurontools::abi::kMaxFrames + 8);
+  int next = 0;
+  for (int i = 0; i < count; ++i)
+    if (reinterpret_cast<std::uintptr_t>(addresses[i]) == program_counter) next = i + 1;
+  if (program_counter != 0) add_frame(program_counter);
+  for (; next < count; ++next) add_frame(reinterpret_cast<std::uintptr_t>(addresses[next]) - 1);
+}
+
+[[noreturn]] void end(int number) {
+  const Library* library = running;
+  last_words.magic = neurontools::abi::kMagic;
+  last_words.status = neurontools::abi::kFatal;
+  last_words.signal = number;
+  last_words.core = library != nullptr ? library->core() : -1;
+  if (library != nullptr) localize_frames(*library, last_words);
+  send(last_words);
+  _exit(number == 0 ? 1 : 128 + number);
+}
+
+void handle(int number, siginfo_t* info, void* context) {
+  if (number == SIGUSR1 && running == nullptr) return;
+  const Registers registers = registers_of(context);
+  explain(number, info, registers);
+  collect_frames(registers.program_counter);
+  end(number);
+}
+
+void* watch_parent(void* argument) {
+  pollfd parent{static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), POLLIN, 0};
+  while (poll(&parent, 1, -1) < 0 && errno == EINTR) {
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+void install_handlers() {
+  void* warm_up[1];
+  backtrace(warm_up, 1);  // loads the unwinder now: a handler must not
+  stack_t alternate{};
+  alternate.ss_sp = signal_stack;
+  alternate.ss_size = sizeof signal_stack;
+  sigaltstack(&alternate, nullptr);
+  struct sigaction action {};
+  action.sa_sigaction = &handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  sigfillset(&action.sa_mask);
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGUSR1})
+    sigaction(number, &action, nullptr);
+  // The terminal's keys are for the host; writing to a host that is gone is seen by write() itself.
+  for (const int number : {SIGINT, SIGQUIT, SIGTSTP, SIGHUP, SIGPIPE, SIGXFSZ}) signal(number, SIG_IGN);
+}
+
+void set_running(const Library* library, const neurontools::abi::Request* request) {
+  running_request = request;
+  running = library;
+}
+
+void fatal(const char* kind, const char* message) {
+  say(kind, message);
+  void* addresses[neurontools::abi::kMaxFrames];
+  const int count = backtrace(addresses, neurontools::abi::kMaxFrames);
+  for (int i = 1; i < count; ++i) add_frame(reinterpret_cast<std::uintptr_t>(addresses[i]) - 1);
+  end(0);
+}
+
+bool send(const Reply& reply) {
+  const unsigned char* place = reinterpret_cast<const unsigned char*>(&reply);
+  std::size_t missing = sizeof reply;
+  while (missing > 0) {
+    const ssize_t put = write(kReplyFd, place, missing);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    place += put;
+    missing -= static_cast<std::size_t>(put);
+  }
+  return true;
+}
+
+// PR_SET_PDEATHSIG fires when the thread that started us ends; a pidfd is about the process.
+void follow_parent(int parent) {
+#ifdef SYS_pidfd_open
+  const int watched = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
+#else
+  const int watched = -1;
+#endif
+  pthread_t thread;
+  if (watched < 0 ||
+      pthread_create(&thread, nullptr, &watch_parent, reinterpret_cast<void*>(static_cast<std::intptr_t>(watched))) != 0)
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  else
+    pthread_detach(thread);
+  if (getppid() != parent) _exit(0);
+}
+
+}  // namespace worker

@@ -1,0 +1,184 @@
+// Calls: from plain values to a kernel or shape function and back, core by core.
+#include "runtime.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "neurontools/factories.hpp"
+#include "neurontools/registry.hpp"
+
+namespace neurontools {
+
+Context context;
+
+namespace {
+
+torch::Tensor output;
+
+torch::Tensor wrap(const abi::Tensor& value, Origin origin, bool read_only) {
+  const c10::IntArrayRef sizes(value.sizes, static_cast<std::size_t>(value.dim));
+  auto impl = std::make_shared<TensorImpl>(sizes, static_cast<c10::ScalarType>(value.dtype));
+  impl->origin = origin;
+  impl->read_only = read_only;
+  impl->storage = context.meta ? nullptr : read_only ? value.const_data : value.data;
+  return torch::Tensor(impl);
+}
+
+bool is_constant(const std::string& parameters, std::size_t index) {
+  std::size_t begin = 0;
+  for (; index > 0; --index) begin = parameters.find(',', begin) + 1;
+  return parameters.compare(begin, 12, "const-tensor") == 0;
+}
+
+void unpack(const abi::Request& request, const Callable& callable, Arguments& arguments) {
+  for (std::uint32_t i = 0; i < request.argument_count; ++i) {
+    const abi::Argument& argument = request.arguments[i];
+    if (argument.kind == abi::kTensorArgument) {
+      arguments.tensors[i] = wrap(argument.tensor, Origin::kArgument, is_constant(callable.parameters, i));
+    } else {
+      const bool real = argument.kind == abi::kRealArgument;
+      arguments.scalars[i] = real ? c10::Scalar(argument.real) : c10::Scalar(argument.integer);
+      arguments.reals[i] = real ? argument.real : static_cast<double>(argument.integer);
+      arguments.integers[i] = real ? static_cast<std::int64_t>(argument.real) : argument.integer;
+    }
+  }
+}
+
+void take_result(const torch::Tensor& result) {
+  if (context.output_taken) return;
+  if (context.multicore)
+    fail("output", "a multicore kernel must write through get_dst_tensor(); core %u returned without calling it",
+         context.core);
+  if (result.sizes() != output.sizes())
+    fail("output", "the kernel returned a tensor of %lld elements in %lld dimensions, its shape function promised "
+                   "%lld in %lld", static_cast<long long>(result.numel()), static_cast<long long>(result.dim()),
+         static_cast<long long>(output.numel()), static_cast<long long>(output.dim()));
+  if (result.scalar_type() != output.scalar_type())
+    fail("output", "the kernel returned dtype %s, its shape function promised %s", c10::toString(result.scalar_type()),
+         c10::toString(output.scalar_type()));
+  if (output.nbytes() != 0) std::memcpy(output.impl().data(), result.impl().data(), output.nbytes());
+  note_stream(2 * output.nbytes());
+}
+
+void run_core(const abi::Request& request, const Callable& callable) {
+  context.output_taken = false;
+  context.counters = {};
+  reply->core = static_cast<std::int32_t>(context.core);
+  output = wrap(request.output, Origin::kOutput, false);
+  tcm_begin();
+  {
+    Arguments arguments;
+    unpack(request, callable, arguments);
+    take_result(callable.call(callable.function, arguments));
+  }
+  tcm_end();
+  reply->counters[context.core] = context.counters;
+}
+
+// Only core 0 may print: what the others printed is cut off again.
+void run_cores(const abi::Request& request, const Callable& callable) {
+  long printed = -1;
+  for (context.core = 0; context.core < context.core_count; ++context.core) {
+    run_core(request, callable);
+    if (context.core == 0) {
+      std::fflush(stdout);
+      if (context.multicore && request.capture_stdout != 0) printed = lseek(STDOUT_FILENO, 0, SEEK_CUR);
+    }
+  }
+  if (printed < 0) return;
+  std::fflush(stdout);
+  if (lseek(STDOUT_FILENO, 0, SEEK_CUR) != printed && ftruncate(STDOUT_FILENO, printed) == 0)
+    lseek(STDOUT_FILENO, printed, SEEK_SET);
+}
+
+void run(const abi::Request& request) {
+  context.core_count = request.core_count;
+  context.multicore = request.core_count > 1;
+  context.output_written_untracked = false;
+  coverage_begin();
+  run_cores(request, kernels().at(request.callee).function);
+  reply->core = -1;
+  coverage_check(request.output.nbytes);
+}
+
+void infer_shape(const abi::Request& request) {
+  const Callable& callable = operators().at(request.callee).shape;
+  context.meta = true;
+  Arguments arguments;
+  unpack(request, callable, arguments);
+  const torch::Tensor result = callable.call(callable.function, arguments);
+  reply->shape.dim = static_cast<std::int32_t>(result.dim());
+  reply->shape.dtype = static_cast<std::int32_t>(result.scalar_type());
+  reply->shape.nbytes = result.nbytes();
+  for (std::int64_t i = 0; i < result.dim(); ++i) reply->shape.sizes[i] = result.size(i);
+}
+
+void report(const char* kind, const char* message) {
+  reply->status = abi::kFailed;
+  std::snprintf(reply->kind, sizeof reply->kind, "%s", kind);
+  std::snprintf(reply->message, sizeof reply->message, "%s", message);
+}
+
+}  // namespace
+
+std::vector<Operator>& operators() {
+  static std::vector<Operator> list;
+  return list;
+}
+
+std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> list;
+  return list;
+}
+
+torch::Tensor take_output() {
+  if (context.meta) fail("shape", "get_dst_tensor() is for kernels, not for shape functions");
+  context.output_taken = true;
+  return output;
+}
+
+}  // namespace neurontools
+
+using namespace neurontools;
+
+NEURONTOOLS_EXPORT std::uint32_t neurontools_abi_version() { return neurontools::abi::kVersion; }
+
+/// One line per operator and kernel, fields separated by tabs.
+NEURONTOOLS_EXPORT const char* neurontools_describe() {
+  static std::string text;
+  text.clear();
+  for (const Operator& entry : operators())
+    text += "operator\t" + entry.library + "\t" + entry.name + "\t" + entry.kernel + "\t" + entry.shape.result + "\t" +
+            entry.shape.parameters + "\n";
+  for (const Kernel& entry : kernels())
+    text += "kernel\t" + entry.name + "\t" + entry.function.result + "\t" + entry.function.parameters + "\n";
+  return text.c_str();
+}
+
+/// Core that runs now; for whoever reports a fault.
+NEURONTOOLS_EXPORT std::int32_t neurontools_core() { return static_cast<std::int32_t>(context.core); }
+
+NEURONTOOLS_EXPORT void neurontools_call(const neurontools::abi::Request* request, neurontools::abi::Reply* answer) {
+  reply = answer;
+  reply->status = neurontools::abi::kOk;
+  reply->core = -1;
+  try {
+    if (request->command == neurontools::abi::kShapeCommand)
+      infer_shape(*request);
+    else
+      run(*request);
+  } catch (const c10::Error& error) {
+    report(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    report("memory", "out of host memory");
+  } catch (const std::exception& error) {
+    report("exception", error.what());
+  } catch (...) {
+    report("exception", "an exception that is not a std::exception");
+  }
+  output = torch::Tensor();
+}

@@ -1,0 +1,29 @@
+// What the parts of the kernel runtime say to each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "neurontools/abi.hpp"
+
+#define NEURONTOOLS_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace neurontools {
+
+/// The reply that the running call fills; messages, warnings and frames go there.
+extern abi::Reply* reply __attribute__((visibility("hidden")));
+
+/// Remember the calling code addresses in the reply, without the innermost `skip` frames.
+void capture_frames(int skip);
+
+/// Forget the writes of the last call.
+void coverage_begin();
+/// Fail when two cores wrote the same byte or when a byte of the output was never written.
+void coverage_check(std::uint64_t output_bytes);
+
+/// Empty the running core's pool.
+void tcm_begin();
+/// Check the canaries of what is left and warn about leaks.
+void tcm_end();
+
+}  // namespace neurontools

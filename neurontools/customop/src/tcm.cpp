@@ -1,0 +1,96 @@
+// The 16 KiB pool of a core: blocks between canaries; fresh blocks hold a pattern, never yesterday's values.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "neurontools/context.hpp"
+#include "neurontools/error.hpp"
+#include "runtime.hpp"
+
+namespace neurontools {
+
+namespace {
+
+constexpr std::size_t kCanaryBytes = 256;
+constexpr std::size_t kGranule = 16;
+constexpr unsigned char kCanary = 0xc5;
+constexpr unsigned char kFresh = 0xa5;
+
+struct Block {
+  unsigned char* data;
+  std::size_t nbytes;  // as asked for; the canary follows immediately
+  std::size_t charged;
+};
+
+std::vector<Block> blocks;
+std::size_t in_use = 0;
+
+std::size_t round_up(std::size_t nbytes, std::size_t unit) { return (nbytes + unit - 1) / unit * unit; }
+
+bool intact(const unsigned char* begin) {
+  for (std::size_t i = 0; i < kCanaryBytes; ++i)
+    if (begin[i] != kCanary) return false;
+  return true;
+}
+
+void check_canaries(const Block& block) {
+  if (!intact(block.data + block.nbytes))
+    fail("tcm", "write past the end of a TCM block of %zu bytes", block.nbytes);
+  if (!intact(block.data - kCanaryBytes))
+    fail("tcm", "write before the beginning of a TCM block of %zu bytes", block.nbytes);
+}
+
+void discard(const Block& block) { std::free(block.data - kCanaryBytes); }
+
+}  // namespace
+
+void* tcm_allocate(std::size_t nbytes) {
+  if (context.meta) fail("shape", "tcm_malloc in a shape function: it runs on the host, which has no TCM");
+  const std::size_t charged = round_up(nbytes == 0 ? 1 : nbytes, kGranule);
+  if (charged > kTcmPoolBytes - in_use || nbytes > kTcmPoolBytes) return nullptr;
+  const std::size_t whole = round_up(nbytes + 2 * kCanaryBytes, 64);
+  unsigned char* memory = static_cast<unsigned char*>(::aligned_alloc(64, whole));
+  if (memory == nullptr) return nullptr;
+  std::memset(memory, kCanary, whole);
+  std::memset(memory + kCanaryBytes, kFresh, nbytes);
+  blocks.push_back({memory + kCanaryBytes, nbytes, charged});
+  in_use += charged;
+  return memory + kCanaryBytes;
+}
+
+void tcm_release(void* pointer) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i].data != pointer) continue;
+    const Block block = blocks[i];
+    check_canaries(block);
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(i));
+    in_use -= block.charged;
+    discard(block);
+    return;
+  }
+  fail("tcm", "tcm_free of a pointer that is not a live TCM block");
+}
+
+std::int64_t tcm_room(const void* pointer) {
+  const unsigned char* place = static_cast<const unsigned char*>(pointer);
+  for (const Block& block : blocks)
+    if (place >= block.data && place <= block.data + block.nbytes) return block.data + block.nbytes - place;
+  return -1;
+}
+
+void tcm_begin() {
+  for (const Block& block : blocks) discard(block);
+  blocks.clear();
+  in_use = 0;
+}
+
+void tcm_end() {
+  for (const Block& block : blocks) check_canaries(block);
+  if (!blocks.empty())
+    warn("%zu TCM block%s (%zu bytes) not freed on core %u", blocks.size(), blocks.size() == 1 ? "" : "s", in_use,
+         context.core);
+  tcm_begin();
+}
+
+}  // namespace neurontools

@@ -1,0 +1,57 @@
+// The parts of the worker process: descriptors, tensor slots, compiled libraries, fault reports.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "neurontools/abi.hpp"
+
+namespace worker {
+
+// Descriptors that the host prepares before the worker starts; 1 and 2 collect what kernels print.
+constexpr int kRequestFd = 3;
+constexpr int kReplyFd = 4;
+constexpr int kArenaFd = 5;
+constexpr int kShapeFd = 6;
+constexpr int kKernelFd = 7;
+
+constexpr std::uint64_t kSlotStride = std::uint64_t{1} << 36;  // distance of slots in the arena file
+constexpr std::size_t kGuardBytes = std::size_t{1} << 20;
+
+struct Slot {
+  unsigned char* writable = nullptr;
+  unsigned char* constant = nullptr;
+  std::size_t nbytes = 0;
+};
+
+extern Slot slots[neurontools::abi::kSlots];
+
+/// Map a slot anew when its size differs; fails by returning false.
+bool map_slot(int index, std::size_t nbytes);
+
+struct Library {
+  void (*call)(const neurontools::abi::Request*, neurontools::abi::Reply*) = nullptr;
+  std::int32_t (*core)() = nullptr;
+  const char* (*describe)() = nullptr;
+  std::uintptr_t base = 0;
+  std::uintptr_t end = 0;
+  const char* error = nullptr;
+};
+
+/// Load a library from a descriptor; `error` tells why it could not be.
+Library open_library(int fd);
+
+/// From now on a fault in the running call is reported to the host before the process ends.
+void install_handlers();
+/// Faults until the next call of this belong to `library`; nullptr: nothing runs.
+void set_running(const Library* library, const neurontools::abi::Request* request);
+/// The hook of a library for abort(), exit() and failed assertions.
+void fatal(const char* kind, const char* message);
+/// Keep the frames that lie in the library, as addresses of its file.
+void localize_frames(const Library& library, neurontools::abi::Reply& reply);
+/// Write all bytes to the host; false when it is gone.
+bool send(const neurontools::abi::Reply& reply);
+/// End this process when its parent does.
+void follow_parent(int parent);
+
+}  // namespace worker
