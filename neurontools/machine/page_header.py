@@ -17,7 +17,7 @@ from neurontools.machine.page_layout import (
     Layout,
 )
 
-_TEXT_BYTES = (64, 64, 128, 1024, 64)
+_TEXT_BYTES = (64, 64, 256, 1024, 64)
 
 
 class PageError(NeuronToolsError):

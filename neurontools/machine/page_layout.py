@@ -4,8 +4,8 @@
     0           header: magic "NTLMPAGE", version u32, header length u32, page length u64, core count u32, model
                 slots u32, CRC-32 of header and core list (this field as zero) u32, zero u32, pid u64, start_ticks
                 u64, uid u64, registered_ns u64, then UTF-8 text padded with zero bytes: machine 64, boot_id 64,
-                tag 128, command 1024, runtime_version 64
-    1416        core list: machine-wide logical core ids, u32 each; padded to 64 bytes
+                tag 256, command 1024, runtime_version 64
+    1544        core list: machine-wide logical core ids, u32 each; padded to 64 bytes
     sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
     process     host memory by category (8 words), then for each core 8 words: memory by category, and the device
                 memory reserved from the machine; last the check word of the section; padded to 64 bytes
@@ -53,7 +53,7 @@ CATEGORIES = (
     "application_memory",
 )
 
-HEADER = struct.Struct("<8sIIQIIII4Q64s64s128s1024s64s")
+HEADER = struct.Struct("<8sIIQIIII4Q64s64s256s1024s64s")
 HEADER_CHECKSUM_OFFSET = 32
 WORD = struct.Struct("<Q")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
