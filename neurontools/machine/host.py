@@ -1,0 +1,112 @@
+"""CPU use of this host and of processes on it, from two samples."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.machine.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """CPU seconds since some fixed moment."""
+
+    user_s: float
+    system_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """CPU times of the host and of some processes by (pid, start ticks). `capacity_s` counts idle time too."""
+
+    capacity_s: float
+    host: CpuTimes
+    processes: tuple[tuple[tuple[int, int], CpuTimes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuShare:
+    """Shares (0..1) of all CPU time of the host."""
+
+    user: float
+    system: float
+
+
+IDLE = CpuShare(0.0, 0.0)
+
+
+def sample(processes: Iterable[tuple[int, int]] = ()) -> HostSample:
+    """Read the CPU times of the host and of processes; a process that is gone is left out.
+
+    Time spent waiting for I/O is idle time; time in interrupts is system time.
+    """
+    times = psutil.cpu_times()
+    busy_system_s = times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
+    user_s = times.user + getattr(times, "nice", 0.0)
+    idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    found = ((key, _process_times(*key)) for key in processes)
+    return HostSample(
+        capacity_s=user_s + busy_system_s + idle_s,
+        host=CpuTimes(user_s, busy_system_s),
+        processes=tuple((key, used) for key, used in found if used is not None),
+    )
+
+
+def sample_for(snapshot: Snapshot) -> HostSample:
+    """Read the CPU times of the host and of the snapshot's processes that really run on it."""
+    return sample(
+        (process.pid, process.start_ticks)
+        for process in snapshot.processes
+        if process.origin == "live" and process.uses_device
+    )
+
+
+def host_share(before: HostSample | None, after: HostSample) -> CpuShare:
+    """Return how much of the host's CPU time was used between two samples."""
+    if before is None:
+        return IDLE
+    return _share(before, after, before.host, after.host)
+
+
+def process_share(
+    before: HostSample | None, after: HostSample, only: tuple[int, int] | None = None
+) -> CpuShare:
+    """Return how much of the host's CPU time the sampled processes (or one of them) used between two samples."""
+    if before is None:
+        return IDLE
+    earlier = dict(before.processes)
+    user_s = system_s = 0.0
+    for key, times in after.processes:
+        start = earlier.get(key)
+        if start is not None and only in {None, key}:
+            user_s += times.user_s - start.user_s
+            system_s += times.system_s - start.system_s
+    return _share(before, after, CpuTimes(0.0, 0.0), CpuTimes(user_s, system_s))
+
+
+def _share(before: HostSample, after: HostSample, start: CpuTimes, end: CpuTimes) -> CpuShare:
+    wall_s = after.capacity_s - before.capacity_s
+    if wall_s <= 0:
+        return IDLE
+    user = min(1.0, max(0.0, (end.user_s - start.user_s) / wall_s))
+    return CpuShare(user, min(1.0 - user, max(0.0, (end.system_s - start.system_s) / wall_s)))
+
+
+def _process_times(pid: int, start_ticks: int) -> CpuTimes | None:
+    # psutil knows processes by a start time in seconds; the telemetry page holds the kernel's exact ticks.
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            after_name = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(after_name) < 20 or int(after_name[19]) != start_ticks:
+        return None
+    ticks_a_second = os.sysconf("SC_CLK_TCK")
+    return CpuTimes(int(after_name[11]) / ticks_a_second, int(after_name[12]) / ticks_a_second)

@@ -1,0 +1,118 @@
+"""What dashboards show of a machine, as numbers: utilization and FLOPs per core, memory by category, the memory tree.
+
+Pure: every number comes from the snapshots that are passed in. Rates need two snapshots; with one they are zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neurontools.machine.memory_tree import MemoryNode, device_memory, host_memory, memory_tree
+from neurontools.machine.snapshot import ProcessState, Snapshot, busy_share
+
+if TYPE_CHECKING:
+    from neurontools.machine.memory import MemoryUse
+
+ProcessKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRate:
+    """One logical core over the interval between two snapshots.
+
+    `core` is the machine-wide id, `utilization` a share of wall time (0..1), `flops_s` the cost model's FLOPs a second.
+    """
+
+    core: int
+    utilization: float
+    flops_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """The cores of one device, in order of their ids."""
+
+    index: int
+    cores: tuple[CoreRate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """All numbers of the dashboard. The means are over the cores that count (see `machine_view`)."""
+
+    devices: tuple[DeviceRates, ...]
+    mean_utilization: float
+    mean_flops_s: float
+    total_flops_s: float
+    host_memory: MemoryUse
+    device_memory: MemoryUse
+    memory_tree: tuple[MemoryNode, ...]
+
+
+def process_key(process: ProcessState) -> ProcessKey:
+    """Return what identifies a process for its whole life, also when its pid is used again."""
+    return process.pid, process.start_ticks
+
+
+def device_processes(snapshot: Snapshot) -> tuple[ProcessState, ...]:
+    """Return the processes that use a device, oldest first; those that only look at the machine are left out."""
+    users = (process for process in snapshot.processes if process.uses_device)
+    return tuple(sorted(users, key=lambda process: (process.registered_ns, process.pid)))
+
+
+def restrict(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
+    """Return the snapshot as if only one process (or none, when it is gone) were there."""
+    return replace(
+        snapshot, processes=tuple(process for process in snapshot.processes if process_key(process) == key)
+    )
+
+
+def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
+    """Return the rates of every core of the machine by its machine-wide id."""
+    wall_ns = after.taken_ns - before.taken_ns if before is not None else 0
+    if before is None or wall_ns <= 0:
+        return {
+            core: CoreRate(core, 0.0, 0.0) for device in after.devices for core in sorted(device.core_ids)
+        }
+    shares = busy_share(before, after)
+    earlier = {
+        (*process_key(process), use.core): use.flops for process in before.processes for use in process.cores
+    }
+    flops = dict.fromkeys(shares, 0)
+    for process in after.processes:
+        for use in process.cores:
+            done = use.flops - earlier.get((*process_key(process), use.core), 0)
+            flops[use.core] = flops.get(use.core, 0) + max(0, done)
+    return {core: CoreRate(core, share, flops[core] * 1e9 / wall_ns) for core, share in shares.items()}
+
+
+def machine_view(before: Snapshot | None, after: Snapshot, process: ProcessKey | None = None) -> MachineView:
+    """Compute the dashboard of a machine, or of one process on it.
+
+    Args:
+        before: an earlier snapshot of the same machine, or None when there is none yet.
+        after: the snapshot that is shown.
+        process: restrict every number to this process. Means are then over the cores that it claims; without it
+            they are over all cores of the machine.
+    """
+    if process is not None:
+        before = None if before is None else restrict(before, process)
+        after = restrict(after, process)
+    rates = core_rates(before, after)
+    counted = set(rates)
+    if process is not None:
+        counted = {use.core for owner in after.processes for use in owner.cores} & counted
+    total_flops_s = sum(rates[core].flops_s for core in counted)
+    return MachineView(
+        devices=tuple(
+            DeviceRates(device.index, tuple(rates[core] for core in sorted(device.core_ids)))
+            for device in after.devices
+        ),
+        mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,
+        mean_flops_s=total_flops_s / len(counted) if counted else 0.0,
+        total_flops_s=total_flops_s,
+        host_memory=host_memory(after),
+        device_memory=device_memory(after),
+        memory_tree=memory_tree(after, only_used=process is not None),
+    )

@@ -1,0 +1,88 @@
+"""Lines of text for a terminal as plain values: spans with a role each. What a role looks like is decided elsewhere.
+
+Two equal lines look the same, so a pane finds what changed by comparing them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Role(Enum):
+    """What a span of text is for."""
+
+    PLAIN = "plain"
+    DIM = "dim"
+    STRONG = "strong"
+    VALUE = "value"
+    TITLE = "title"
+    TITLE_DIM = "title-dim"
+    TROUBLE = "trouble"
+    SECTION = "section"
+    SECTION_DIM = "section-dim"
+    HEAD = "head"
+    METER_ON = "meter-on"
+    METER_PART = "meter-part"
+    METER_OFF = "meter-off"
+    MARKED_ON = "marked-on"
+    MARKED_PART = "marked-part"
+    MARKED_OFF = "marked-off"
+    METER_SYSTEM = "meter-system"
+    SELECTED = "selected"
+    BAR = "bar"
+    BAR_DIM = "bar-dim"
+    BAR_CURRENT = "bar-current"
+
+    # Members are compared and hashed for every span of every frame; identity is enough and needs no Python call.
+    __hash__ = object.__hash__
+
+
+Span = tuple[str, Role]
+Line = tuple[Span, ...]
+
+
+def width_of(text: str) -> int:
+    """Return how many terminal cells a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def clean(text: str) -> str:
+    """Return a text from outside without anything that could move the cursor or change the terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def fixed(text: str, width: int) -> str:
+    """Cut or pad a text to exactly `width` cells; a cut one ends in `…`."""
+    if width_of(text) <= width:
+        return text + " " * (width - width_of(text))
+    if width < 2:
+        return set_cell_size(text, max(0, width))
+    return set_cell_size(text, width - 1) + "…"
+
+
+def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
+    """Cut or pad a line to exactly `width` cells."""
+    kept: list[Span] = []
+    left = width
+    for text, role in spans:
+        taken = width_of(text)
+        if taken >= left:
+            if left:
+                kept.append((text if taken == left else set_cell_size(text, left), role))
+            return tuple(kept)
+        if taken:
+            kept.append((text, role))
+            left -= taken
+    kept.append((" " * left, fill))
+    return tuple(kept)
+
+
+def text_of(line: Line) -> str:
+    """Return a line as plain text."""
+    return "".join(text for text, _ in line)

@@ -1,0 +1,61 @@
+"""Numbers as neuron-top writes them (system-tools.md section 2.2)."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+_TERA = 1e12
+
+
+def size(count: int) -> str:
+    """Write bytes: `0.0B`, `256.0KB`, `17.5GB` (1024 based, one decimal)."""
+    value = float(count)
+    for unit in _UNITS[:-1]:
+        if round(value, 1) < 1024:
+            return f"{value:.1f}{unit}"
+        value /= 1024
+    return f"{value:.1f}{_UNITS[-1]}"
+
+
+def percent(share: float) -> str:
+    """Write a share (0..1): `56.81%`, ` 0.72%`, `100.00%`."""
+    return f"{share * 100:5.2f}%"
+
+
+def bracketed_percent(share: float) -> str:
+    """Write the utilization of a core: `[56.81%]`."""
+    return f"[{share * 100:5.2f}%]"
+
+
+def bracketed_cpu(user: float, system: float) -> str:
+    """Write user and system CPU use: `[ 0.72%, 9.13%]`."""
+    return f"[{user * 100:5.2f}%,{system * 100:5.2f}%]"
+
+
+def teraflops(flops_s: float) -> str:
+    """Write FLOPs a second: `   9.946TF`."""
+    return f"{flops_s / _TERA:8.3f}TF"
+
+
+def bracketed_teraflops(flops_s: float) -> str:
+    """Write the FLOPs a second of a core: `[  10.004TF]`."""
+    return f"[{flops_s / _TERA:8.3f}TF]"
+
+
+def short_percent(share: float) -> str:
+    """Write a share in four cells for narrow terminals: ` 57%`."""
+    return f"{share * 100:3.0f}%"
+
+
+def short_teraflops(flops_s: float) -> str:
+    """Write FLOPs a second in six cells for narrow terminals: ` 10.0T`."""
+    return f"{flops_s / _TERA:5.1f}T"
+
+
+def device_label(index: int) -> str:
+    """Write a device in the memory tree: `ND 0`, `ND10`."""
+    return f"ND{index:2d}"
+
+
+def core_label(index: int) -> str:
+    """Write a core in the memory tree: `NC 0`."""
+    return f"NC{index:2d}"

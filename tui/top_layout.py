@@ -1,0 +1,119 @@
+"""Who gets how many lines and columns of the terminal. Pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+MIN_WIDTH = 60
+MIN_HEIGHT = 16
+
+DEVICE_LABEL_WIDTH = 5
+_FRAME_LINES = 12  # title 1, cores 2, vCPU 3, summary 3, details 1, bottom 2
+_FEWEST_TREE_LINES = 3
+_COMFORTABLE_TREE_LINES = 10
+_MOST_BLANKS = 4
+_SMALLEST_BAR = 4
+
+
+class CellStyle(Enum):
+    """How a core is drawn: bar and full value, bar and short value, short value alone, bar alone."""
+
+    FULL = "full"
+    COMPACT = "compact"
+    VALUE = "value"
+    METER = "meter"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueWidths:
+    """Cells that a core's value takes in full and in short form."""
+
+    full: int
+    short: int
+
+
+PERCENT_WIDTHS = ValueWidths(full=8, short=4)
+FLOPS_WIDTHS = ValueWidths(full=12, short=6)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreGrid:
+    """Devices in `columns` side by side, `lines` of them visible, every core `cell` wide (with one blank before it)."""
+
+    columns: int
+    lines: int
+    cell: int
+    style: CellStyle
+
+    @property
+    def visible(self) -> int:
+        """How many devices can be seen at once."""
+        return self.columns * self.lines
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenLayout:
+    """Lines of each pane; blanks go above the first panes in order. The sum is the terminal's height."""
+
+    grid: CoreGrid
+    tree_lines: int
+    blanks: tuple[int, int, int, int]
+
+
+def too_small(width: int, height: int) -> bool:
+    """Return whether a terminal cannot hold the dashboard."""
+    return width < MIN_WIDTH or height < MIN_HEIGHT
+
+
+def screen_layout(width: int, height: int, devices: int, cores: int, values: ValueWidths) -> ScreenLayout:
+    """Share out a terminal.
+
+    Args:
+        width: cells in a line, at least `MIN_WIDTH`.
+        height: lines, at least `MIN_HEIGHT`.
+        devices: number of devices of the machine.
+        cores: logical cores of a device.
+        values: widths of a core's value.
+    """
+    spare = height - _FRAME_LINES
+    tree_lines = max(_FEWEST_TREE_LINES, min(8, height // 6))
+    grid = core_grid(width, spare - tree_lines, devices, cores, values)
+    tree_lines = spare - grid.lines
+    blanks = min(_MOST_BLANKS, max(0, tree_lines - _COMFORTABLE_TREE_LINES))
+    above = tuple(1 if index < blanks else 0 for index in range(_MOST_BLANKS))
+    return ScreenLayout(grid, tree_lines - blanks, (above[0], above[1], above[2], above[3]))
+
+
+def core_grid(width: int, most_lines: int, devices: int, cores: int, values: ValueWidths) -> CoreGrid:
+    """Choose how the cores are drawn: one device a line as long as that fits, then side by side, then shorter.
+
+    When nothing shows all devices, one device a line is kept and the pane scrolls.
+    """
+    for style, narrowest in (
+        (CellStyle.FULL, values.full + _SMALLEST_BAR + 1),
+        (CellStyle.COMPACT, values.short + _SMALLEST_BAR),
+    ):
+        columns = 1
+        while (cell := _cell_width(width, columns, cores)) >= narrowest:
+            lines = -(-devices // columns)
+            if lines <= most_lines:
+                return CoreGrid(columns, lines, cell, style)
+            columns += 1
+    cell = _cell_width(width, 1, cores)
+    return CoreGrid(1, min(devices, most_lines), cell, _style_for(cell, values))
+
+
+def _cell_width(width: int, columns: int, cores: int) -> int:
+    column = (width - (columns - 1)) // columns
+    return (column - DEVICE_LABEL_WIDTH) // max(1, cores)
+
+
+def _style_for(cell: int, values: ValueWidths) -> CellStyle:
+    if cell >= values.full + _SMALLEST_BAR + 1:
+        return CellStyle.FULL
+    if cell >= values.short + _SMALLEST_BAR:
+        return CellStyle.COMPACT
+    if cell > values.short:
+        return CellStyle.VALUE
+    return CellStyle.METER

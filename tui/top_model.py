@@ -1,0 +1,188 @@
+"""The state of neuron-top and what each key does to it. No terminal here: ticks and actions in, values out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.tui.lines import clean
+from neurontools.tui.top_source import Tick, Trouble
+from neurontools.tui.top_tree import TreeRow, branch_keys, visible_rows
+
+from neurontools.machine import host
+from neurontools.machine.view import ProcessKey, device_processes, machine_view, process_key
+
+if TYPE_CHECKING:
+    from neurontools.tui.top_source import Update
+
+    from neurontools.machine.memory_tree import NodeKey
+    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.view import MachineView
+
+# Two snapshots closer together than this give rates that are mostly noise.
+_SHORTEST_INTERVAL_NS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab at the bottom: all processes (no key), or one."""
+
+    key: ProcessKey | None
+    label: str
+
+
+ALL = Tab(None, "all")
+
+
+class TopModel:
+    """What neuron-top shows and where its user is.
+
+    Args:
+        colour: whether colours will be shown; without them bars use other characters.
+    """
+
+    def __init__(self, *, colour: bool = True) -> None:
+        self.colour = colour
+        self.flops = False
+        self.trouble = ""
+        self.tabs: tuple[Tab, ...] = (ALL,)
+        self.tab = ALL
+        self.rows: tuple[TreeRow, ...] = ()
+        self.selected = 0
+        self.view: MachineView | None = None
+        self.system_cpu = host.IDLE
+        self.runtime_cpu = host.IDLE
+        self._before: Tick | None = None
+        self._after: Tick | None = None
+        self._opened: frozenset[NodeKey] = frozenset()
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None before the first."""
+        return self._after.snapshot if self._after else None
+
+    @property
+    def selected_row(self) -> TreeRow | None:
+        """The selected row of the tree, None when the tree is empty."""
+        return self.rows[self.selected] if self.rows else None
+
+    @property
+    def marked_cores(self) -> frozenset[int]:
+        """The machine-wide ids of the cores under the selected row."""
+        row = self.selected_row
+        return frozenset(row.node.cores) if row else frozenset()
+
+    def update(self, update: Update) -> None:
+        """Take in what the source yielded."""
+        if isinstance(update, Trouble):
+            self.trouble = update.text
+            return
+        self.trouble = ""
+        first = self._after is None
+        if self._after and not _same_machine(self._after.snapshot, update.snapshot):
+            self._before = None
+        elif (
+            self._after and update.snapshot.taken_ns - self._after.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS
+        ):
+            self._before = self._after
+        self._after = update
+        self._find_tabs(update.snapshot)
+        self._compute()
+        if first and len(update.snapshot.devices) == 1 and self.view:
+            self._opened = frozenset(node.key for node in self.view.memory_tree)
+            self._show_rows()
+
+    def move(self, steps: int) -> None:
+        """Move the selection in the tree, stopping at its ends."""
+        self.select(self.selected + steps)
+
+    def select(self, index: int) -> None:
+        """Select a row of the tree by its index among the visible rows, or the nearest one."""
+        self.selected = max(0, min(index, len(self.rows) - 1))
+
+    def toggle(self) -> None:
+        """Open or close the selected row."""
+        row = self.selected_row
+        if row and row.opened is not None:
+            self._opened ^= {row.node.key}
+            self._show_rows()
+
+    def expand(self) -> None:
+        """Open the selected row, or step into it when it is open."""
+        row = self.selected_row
+        if row and row.opened is False:
+            self.toggle()
+        elif row and row.opened:
+            self.move(1)
+
+    def collapse(self) -> None:
+        """Close the selected row, or step out to its parent."""
+        row = self.selected_row
+        if row and row.opened:
+            self.toggle()
+        elif row and row.parent is not None:
+            self.selected = next(
+                index for index, other in enumerate(self.rows) if other.node.key == row.parent
+            )
+
+    def toggle_all(self) -> None:
+        """Open the whole tree, or close it when all of it is open."""
+        everything = frozenset(branch_keys(self.view.memory_tree)) if self.view else frozenset()
+        self._opened = frozenset() if everything <= self._opened else self._opened | everything
+        self._show_rows()
+
+    def toggle_flops(self) -> None:
+        """Show FLOPs a second instead of utilization, or back."""
+        self.flops = not self.flops
+
+    def step_tab(self, steps: int) -> None:
+        """Go to the previous or next tab, around the ends."""
+        self.go_to_tab((self.tabs.index(self.tab) + steps) % len(self.tabs))
+
+    def go_to_tab(self, index: int) -> None:
+        """Go to a tab by its position; nothing happens when there is none."""
+        if 0 <= index < len(self.tabs):
+            self.tab = self.tabs[index]
+            self._compute()
+
+    def _find_tabs(self, snapshot: Snapshot) -> None:
+        self.tabs = (
+            ALL,
+            *(
+                Tab(process_key(process), clean(process.tag) or str(process.pid))
+                for process in device_processes(snapshot)
+            ),
+        )
+        self.tab = next((tab for tab in self.tabs if tab.key == self.tab.key), ALL)
+
+    def _compute(self) -> None:
+        if self._after is None:
+            return
+        before = self._before
+        self.view = machine_view(before.snapshot if before else None, self._after.snapshot, self.tab.key)
+        self._show_rows()
+        earlier = before.cpu if before else None
+        if self._after.cpu is not None:
+            self.system_cpu = host.host_share(earlier, self._after.cpu)
+            self.runtime_cpu = host.process_share(earlier, self._after.cpu, self.tab.key)
+
+    def _show_rows(self) -> None:
+        here = self.selected_row.node.key if self.selected_row else None
+        self.rows = visible_rows(self.view.memory_tree, self._opened) if self.view else ()
+        index = self.selected
+        while here:
+            found = [i for i, row in enumerate(self.rows) if row.node.key == here]
+            if found:
+                index = found[0]
+                break
+            here = here[:-1]
+        self.select(index)
+
+
+def _same_machine(one: Snapshot, other: Snapshot) -> bool:
+    return (one.machine, one.instance_type, one.lnc, one.started_unix_s) == (
+        other.machine,
+        other.instance_type,
+        other.lnc,
+        other.started_unix_s,
+    )

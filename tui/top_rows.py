@@ -1,0 +1,126 @@
+"""The one-line panes of neuron-top and the vCPU pane as lines of text (system-tools.md section 2.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed, width_of
+from neurontools.tui.meter import stacked_meter
+from neurontools.tui.top_format import bracketed_cpu
+
+from neurontools import __version__
+
+if TYPE_CHECKING:
+    from neurontools.tui.top_model import TopModel
+
+    from neurontools.machine.host import CpuShare
+
+_CPU_LABEL_WIDTH = 21
+_CPU_VALUE_WIDTH = 15
+_TABS_HEAD = " Neuron Apps  "
+_TAB_WIDTH = 24
+_KEYS = (
+    ("q", "quit"),
+    ("arrows", "move tree selection"),
+    ("enter", "expand/collapse tree item"),
+    ("x", "expand/collapse entire tree"),
+    ("a/d", "previous/next tab"),
+    ("f", "FLOPS on/off"),
+    ("1-9", "select tab"),
+    ("?", "help"),
+)
+_SHORT_KEYS = (
+    ("q", "quit"),
+    ("arrows", "move"),
+    ("enter", "expand"),
+    ("x", "all"),
+    ("a/d", "tabs"),
+    ("f", "FLOPS"),
+    ("?", "help"),
+)
+
+
+def section(text: str, width: int, note: str = "") -> Line:
+    """Return the bar above a pane: its name on the left, a note on the right if there is room."""
+    room = width - width_of(note) - 2
+    if not note or room < width_of(text) + 2:
+        return fit(((text, Role.SECTION),), width, Role.SECTION)
+    return (*fit(((text, Role.SECTION),), room, Role.SECTION), (note + "  ", Role.SECTION_DIM))
+
+
+def title_line(model: TopModel, width: int) -> Line:
+    """Return the title bar: program, instance, and what is wrong if something is."""
+    snapshot = model.snapshot
+    text = f"neuron-top {__version__}"
+    if snapshot is not None:
+        text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
+    trouble = f" {clean(model.trouble)} " if model.trouble else ""
+    room = width - width_of(trouble)
+    if trouble and room < width_of(text) + 2:
+        return fit(((trouble, Role.TROUBLE),), width, Role.TITLE)
+    left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
+    bar = fit(((" " * left, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
+    return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
+
+
+def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
+    """Return the vCPU pane: its bar, the whole host, the processes of the machine."""
+    return (
+        section(" vCPU Utilization", width),
+        _cpu_line(" System vCPU Usage", model.system_cpu, width, colour=model.colour),
+        _cpu_line(" Runtime vCPU Usage", model.runtime_cpu, width, colour=model.colour),
+    )
+
+
+def visible_tabs(model: TopModel, width: int) -> tuple[tuple[int, str], ...]:
+    """Return position and text of the tabs that fit beside the head of their line, the current one among them."""
+    current = model.tabs.index(model.tab)
+    texts = [f"[{index + 1}]:{fixed(tab.label, _TAB_WIDTH).rstrip()}" for index, tab in enumerate(model.tabs)]
+    first = 0
+    room = width - len(_TABS_HEAD)
+    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > room:
+        first += 1
+    shown: list[tuple[int, str]] = []
+    for index in range(first, len(texts)):
+        room -= width_of(texts[index]) + 2
+        if room < 0 and shown:
+            break
+        shown.append((index, texts[index]))
+    return tuple(shown)
+
+
+def tab_at(model: TopModel, width: int, x: int) -> int | None:
+    """Return the position of the tab that is drawn at a column, None where there is none."""
+    left = len(_TABS_HEAD)
+    for index, text in visible_tabs(model, width):
+        right = left + width_of(text) + 2
+        if left <= x < right:
+            return index
+        left = right
+    return None
+
+
+def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
+    """Return the bar at the bottom: the tabs, and the keys."""
+    tabs: list[Span] = [(_TABS_HEAD, Role.BAR_DIM)]
+    for index, text in visible_tabs(model, width):
+        if model.tabs[index] == model.tab:
+            tabs += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
+        else:
+            tabs.append((f" {text} ", Role.BAR))
+    return fit(tabs, width, Role.BAR), _keys_line(width)
+
+
+def _keys_line(width: int) -> Line:
+    needed = sum(len(key) + len(text) + 4 for key, text in _KEYS)
+    spans: list[Span] = [(" ", Role.BAR)]
+    for key, text in _KEYS if needed < width else _SHORT_KEYS:
+        spans += [(f"{key}:", Role.BAR), (f" {text}  ", Role.BAR_DIM)]
+    return fit(spans, width, Role.BAR)
+
+
+def _cpu_line(label: str, share: CpuShare, width: int, *, colour: bool) -> Line:
+    value = bracketed_cpu(share.user, share.system)
+    room = width - _CPU_LABEL_WIDTH - max(_CPU_VALUE_WIDTH, len(value)) - 1
+    bar = stacked_meter(share.user, share.system, room, colour=colour)
+    return fit(((fixed(label, _CPU_LABEL_WIDTH), Role.PLAIN), *bar, (value, Role.PLAIN)), width)

@@ -1,0 +1,69 @@
+"""The whole dashboard as lines: what the panes show at a size, and the same as plain text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.tui.lines import Line, fit, text_of
+from neurontools.tui.top_cores import core_lines
+from neurontools.tui.top_layout import FLOPS_WIDTHS, MIN_WIDTH, PERCENT_WIDTHS, ScreenLayout, screen_layout
+from neurontools.tui.top_memory import detail_lines, summary_lines
+from neurontools.tui.top_rows import bottom_lines, cpu_lines, title_line
+
+if TYPE_CHECKING:
+    from neurontools.tui.top_model import TopModel
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """The lines of each pane, blanks above them included. Together they fill the terminal."""
+
+    title: tuple[Line, ...]
+    cores: tuple[Line, ...]
+    cpu: tuple[Line, ...]
+    summary: tuple[Line, ...]
+    details: tuple[Line, ...]
+    bottom: tuple[Line, ...]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines from top to bottom."""
+        return (*self.title, *self.cores, *self.cpu, *self.summary, *self.details, *self.bottom)
+
+
+def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
+    """Return the layout of the machine that the model shows."""
+    devices = model.view.devices if model.view else ()
+    cores = max((len(device.cores) for device in devices), default=1)
+    return screen_layout(
+        width, height, max(1, len(devices)), cores, FLOPS_WIDTHS if model.flops else PERCENT_WIDTHS
+    )
+
+
+def panes(model: TopModel, width: int, height: int) -> Panes:
+    """Draw the dashboard; the size must not be too small (see `top_layout.too_small`)."""
+    layout = layout_for(model, width, height)
+    blank = fit((), width)
+    blanks = [(blank,) * count for count in layout.blanks]
+    return Panes(
+        title=(title_line(model, width),),
+        cores=(*blanks[0], *core_lines(model, width, layout.grid)),
+        cpu=(*blanks[1], *cpu_lines(model, width)),
+        summary=(*blanks[2], *summary_lines(model, width)),
+        details=(*blanks[3], *detail_lines(model, width, layout.tree_lines)),
+        bottom=bottom_lines(model, width),
+    )
+
+
+def text_screen(model: TopModel, width: int) -> str:
+    """Return the dashboard as text of any length: every device, the whole tree as it is open, no tabs and keys."""
+    width = max(width, MIN_WIDTH)
+    devices = len(model.view.devices) if model.view else 1
+    height = 64 + 2 * devices + 2 * len(model.rows)
+    shown = panes(model, width, height)
+    lines = [text_of(line).rstrip() for line in (*shown.title, *shown.cores, *shown.cpu, *shown.summary)]
+    details = [text_of(line).rstrip() for line in shown.details]
+    while details and not details[-1]:
+        details.pop()
+    return "\n".join([*lines, *details])

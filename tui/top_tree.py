@@ -1,0 +1,72 @@
+"""The memory tree as it is shown: which nodes are open, which rows follow from that, what to call them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.tui.lines import clean
+from neurontools.tui.top_format import core_label, device_label
+
+from neurontools.machine.memory_tree import MemoryNode, NodeKey, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CATEGORY_NAMES = {
+    "tensors": "Tensors",
+    "constants": "Constants",
+    "model_code": "Model Code",
+    "runtime_memory": "Runtime Memory",
+    "model_shared_scratchpad": "Model Scratchpad",
+    "dma_buffers": "DMA Buffers",
+    "application_memory": "App. Memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A visible row; `opened` is None for a leaf, `parent` None at the top."""
+
+    node: MemoryNode
+    depth: int
+    opened: bool | None
+    parent: NodeKey | None
+
+
+def visible_rows(nodes: Iterable[MemoryNode], opened: frozenset[NodeKey]) -> tuple[TreeRow, ...]:
+    """Return the rows of a tree in which the nodes with these keys are open."""
+    return tuple(_walk(nodes, opened, 0, None))
+
+
+def branch_keys(nodes: Iterable[MemoryNode]) -> Iterator[NodeKey]:
+    """Yield the keys of all nodes that can be opened."""
+    for node in nodes:
+        if node.children:
+            yield node.key
+            yield from branch_keys(node.children)
+
+
+def label(node: MemoryNode) -> str:
+    """Return what a node is called on the screen."""
+    match node.kind:
+        case NodeKind.DEVICE:
+            return device_label(node.number)
+        case NodeKind.CORE:
+            return core_label(node.number)
+        case NodeKind.HOST:
+            return "Host"
+        case NodeKind.CATEGORY:
+            return CATEGORY_NAMES[node.name]
+        case _:
+            return clean(node.name)
+
+
+def _walk(
+    nodes: Iterable[MemoryNode], opened: frozenset[NodeKey], depth: int, parent: NodeKey | None
+) -> Iterator[TreeRow]:
+    for node in nodes:
+        is_open = node.key in opened if node.children else None
+        yield TreeRow(node, depth, is_open, parent)
+        if is_open:
+            yield from _walk(node.children, opened, depth + 1, node.key)
