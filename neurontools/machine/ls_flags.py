@@ -36,17 +36,6 @@ class Flags:
         self.help = False
 
 
-def is_plain(argv: list[str]) -> bool:
-    """Return whether every argument is a flag that only chooses what is printed."""
-    for argument in argv:
-        if argument[:2] == "--":
-            if argument == "--help" or argument not in _LONG:
-                return False
-        elif argument[:1] != "-" or len(argument) < 2 or argument[1:].strip("watj"):
-            return False
-    return True
-
-
 def parse(argv: list[str]) -> Flags:
     """Return the flags of a command line.
 

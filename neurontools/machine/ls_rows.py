@@ -19,14 +19,19 @@ def process_rows(snapshot: Snapshot, device: DeviceState, *, show_all: bool, wid
     Args:
         snapshot: the machine.
         device: one of its devices.
-        show_all: also list processes that hold the device without a Neuron runtime, with "NA" as the version.
+        show_all: also list processes that look at the devices without a Neuron runtime, with "NA" as the version;
+            they hold every device.
         wide: cut commands to 80 characters instead of 40.
     """
     width = WIDE_COMMAND_WIDTH if wide else COMMAND_WIDTH
     rows = [
-        (process.pid, cut(process.command, width), process.runtime_version or NO_RUNTIME)
+        (
+            process.pid,
+            cut(process.command, width),
+            process.runtime_version if process.uses_device else NO_RUNTIME,
+        )
         for process in snapshot.processes
-        if _holds(process, device) and (show_all or process.runtime_version)
+        if (_uses(process, device) if process.uses_device else show_all)
     ]
     return sorted(rows)
 
@@ -36,7 +41,5 @@ def cut(command: str, width: int) -> str:
     return command if len(command) <= width else command[: width - 3] + "..."
 
 
-def _holds(process: ProcessState, device: DeviceState) -> bool:
-    if not process.cores:
-        return process.uses_device and not process.runtime_version
+def _uses(process: ProcessState, device: DeviceState) -> bool:
     return any(use.core in device.core_ids for use in process.cores)
