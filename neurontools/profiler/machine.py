@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools import __version__
+from neurontools import __version__, env
+from neurontools.machine.naming import instance_id
 from neurontools.profiler.meta import Meta, Peaks
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def machine_of(runtime: Runtime) -> Machine:
     device = runtime.instance.device
     return Machine(
         instance_type=runtime.instance.name,
-        instance_id=runtime.instance_id,
+        instance_id=instance_id(env.machine(), os.getuid()),
         lnc=runtime.lnc,
         cores=runtime.cores,
         peaks=Peaks(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.arrays import Records
 
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
-_DEPTH = 3
+_DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def _find(directory: str, depth: int) -> list[str]:
         with os.scandir(directory) as entries:
             listed = list(entries)
     except OSError as error:
+        if depth < _DEPTH:
+            return []
         raise ProfileError(f"cannot read {directory}: {error.strerror}", "check its permissions") from error
     if any(entry.name == META_FILE for entry in listed):
         return [directory]

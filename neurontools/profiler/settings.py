@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PREFIX = "NEURON_RT_INSPECT_"
 DEFAULT_OUTPUT_DIR = "./output"
 DEFAULT_MAX_EVENTS = 1_000_000
+_MAX_NC = 255
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -98,16 +99,23 @@ def _max_events(environ: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _ncs(text: str) -> frozenset[int] | None:
-    if not text.strip():
-        return None
+def parse_numbers(text: str, name: str) -> frozenset[int]:
+    """Return the numbers of a list such as `0,2,4-7`; `name` is who asks.
+
+    Raises:
+        UsageError: it is no such list.
+    """
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"{PREFIX}EVENT_FILTER_NC={text} is no list of cores", "write it like 0,2,4-7")
-        found.update(range(int(first), int(last or first) + 1))
+            raise UsageError(f"{name}={text} is no list of cores", "write it like 0,2,4-7")
+        found.update(range(int(first), min(int(last or first), _MAX_NC) + 1))
     return frozenset(found)
+
+
+def _ncs(text: str) -> frozenset[int] | None:
+    return parse_numbers(text, PREFIX + "EVENT_FILTER_NC") if text.strip() else None
 
 
 def _system_events(text: str) -> frozenset[int]:

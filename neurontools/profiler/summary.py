@@ -106,7 +106,7 @@ def _models(trace: Trace) -> tuple[ModelSummary, ...]:
     found: list[ModelSummary] = []
     modelled = _modelled(trace)
     for row in _execution_rows(trace):
-        executions = (
+        executions: Int64s = (
             np.flatnonzero(np.isin(trace.action[row.span], (NRT_EXECUTE, NC_EXEC_RUNNING))) + row.first
         )
         for number in np.unique(trace.model[executions]):
@@ -128,7 +128,7 @@ def _execution_rows(trace: Trace) -> list[Row]:
 
 def _modelled(trace: Trace) -> Int64s:
     """Return by model number the modelled time of one execution."""
-    modelled = np.zeros(len(trace.models), dtype=np.int64)
+    modelled: Int64s = np.zeros(len(trace.models), dtype=np.int64)
     for row in trace.rows_of(Track.MODEL):
         modelled[trace.model[row.span]] = trace.duration[row.span]
     return modelled

@@ -1,0 +1,211 @@
+"""neuron-profile: look at captured profiles in the terminal, as tables, and as files of other programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.profiler.trace import Trace
+
+DEFAULT_DIRECTORY = "./output"
+FORMATS = ("summary-text", "summary-json", "json", "chrome", "perfetto")
+_REMOVED = {"db": "there is no database", "parquet": "Parquet is not written"}
+_NOTICE_S = 2.0
+
+EXAMPLES = """examples:
+  neuron-run --profile prof -- python train.py       capture
+  neuron-profile view prof                           timeline on a terminal, summary in a pipe
+  neuron-profile summary prof --json --nc 0          numbers for programs
+  neuron-profile top prof -k 20 --skip-warmup        operators by modelled time
+  neuron-profile view prof --output-format perfetto --output-file run.pftrace
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neuron-profile",
+        description="Look at profiles of runs on the simulated device. Wall times are measured, device times modelled.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    view = _verb(verbs, "view", "timeline on a terminal; or print a summary, or write a trace file")
+    view.add_argument(
+        "--output-format", choices=(*FORMATS, *_REMOVED), metavar="FORMAT", help=", ".join(FORMATS)
+    )
+    view.add_argument(
+        "--output-file", metavar="FILE", help="default: ntff.json, ntff.trace.json, ntff.pftrace"
+    )
+    view.set_defaults(body=_view)
+    summary = _verb(verbs, "summary", "print the summary")
+    summary.add_argument("--json", action="store_true", help="as JSON, base units")
+    summary.set_defaults(body=_summary)
+    top = _verb(verbs, "top", "print the operators that take the most device time")
+    top.add_argument("-k", type=_positive, default=20, metavar="N", help="how many (default: 20)")
+    top.add_argument("--json", action="store_true", help="as JSON, base units")
+    top.set_defaults(body=_top)
+    inspect = verbs.add_parser("inspect", help="run a program with profiling on")
+    inspect.add_argument("-o", "--output-dir", default=DEFAULT_DIRECTORY, metavar="DIR")
+    inspect.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
+    inspect.set_defaults(body=_inspect)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    code: int = arguments.body(arguments)
+    return code
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    purpose: str,
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
+    parser.add_argument("-d", "--session-dir", metavar="DIR", help="the same as DIR")
+    parser.add_argument(
+        "-s", "--session-file", metavar="FILE", help="one process's directory or its events.bin"
+    )
+    parser.add_argument("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
+    parser.add_argument("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
+    parser.add_argument("--from", dest="from_time", metavar="TIME", help="from this time on, such as 1.5ms")
+    parser.add_argument("--to", dest="to_time", metavar="TIME", help="up to this time")
+    parser.add_argument("--skip-warmup", action="store_true", help="without loads and first executions")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def _load(arguments: argparse.Namespace) -> Trace:
+    from neurontools.errors import UsageError
+    from neurontools.profiler.dependency import numpy
+
+    numpy()
+    from neurontools.profiler.selection import Selection, select
+    from neurontools.profiler.settings import parse_numbers
+    from neurontools.profiler.trace import load
+    from neurontools.profiler.units import parse_duration
+
+    given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
+    if len(given) > 1:
+        raise UsageError(f"several profiles given: {', '.join(given)}", "give one of DIR, -d and -s")
+    wanted = Selection(
+        ncs=parse_numbers(arguments.nc, "--nc") if arguments.nc else None,
+        from_ns=parse_duration(arguments.from_time) if arguments.from_time else None,
+        to_ns=parse_duration(arguments.to_time) if arguments.to_time else None,
+        skip_warmup=arguments.skip_warmup,
+        neff=arguments.neff_path,
+    )
+    return select(load(given[0] if given else DEFAULT_DIRECTORY), wanted)
+
+
+def _view(arguments: argparse.Namespace) -> int:
+    from neurontools.errors import UsageError
+
+    form = arguments.output_format
+    if form in _REMOVED:
+        raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
+    trace = _load(arguments)
+    if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
+        return _terminal(trace)
+    if form in {"json", "chrome", "perfetto"}:
+        return _export(trace, form, arguments.output_file)
+    return _print_summary(trace, as_json=form == "summary-json", path=arguments.output_file)
+
+
+def _terminal(trace: Trace) -> int:
+    from neurontools.errors import NeuronToolsError
+
+    if trace.event_count == 0:
+        raise NeuronToolsError(
+            "the profile holds no events: the program executed nothing on a NeuronCore",
+            "capture a run that uses the device",
+        )
+    from neurontools.tui.profile_app import ProfileApp
+
+    ProfileApp(trace).run()
+    return 0
+
+
+def _summary(arguments: argparse.Namespace) -> int:
+    return _print_summary(_load(arguments), as_json=arguments.json, path=None)
+
+
+def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:
+    from neurontools.profiler.summary_text import report, to_json, to_text
+
+    text = json.dumps(to_json(report(trace, None)), indent=2) if as_json else to_text(report(trace))
+    if path is None:
+        console.out(text)
+        return 0
+    from neurontools.profiler.export import write_text
+
+    write_text(path, text + "\n")
+    return 0
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from neurontools.errors import NeuronToolsError
+    from neurontools.profiler.operators import top_operators
+    from neurontools.profiler.summary_text import operators_text
+
+    operators = top_operators(_load(arguments), arguments.k)
+    if arguments.json:
+        console.out(json.dumps([asdict(operator) for operator in operators], indent=2))
+    elif operators:
+        console.out(operators_text(operators))
+    if operators:
+        return 0
+    raise NeuronToolsError(
+        "the profile has no device records, so no operators",
+        "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
+    )
+
+
+def _export(trace: Trace, form: str, path: str | None) -> int:
+    from neurontools.profiler.export import DEFAULT_FILES, TraceFormat, export
+
+    target = path or DEFAULT_FILES[TraceFormat(form)]
+    next_notice = time.monotonic() + _NOTICE_S
+
+    def progress(done: int, total: int) -> None:
+        nonlocal next_notice
+        if time.monotonic() >= next_notice:
+            next_notice = time.monotonic() + _NOTICE_S
+            console.notice(f"writing {target}: {done / total:.0%}")
+
+    export(trace, TraceFormat(form), target, progress)
+    console.notice(f"wrote {trace.event_count} events to {target}")
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from neurontools.errors import UsageError
+    from neurontools.profiler.inspect import run_inspected
+
+    if not arguments.command:
+        raise UsageError("no program given", "neuron-profile inspect -o DIR python train.py")
+    command = arguments.command[1:] if arguments.command[0] == "--" else arguments.command
+    run_inspected(tuple(command), arguments.output_dir)
