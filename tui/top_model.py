@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.tui.lines import clean
 from neurontools.tui.top_source import Tick, Trouble
-from neurontools.tui.top_tree import TreeRow, branch_keys, visible_rows
+from neurontools.tui.top_tree import TreeRow, visible_rows, walk
 
 from neurontools.machine import host
 from neurontools.machine.view import ProcessKey, device_processes, machine_view, process_key
@@ -15,7 +15,7 @@ from neurontools.machine.view import ProcessKey, device_processes, machine_view,
 if TYPE_CHECKING:
     from neurontools.tui.top_source import Update
 
-    from neurontools.machine.memory_tree import NodeKey
+    from neurontools.machine.memory_tree import NodeKey, NodeKind
     from neurontools.machine.snapshot import Snapshot
     from neurontools.machine.view import MachineView
 
@@ -127,8 +127,16 @@ class TopModel:
 
     def toggle_all(self) -> None:
         """Open the whole tree, or close it when all of it is open."""
-        everything = frozenset(branch_keys(self.view.memory_tree)) if self.view else frozenset()
+        everything = frozenset(node.key for node in walk(self.view.memory_tree)) if self.view else frozenset()
         self._opened = frozenset() if everything <= self._opened else self._opened | everything
+        self._show_rows()
+
+    def expand_kinds(self, *kinds: NodeKind) -> None:
+        """Open all nodes of these kinds that use memory."""
+        nodes = self.view.memory_tree if self.view else ()
+        self._opened |= frozenset(
+            node.key for node in walk(nodes) if node.kind in kinds and (node.device_bytes or node.host_bytes)
+        )
         self._show_rows()
 
     def toggle_flops(self) -> None:

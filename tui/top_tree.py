@@ -39,12 +39,12 @@ def visible_rows(nodes: Iterable[MemoryNode], opened: frozenset[NodeKey]) -> tup
     return tuple(_walk(nodes, opened, 0, None))
 
 
-def branch_keys(nodes: Iterable[MemoryNode]) -> Iterator[NodeKey]:
-    """Yield the keys of all nodes that can be opened."""
+def walk(nodes: Iterable[MemoryNode]) -> Iterator[MemoryNode]:
+    """Yield all nodes that can be opened, parents first."""
     for node in nodes:
         if node.children:
-            yield node.key
-            yield from branch_keys(node.children)
+            yield node
+            yield from walk(node.children)
 
 
 def label(node: MemoryNode) -> str:
