@@ -57,10 +57,6 @@ class Reader:
         """Return the keys in the file's order."""
         return tuple(self._value)
 
-    def has(self, key: str) -> bool:
-        """Return whether the key is there."""
-        return key in self._value
-
     def mapping(self, key: str) -> Reader:
         """Return a reader of the mapping under a key."""
         return Reader(self._file, self._dotted(key), self._take(key))
@@ -96,10 +92,12 @@ class Reader:
 
     def optional_text(self, key: str) -> str:
         """Return a text, or "" if the key is not there."""
+        self._seen.add(key)
         return self.text(key) if key in self._value else ""
 
     def optional_texts(self, key: str) -> list[str]:
         """Return a list of texts, or an empty one if the key is not there."""
+        self._seen.add(key)
         return self.texts(key) if key in self._value else []
 
     def is_text(self, key: str) -> bool:
