@@ -1,0 +1,166 @@
+"""Floating-point operations of operator calls: two per multiply-accumulate, and a count per element for the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines import family, is_attention, split_name
+from neurontools.compiler.graph import View, reads
+from neurontools.compiler.traffic import elements
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Node
+
+PARTITIONS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """`batch` products of an m x k with a k x n matrix."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+
+    @property
+    def flops(self) -> int:
+        """Two operations per multiply-accumulate."""
+        return 2 * self.batch * self.m * self.k * self.n
+
+    @property
+    def padded_flops(self) -> int:
+        """What the 128 x 128 systolic array spends: the contraction and one side are filled up to 128."""
+        sides = min(_padded(self.m) * self.n, self.m * _padded(self.n))
+        return 2 * self.batch * _padded(self.k) * sides
+
+
+# Operations per element of what is not a plain one-operation call: passes over the data in a textbook implementation.
+_PER_ELEMENT = {
+    "_softmax": 5,
+    "_safe_softmax": 5,
+    "_log_softmax": 5,
+    "_softmax_backward_data": 4,
+    "_log_softmax_backward_data": 4,
+    "gelu": 8,
+    "silu": 4,
+    "mish": 6,
+    "native_layer_norm": 7,
+    "native_layer_norm_backward": 12,
+    "native_group_norm": 7,
+    "native_group_norm_backward": 12,
+    "native_batch_norm": 7,
+    "native_batch_norm_backward": 12,
+    "_native_batch_norm_legit": 7,
+    "_native_batch_norm_legit_functional": 7,
+    "_fused_rms_norm": 5,
+    "addcmul": 3,
+    "addcdiv": 3,
+    "lerp": 3,
+    "mse_loss": 3,
+    "var": 3,
+    "var_mean": 3,
+    "std": 3,
+    "linalg_vector_norm": 2,
+    "binary_cross_entropy_with_logits": 6,
+    "_fused_adam": 14,
+    "_fused_adamw": 15,
+    "_fused_sgd": 4,
+    "_thnn_fused_lstm_cell": 10,
+}
+
+
+def products(node: Node) -> tuple[MatMul, ...]:
+    """Return the matrix products of a call of the matmul family, backward forms included; empty for other calls."""
+    name = split_name(node.op)[1]
+    shapes = [view.shape for view in reads(node)]
+    if is_attention(node.op):
+        return _attention(shapes, backward="backward" in name)
+    match family(node.op):
+        case "mm" | "_int_mm" | "_scaled_mm" | "bmm" | "mv" | "dot" | "vdot" | "matmul":
+            operands = shapes[:2]
+        case "addmm" | "baddbmm" | "addbmm" | "addmv" | "_addmm_activation":
+            operands = shapes[1:3]
+        case "linear":
+            operands = [shapes[0], (*shapes[1][:-2], *shapes[1][:-3:-1])] if len(shapes) > 1 else []
+        case "convolution" | "convolution_overrideable" | "_convolution" | "conv2d" | "mkldnn_convolution":
+            return _convolution(node, backward="backward" in name)
+        case _:
+            return ()
+    return _matmul(operands)
+
+
+def flops(node: Node) -> int:
+    """Return the floating-point operations of a call."""
+    found = products(node)
+    if found:
+        return sum(product.flops for product in found)
+    name = split_name(node.op)[1].removeprefix("_foreach_").removesuffix("_")
+    return elements(node) * _PER_ELEMENT.get(name, _PER_ELEMENT.get(family(node.op), 1))
+
+
+def _padded(size: int) -> int:
+    return -(-size // PARTITIONS) * PARTITIONS
+
+
+def _matmul(operands: list[tuple[int, ...]]) -> tuple[MatMul, ...]:
+    if len(operands) < 2 or not operands[0] or not operands[1]:
+        return ()
+    left, right = operands
+    n = 1 if len(right) == 1 else right[-1]
+    if len(right) <= 2:
+        return (MatMul(1, math.prod(left[:-1]), left[-1], n),)
+    m = 1 if len(left) == 1 else left[-2]
+    return (MatMul(max(math.prod(left[:-2]), math.prod(right[:-2])), m, left[-1], n),)
+
+
+def _convolution(node: Node, *, backward: bool) -> tuple[MatMul, ...]:
+    tensors = [arg for arg in node.args if isinstance(arg, View)]
+    made = [view for view in node.results if view is not None]
+    if len(tensors) < (3 if backward else 2) or not (backward or made):
+        return ()
+    result, data, weight = tensors[:3] if backward else (made[0], *tensors[:2])
+    transposed = [arg for arg in node.args if isinstance(arg, bool)][:1] == [True]
+    swept = (data if transposed else result).shape
+    groups = _groups(node, backward=backward)
+    forward = MatMul(
+        groups,
+        math.prod(swept[:1] + swept[2:]),
+        math.prod(weight.shape[1:]),
+        weight.shape[0] // max(groups, 1),
+    )
+    if not backward:
+        return (forward,)
+    wanted = [view is not None for view in node.results[:2]]
+    data_gradient = MatMul(groups, forward.m, forward.n, forward.k)
+    weight_gradient = MatMul(groups, forward.n, forward.m, forward.k)
+    pairs = zip((data_gradient, weight_gradient), wanted, strict=False)
+    return tuple(product for product, needed in pairs if needed)
+
+
+def _groups(node: Node, *, backward: bool) -> int:
+    # The last plain integer of the schema: convolution(..., groups), convolution_backward(..., groups, output_mask).
+    numbers = [arg for arg in node.args[4 if backward else 3 :] if type(arg) is int]
+    return numbers[-1] if numbers else 1
+
+
+def _attention(shapes: list[tuple[int, ...]], *, backward: bool) -> tuple[MatMul, ...]:
+    tensors = [shape for shape in shapes if len(shape) == 4]
+    tensors = tensors[1:] if backward else tensors
+    if len(tensors) < 3:
+        return ()
+    (batch, heads, queries, depth), keys, values = tensors[:3]
+    count, length, width = batch * heads, keys[2], values[3]
+    scores = MatMul(count, queries, depth, length)
+    mixed = MatMul(count, queries, length, width)
+    if not backward:
+        return (scores, mixed)
+    return (
+        scores,
+        MatMul(count, queries, width, length),
+        MatMul(count, length, queries, width),
+        MatMul(count, queries, length, depth),
+        MatMul(count, length, queries, depth),
+    )
