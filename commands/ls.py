@@ -28,6 +28,7 @@ _HEADER_LIMIT = 64
 _CHUNK = 1 << 16
 _BUSY_WAIT_S = 0.005
 _INTERRUPTED = 130
+_ROOT = 0
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -142,7 +143,7 @@ def _check_owner(connection: _socket.socket, path: str) -> None:
         return
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     owner = int.from_bytes(credentials[4:8], sys.byteorder)
-    if owner not in {0, os.getuid()}:
+    if owner not in {_ROOT, os.getuid()}:
         raise DaemonError(
             f"the daemon at {path} belongs to uid {owner}", f"set {env.RUNTIME_DIR} to a directory of yours"
         )
