@@ -242,15 +242,17 @@ class TimelineView(Widget, can_focus=True):
         return [label, Segment("│", _AXIS), *segments]
 
     def _axis(self) -> list[Segment]:
-        text = [" "] * (self.view.columns + _TICK_CELLS)
-        for column in range(0, self.view.columns, _TICK_CELLS):
-            time_ns = self.view.start_ns + column * self.view.span_ns // self.view.columns
-            mark = "╵" + units.duration(time_ns)
-            text[column : column + len(mark)] = mark
-        return [
-            Segment("time".ljust(GUTTER - 1) + " ", _AXIS),
-            Segment("".join(text[: self.view.columns]), _AXIS),
-        ]
+        view = self.view
+        step = units.tick_step(view.span_ns, view.columns // _TICK_CELLS)
+        text = [" "] * view.columns
+        free = 0
+        for time_ns in range(-(-view.start_ns // step) * step, view.end_ns, step):
+            mark = "╵" + units.tick(time_ns, step)
+            column = view.column_of(time_ns)
+            if free <= column <= view.columns - len(mark):
+                text[column : column + len(mark)] = mark
+                free = column + len(mark) + 1
+        return [Segment("time".ljust(GUTTER), _AXIS), Segment("".join(text), _AXIS)]
 
     def _status(self) -> tuple[str, str]:
         view = self.view

@@ -27,6 +27,10 @@ _EXPLICIT = 3
 _TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
 _BEGIN, _END = 1, 2
 _GROUP_UUID = 1 << 32
+_EXECUTION = "execution"
+_NUMBERS = ("flops", "read_bytes", "write_bytes")
+_TEXTS = ("opcode", "shape", "source")
+_ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
 _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 
 
@@ -104,19 +108,19 @@ def _tail(*event: bytes) -> bytes:
 
 
 def _annotations(action: Action, execution: int) -> bytes:
-    numbers = {
-        "flops": action.flops,
-        "read_bytes": action.read_bytes,
-        "write_bytes": action.write_bytes,
-    }
-    texts = {"opcode": action.opcode, "shape": action.shape, "source": action.source}
+    numbers = (action.flops, action.read_bytes, action.write_bytes)
+    texts = (action.opcode, action.shape, action.source)
     found = [
-        message(_ANNOTATION, text(10, name), number(4, value)) for name, value in numbers.items() if value
+        _annotation(name, number(4, value)) for name, value in zip(_NUMBERS, numbers, strict=True) if value
     ]
-    found += [message(_ANNOTATION, text(10, name), text(6, value)) for name, value in texts.items() if value]
+    found += [_annotation(name, text(6, value)) for name, value in zip(_TEXTS, texts, strict=True) if value]
     if execution >= 0:
-        found.append(message(_ANNOTATION, text(10, "execution"), number(4, execution)))
+        found.append(_annotation(_EXECUTION, number(4, execution)))
     return b"".join(found)
+
+
+def _annotation(name: str, value: bytes) -> bytes:
+    return message(_ANNOTATION, number(1, _ANNOTATION_NAMES.index(name) + 1), value)
 
 
 def _packet(*parts: bytes) -> bytes:
@@ -131,7 +135,9 @@ def _names(trace: Trace) -> dict[str, int]:
 
 
 def _interned(names: dict[str, int]) -> bytes:
-    return message(_INTERNED, *(message(2, number(1, iid), text(2, name)) for name, iid in names.items()))
+    events = [message(2, number(1, iid), text(2, name)) for name, iid in names.items()]
+    annotations = [message(3, number(1, iid), text(2, name)) for iid, name in enumerate(_ANNOTATION_NAMES, 1)]
+    return message(_INTERNED, *events, *annotations)
 
 
 def _group(group: Group) -> bytes:

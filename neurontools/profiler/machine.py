@@ -50,7 +50,7 @@ class Machine:
 
 
 def machine_of(runtime: Runtime) -> Machine:
-    """Return what the runtime knows about its machine; peaks are those of one NeuronCore at bfloat16."""
+    """Return what the runtime knows about its machine; peaks are those of one logical NeuronCore at bfloat16."""
     device = runtime.instance.device
     return Machine(
         instance_type=runtime.instance.name,
@@ -58,8 +58,8 @@ def machine_of(runtime: Runtime) -> Machine:
         lnc=runtime.lnc,
         cores=runtime.cores,
         peaks=Peaks(
-            tensor_flops_s=device.core.tensor_flops_s("bfloat16"),
-            hbm_bytes_s=device.memory_bandwidth_bytes_s / device.physical_cores,
+            tensor_flops_s=device.core.tensor_flops_s("bfloat16") * runtime.lnc,
+            hbm_bytes_s=device.memory_bandwidth_bytes_s * runtime.lnc / device.physical_cores,
             clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
         ),
     )

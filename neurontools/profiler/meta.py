@@ -23,7 +23,7 @@ class ProfileError(NeuronToolsError):
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What one NeuronCore can do at best, from the catalogue: the denominators of MFU and MBU."""
+    """What one logical NeuronCore can do at best, from the catalogue: the denominators of MFU and MBU."""
 
     tensor_flops_s: float = 0.0
     hbm_bytes_s: float = 0.0

@@ -35,6 +35,8 @@ SETUP_OPCODES = frozenset(
     }
 )
 
+COLLECTIVE_OPCODE = "PSEUDO_TRIGGER_COLLECTIVE"
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -141,6 +143,7 @@ def core_metrics(trace: Trace, rows: tuple[Row, ...], peaks: Peaks) -> tuple[Met
         *_flops(core, total_ns, peaks),
         *_engines(core, total_ns),
         *_dma(core, total_ns),
+        *_collectives(core, total_ns),
         *_memory(core, total_ns, peaks),
         Metric("event_count", sum(row.last - row.first for row in rows), "#"),
     )
@@ -226,6 +229,16 @@ def _dma(core: _Core, total_ns: int) -> list[Metric]:
         Metric("dma_transfer_count", work.count, "#"),
         Metric("dma_transfer_total_bytes", moved, "B"),
         Metric("dma_transfer_average_bytes", moved / work.count if work.count else 0.0, "B"),
+    ]
+
+
+def _collectives(core: _Core, total_ns: int) -> list[Metric]:
+    work = core.work(Track.DMA, COLLECTIVE_OPCODE)
+    return [
+        _seconds("cc_op_time", work.sum_ns),
+        _seconds("cc_op_active_time", work.busy_ns),
+        Metric("cc_op_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+        Metric("cc_op_count", work.count, "#"),
     ]
 
 

@@ -19,6 +19,22 @@ def duration(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def tick_step(span_ns: int, ticks: int) -> int:
+    """Return the round step (1, 2 or 5 times a power of ten, nanoseconds) that gives at most `ticks` on a span."""
+    wanted = -(-span_ns // max(ticks, 1))
+    power = 10 ** max(len(str(wanted)) - 1, 0)
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= wanted)
+
+
+def tick(time_ns: int, step_ns: int) -> str:
+    """Return a time with as many digits as neighbours a step apart need: `2.51 ms`."""
+    for unit, size in (("s", 9), ("ms", 6), ("us", 3)):
+        if time_ns >= 10**size:
+            zeros = len(str(step_ns)) - len(str(step_ns).rstrip("0"))
+            return f"{time_ns / 10**size:.{max(size - zeros, 0)}f} {unit}"
+    return f"{time_ns} ns"
+
+
 def parse_duration(text: str) -> int:
     """Return the nanoseconds of `1.5ms`, `20 us`, `3s`; a number alone is nanoseconds.
 
