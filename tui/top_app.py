@@ -77,6 +77,9 @@ class TopApp(App[int]):
             super().__init__()
             self.update = update
 
+    class SourceEnded(Message):
+        """The source has nothing more to tell."""
+
     def __init__(self, source: Source, *, colour: bool = True, silent_after_s: float | None = None) -> None:
         super().__init__(ansi_color=not colour)
         self.model = TopModel(colour=colour)
@@ -85,6 +88,7 @@ class TopApp(App[int]):
         self._look = COLOUR if colour else MONOCHROME
         self._silent_after_s = silent_after_s
         self._last_update_s = time.monotonic()
+        self.source_ended = asyncio.Event()
 
     def compose(self) -> ComposeResult:
         """Make the panes, top to bottom."""
@@ -108,14 +112,18 @@ class TopApp(App[int]):
         self._source.close()
 
     def on_resize(self) -> None:
-        """Lay out again."""
-        self._paint()
+        """Lay out again, once the app knows its new size."""
+        self.call_later(self._paint)
 
     def on_top_app_updated(self, message: Updated) -> None:
         """Show what the source yielded."""
         self._last_update_s = time.monotonic()
         self.model.update(message.update)
         self._paint()
+
+    def on_top_app_source_ended(self) -> None:
+        """Let those know who wait for the end of a recording."""
+        self.source_ended.set()
 
     def on_click(self, event: events.Click) -> None:
         """Select the row or the tab under the mouse; a click on the selected row toggles it."""
@@ -202,9 +210,11 @@ class TopApp(App[int]):
         try:
             for update in self._source.updates():
                 self.post_message(self.Updated(update))
-        except Exception as error:  # noqa: BLE001  a bug in a source ends the app with its traceback, not in silence
+        except Exception as error:  # noqa: BLE001  a bug in a source must end the app, not only this thread
             self.failure = error
             self.call_from_thread(self.exit, 1)
+        else:
+            self.post_message(self.SourceEnded())
 
     def _check_silence(self) -> None:
         silent_s = time.monotonic() - self._last_update_s

@@ -47,7 +47,6 @@ def one_screen(machine: str | None, interval_s: float, width: int) -> str:
         NoMachineError, DaemonError: there is nothing to show.
     """
     from neurontools.machine.client import Client
-
     from neurontools.machine.host import sample_for
 
     model = TopModel(colour=False)

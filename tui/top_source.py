@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import host
+from neurontools.machine.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,14 +73,15 @@ class DaemonSource:
                     failures = 0
                     yield Tick(snapshot, host.sample_for(snapshot))
                     if self._closed.is_set():
-                        return
-                trouble = "connection to neurond lost, reconnecting"
+                        break
             except NoMachineError:
                 trouble = "machine stopped, waiting for it"
-            except DaemonError as error:
+            except NeuronToolsError as error:
                 trouble = f"{error.message}, retrying"
-            except (NeuronToolsError, OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 trouble = f"no data ({error}), retrying"
+            else:
+                return
             yield Trouble(trouble)
             self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
             failures += 1
@@ -87,13 +91,19 @@ class DaemonSource:
         self._closed.set()
 
     def _snapshots(self) -> Iterator[Snapshot]:
-        from neurontools.machine.client import Client
-
-        with Client.connect(self._machine) as client:
+        with _Onlooker.connect(self._machine, reconnect=False) as client:
+            with suppress(DaemonError):  # a new daemon knows this process from its old page
+                os.close(client.register(command="neuron-top", uses_device=False).page_fd)
             yield client.snapshot()
             self._closed.wait(min(_FIRST_INTERVAL_S, self._period_s))
-            yield client.snapshot()
             yield from client.watch(self._period_s)
+
+
+class _Onlooker(Client):
+    """A client that never starts a machine again: whoever only looks must not undo `neurond stop`."""
+
+    def _start_again(self) -> None:
+        raise NoMachineError(f"machine {self.machine!r} ended")
 
 
 class FixedSource:

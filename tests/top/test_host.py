@@ -1,0 +1,50 @@
+"""CPU use of the host and of processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.machine import host
+from neurontools.machine.host import CpuTimes, HostSample
+
+seconds = st.floats(0, 1e6)
+times = st.builds(CpuTimes, seconds, seconds)
+samples = st.builds(
+    HostSample,
+    seconds,
+    times,
+    st.lists(st.tuples(st.tuples(st.integers(1, 3), st.just(1)), times)).map(tuple),
+)
+
+
+@given(samples, samples)
+def test_shares_never_leave_the_range_from_0_to_1(before: HostSample, after: HostSample) -> None:
+    for share in (host.host_share(before, after), host.process_share(before, after)):
+        assert 0 <= share.user <= 1
+        assert 0 <= share.system <= 1
+        assert share.user + share.system <= 1 + 1e-9
+
+
+def test_shares_are_of_all_cpu_time() -> None:
+    before = HostSample(100.0, CpuTimes(10, 5), (((1, 1), CpuTimes(3, 1)), ((2, 9), CpuTimes(0, 0))))
+    after = HostSample(108.0, CpuTimes(12, 6), (((1, 1), CpuTimes(4, 1)), ((2, 9), CpuTimes(1, 2))))
+    assert host.host_share(before, after) == host.CpuShare(0.25, 0.125)
+    assert host.process_share(before, after) == host.CpuShare(0.25, 0.25)
+    assert host.process_share(before, after, (1, 1)) == host.CpuShare(0.125, 0.0)
+    assert host.process_share(before, after, (7, 7)) == host.IDLE
+    assert host.host_share(None, after) == host.process_share(None, after) == host.IDLE
+
+
+def test_a_sample_finds_this_process_only_by_its_own_start_time() -> None:
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    pid, start_ticks = os.getpid(), int(fields[19])
+    found = host.sample([(pid, start_ticks), (pid, start_ticks + 1), (2**22 + 5, 1)])
+    assert [key for key, _ in found.processes] == [(pid, start_ticks)]
+    used = found.processes[0][1]
+    assert used.user_s + used.system_s == pytest.approx(sum(os.times()[:2]), abs=1.0)
+    assert found.capacity_s > found.host.user_s + found.host.system_s

@@ -1,0 +1,205 @@
+"""The numbers of the dashboard: rates, sums, and the memory tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.memory_tree import MemoryNode, NodeKind, device_memory, host_memory, memory_tree
+from neurontools.machine.snapshot import CoreUse, DeviceState, ModelState, ProcessState, Snapshot
+from neurontools.machine.view import core_rates, device_processes, machine_view, process_key, restrict
+
+SECOND_NS = 1_000_000_000
+
+memories = st.builds(MemoryUse, *[st.sampled_from((0, 0, 1, 4096, 1 << 20, 3 << 30))] * 7)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    devices, cores = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    free = list(range(devices * cores))
+    processes = []
+    for pid in range(1, 1 + draw(st.integers(0, 3))):
+        own = [free.pop(0) for _ in range(draw(st.integers(0, min(3, len(free)))))]
+        uses = tuple(
+            CoreUse(
+                core=core,
+                busy_ns=draw(st.integers(0, 5 * SECOND_NS)),
+                executions=1,
+                flops=draw(st.integers(0, 10**15)),
+                gpsimd_ns=0,
+                executing=False,
+                memory=draw(memories),
+            )
+            for core in own
+        )
+        models = tuple(
+            ModelState(10001 + index, f"m{index}", "00", core, draw(st.booleans()), draw(memories))
+            for index, core in enumerate(own * draw(st.integers(0, 2)))
+        )
+        processes.append(process(pid, uses, models, draw(memories)))
+    return Snapshot(
+        machine="default",
+        source="sim",
+        instance_type="trn1.32xlarge",
+        instance_id="i-0",
+        lnc=1,
+        lnc_applies=False,
+        neuroncore_version="v2",
+        taken_ns=draw(st.integers(1, 3)) * SECOND_NS,
+        taken_unix_s=0.0,
+        started_unix_s=0.0,
+        devices=tuple(
+            DeviceState(
+                index, "", "", "-1", None, tuple(range(index * cores, (index + 1) * cores)), 32 << 30, 0
+            )
+            for index in range(devices)
+        ),
+        processes=tuple(processes),
+    )
+
+
+def process(
+    pid: int, uses: tuple[CoreUse, ...], models: tuple[ModelState, ...] = (), host: MemoryUse | None = None
+) -> ProcessState:
+    return ProcessState(
+        pid=pid,
+        start_ticks=pid,
+        uid=0,
+        command="python",
+        tag="",
+        runtime_version="2",
+        origin="live",
+        uses_device=True,
+        cores=uses,
+        host_memory=host or MemoryUse(),
+        models=models,
+        status_counts=(),
+        latency_counts=(),
+        registered_ns=pid,
+    )
+
+
+def every_node(nodes: tuple[MemoryNode, ...]) -> list[MemoryNode]:
+    return [node for top in nodes for node in (top, *every_node(top.children))]
+
+
+@given(snapshots())
+@settings(max_examples=60, deadline=None)
+def test_every_parent_of_the_memory_tree_is_the_sum_of_its_children(snapshot: Snapshot) -> None:
+    for node in every_node(memory_tree(snapshot)):
+        if node.kind is not NodeKind.CATEGORY and node.children:
+            assert node.device_bytes == sum(child.device_bytes for child in node.children)
+            assert node.host_bytes == sum(child.host_bytes for child in node.children)
+        if not node.children and node.kind is not NodeKind.CATEGORY:
+            assert (node.device_bytes, node.host_bytes) == (0, 0)
+        assert node.device_bytes >= 0
+        assert node.host_bytes >= 0
+
+
+@given(snapshots())
+@settings(max_examples=60, deadline=None)
+def test_the_tree_and_the_summary_agree(snapshot: Snapshot) -> None:
+    tree = memory_tree(snapshot)
+    assert sum(node.device_bytes for node in tree) == device_memory(snapshot).total_bytes
+    assert sum(node.host_bytes for node in tree) == host_memory(snapshot).total_bytes
+
+
+@given(snapshots())
+@settings(max_examples=60, deadline=None)
+def test_the_processes_together_are_the_machine(snapshot: Snapshot) -> None:
+    parts = [restrict(snapshot, process_key(process)) for process in snapshot.processes]
+    assert sum(device_memory(part).total_bytes for part in parts) == device_memory(snapshot).total_bytes
+    assert sum(host_memory(part).total_bytes for part in parts) == host_memory(snapshot).total_bytes
+
+
+@given(snapshots())
+@settings(max_examples=60, deadline=None)
+def test_keys_of_the_tree_are_unique(snapshot: Snapshot) -> None:
+    keys = [node.key for node in every_node(memory_tree(snapshot))]
+    assert len(keys) == len(set(keys))
+
+
+@given(snapshots(), st.integers(-SECOND_NS, 3 * SECOND_NS))
+@settings(max_examples=60, deadline=None)
+def test_utilization_is_a_share_whatever_the_counters_say(snapshot: Snapshot, elapsed_ns: int) -> None:
+    other = replace(snapshot, taken_ns=snapshot.taken_ns + elapsed_ns, processes=snapshot.processes[1:])
+    for before, after in ((snapshot, other), (other, snapshot), (None, snapshot)):
+        rates = core_rates(before, after)
+        assert sorted(rates) == sorted(core for device in snapshot.devices for core in device.core_ids)
+        assert all(0 <= rate.utilization <= 1 and rate.flops_s >= 0 for rate in rates.values())
+        view = machine_view(before, after)
+        assert 0 <= view.mean_utilization <= 1
+        mean = sum(rate.utilization for rate in rates.values()) / len(rates)
+        assert view.mean_utilization == pytest.approx(mean)
+
+
+def busy(core: int, busy_ns: int, flops: int) -> CoreUse:
+    return CoreUse(core, busy_ns, 0, flops, 0, executing=False, memory=MemoryUse())
+
+
+def two_devices(taken_ns: int, *processes: ProcessState) -> Snapshot:
+    devices = tuple(
+        DeviceState(index, "", "", "-1", None, (2 * index, 2 * index + 1), 32 << 30, 0) for index in range(2)
+    )
+    return Snapshot(
+        "default", "sim", "t", "i-0", 1, False, "v2", taken_ns, 0.0, 0.0, devices, tuple(processes)
+    )
+
+
+def test_rates_are_differences_over_wall_time() -> None:
+    before = two_devices(10 * SECOND_NS, process(1, (busy(0, 5, 7), busy(1, 0, 0))))
+    after = two_devices(
+        12 * SECOND_NS,
+        process(1, (busy(0, 5 + SECOND_NS, 7 + 4 * 10**12), busy(1, 0, 0))),
+        process(2, (busy(3, SECOND_NS // 2, 10**12),)),
+    )
+    rates = core_rates(before, after)
+    assert [rates[core].utilization for core in range(4)] == [0.5, 0.0, 0.0, 0.25]
+    assert [rates[core].flops_s for core in range(4)] == [2e12, 0.0, 0.0, 0.5e12]
+
+
+def test_the_mean_of_the_machine_counts_idle_cores_and_that_of_a_process_only_its_own() -> None:
+    before = two_devices(0, process(1, (busy(0, 0, 0),)))
+    after = two_devices(SECOND_NS, process(1, (busy(0, SECOND_NS // 2, 8 * 10**12),)))
+    machine, one = machine_view(before, after), machine_view(before, after, (1, 1))
+    assert (machine.mean_utilization, machine.mean_flops_s) == (0.125, 2e12)
+    assert (one.mean_utilization, one.mean_flops_s) == (0.5, 8e12)
+    assert machine.total_flops_s == one.total_flops_s == 8e12
+
+
+def test_a_process_that_took_over_a_pid_starts_at_zero() -> None:
+    first, second = process(1, (busy(0, 9 * SECOND_NS, 10**15),)), process(1, (busy(0, SECOND_NS, 10**12),))
+    rates = core_rates(
+        two_devices(0, first), two_devices(2 * SECOND_NS, replace(second, start_ticks=second.start_ticks + 1))
+    )
+    assert (rates[0].utilization, rates[0].flops_s) == (0.5, 0.5e12)
+
+
+def test_a_view_of_a_process_that_is_gone_is_empty() -> None:
+    view = machine_view(None, two_devices(0, process(1, (busy(0, 1, 1),))), (99, 99))
+    assert (view.memory_tree, view.mean_utilization, view.device_memory.total_bytes) == ((), 0.0, 0)
+
+
+def test_processes_that_only_look_are_no_device_processes() -> None:
+    looker = replace(process(7, ()), uses_device=False)
+    snapshot = two_devices(0, looker, process(9, ()), replace(process(3, ()), registered_ns=50))
+    assert [found.pid for found in device_processes(snapshot)] == [9, 3]
+
+
+def test_a_model_that_is_seen_before_its_memory_counts_once() -> None:
+    memory = MemoryUse(constants=10, model_code=5)
+    model = ModelState(10001, "m", "00", 0, True, memory)
+    early = two_devices(0, process(1, (busy(0, 0, 0),), (model,)))
+    use = replace(busy(0, 0, 0), memory=MemoryUse(constants=10, model_code=5, tensors=1))
+    later = two_devices(0, process(1, (use,), (model,)))
+    assert (device_memory(early).total_bytes, device_memory(later).total_bytes) == (15, 16)
+    core = memory_tree(later)[0].children[0]
+    assert [(node.kind, node.device_bytes) for node in core.children] == [
+        (NodeKind.MODEL, 15),
+        (NodeKind.CATEGORY, 1),
+    ]
