@@ -1,0 +1,220 @@
+"""neurond: start, stop and look at simulated machines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from neurontools.commands import console
+
+from neurontools import env
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.status import MachineStatus
+
+EXAMPLES = """examples:
+  neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
+  neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
+  neurond status --json
+  neurond logs -f
+  neurond stop --name big
+
+exit codes: 0 fine, 1 failed, 2 usage, 3 no such machine, 4 the daemon refuses or fails
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neurond",
+        description="A simulated Neuron machine is one background process; tools start the default one on first need.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    start = _verb(verbs, "start", "start a machine, or find it running")
+    start.add_argument(
+        "--instance", metavar="TYPE", help="instance type (default: NEURONTOOLS_INSTANCE or trn1.2xlarge)"
+    )
+    start.add_argument(
+        "--lnc", type=int, metavar="N", help="logical NeuronCore configuration (trn2, trn3: 1 or 2)"
+    )
+    start.add_argument("--foreground", action="store_true", help="stay, log to stderr, end with ^C")
+    _verb(verbs, "status", "show a machine and the processes on it")
+    stop = _verb(verbs, "stop", "stop a machine")
+    stop.add_argument("--force", action="store_true", help="even if processes hold cores; they go on")
+    _verb(verbs, "restart", "replace the daemon; processes keep their cores")
+    _verb(verbs, "list", "list the running machines", named=False)
+    logs = _verb(verbs, "logs", "print the daemon's log", as_json=False)
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
+        "start": _start,
+        "status": _status,
+        "stop": _stop,
+        "restart": _restart,
+        "list": _list,
+        "logs": _logs,
+    }
+    return verbs[arguments.verb](arguments)
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    *,
+    named: bool = True,
+    as_json: bool = True,
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+    if named:
+        parser.add_argument("--name", help="the machine (default: NEURONTOOLS_MACHINE or 'default')")
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    from neurontools.machine import launch
+
+    options = launch.StartOptions(
+        machine=env.machine() if arguments.name is None else arguments.name,
+        instance_type=arguments.instance,
+        lnc=arguments.lnc,
+        foreground=arguments.foreground,
+    )
+    info = launch.start(options)
+    if not arguments.foreground or info.was_running:
+        _show(arguments, info, "is running already:" if info.was_running else "started:")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from neurontools.machine.status import status
+
+    found = status(arguments.name)
+    console.out(json.dumps(found.to_json()) if arguments.json else _status_text(found))
+    return 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from neurontools.machine import launch
+
+    _show(arguments, launch.stop(arguments.name, force=arguments.force), "stopped:")
+    return 0
+
+
+def _restart(arguments: argparse.Namespace) -> int:
+    from neurontools.machine import launch
+
+    _show(arguments, launch.restart(arguments.name), "restarted:")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from neurontools.machine import launch
+
+    infos = launch.list_machines()
+    if arguments.json:
+        console.out(json.dumps([info.to_json() for info in infos]))
+        return 0
+    rows = [("NAME", "INSTANCE", "DEVICES", "CORES", "PID", "UP")]
+    rows += [
+        (
+            info.machine,
+            info.instance_type,
+            str(info.device_count),
+            str(info.core_count),
+            str(info.pid),
+            _duration(time.time() - info.started_unix_s),
+        )
+        for info in infos
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        console.out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    from neurontools.machine.logs import lines
+
+    for line in lines(arguments.name, follow=arguments.follow):
+        console.out(line)
+    return 0
+
+
+def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
+    if arguments.json:
+        console.out(json.dumps(info.to_json()))
+        return
+    size = f"{_count(info.device_count, 'device')}, {_count(info.core_count, 'NeuronCore')}"
+    console.out(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
+
+
+def _status_text(found: MachineStatus) -> str:
+    snapshot, info = found.snapshot, found.info
+    claimed = sum(len(process.cores) for process in snapshot.processes)
+    used = sum(device.memory_used_bytes for device in snapshot.devices)
+    total = sum(device.memory_bytes for device in snapshot.devices)
+    rows: list[tuple[str, Any]] = [
+        ("machine", info.machine),
+        ("instance", f"{info.instance_type} ({snapshot.instance_id})"),
+        ("devices", f"{info.device_count}, {_gib(total)} of memory, {_gib(used)} reserved"),
+        ("cores", f"{claimed} of {info.core_count} claimed"),
+        ("neurond", f"pid {info.pid}, up {_duration(snapshot.taken_unix_s - info.started_unix_s)}"),
+        ("version", f"{info.version}, protocol {info.protocol}"),
+        ("socket", info.socket),
+        ("log", info.log),
+        ("ends", _ending(info)),
+    ]
+    if snapshot.lnc_applies:
+        rows.insert(2, ("LNC", snapshot.lnc))
+    rows += [
+        (
+            "process",
+            f"{process.pid} {process.command or '?'} ({_count(len(process.cores), 'core')})",
+        )
+        for process in snapshot.processes
+    ]
+    return "\n".join(f"{name:<10}{value}" for name, value in rows)
+
+
+def _ending(info: DaemonInfo) -> str:
+    if info.parent_pid is not None:
+        return f"with process {info.parent_pid}"
+    if info.idle_exit_s is not None:
+        return f"after {_duration(info.idle_exit_s)} without clients and processes"
+    return "with neurond stop"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.1f} GiB"
+
+
+def _duration(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"

@@ -1,0 +1,277 @@
+"""The programs' side of neurond: synchronous, standard library only, connects again when the daemon was replaced."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from neurontools import env
+from neurontools.errors import DaemonError
+from neurontools.machine import wire
+from neurontools.machine.client_errors import (
+    CoresBusyError,
+    OtherVersionError,
+    OutOfDeviceMemoryError,
+    SilentDaemonError,
+)
+from neurontools.machine.naming import check_name
+from neurontools.machine.protocol import PROTOCOL_VERSION, RENDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.snapshot import Snapshot
+
+__all__ = [
+    "Client",
+    "CoresBusyError",
+    "OtherVersionError",
+    "OutOfDeviceMemoryError",
+    "Registration",
+    "SilentDaemonError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A process's place on a machine: cores by machine-wide logical id, and its telemetry page, whose fd is the caller's."""
+
+    cores: tuple[int, ...]
+    page_fd: int
+    instance_type: str
+    lnc: int
+    machine: str
+
+
+class Client:
+    """A connection to the daemon of one machine. One call at a time; threads may share it.
+
+    After the daemon was replaced (killed and started again) the next call connects again; a forked child starts
+    with a connection of its own and without its parent's registration.
+
+    Args:
+        machine: the machine's name.
+        reconnect: whether a call connects again, and starts the machine again where that is allowed, after the
+            connection broke.
+    """
+
+    def __init__(self, machine: str, *, reconnect: bool = True) -> None:
+        self.machine = machine
+        self._reconnect = reconnect
+        self._lock = threading.RLock()
+        self._wire: wire.Wire | None = None
+        self._registered = False
+        self._held: dict[int, int] = {}
+        _clients.add(self)
+
+    @classmethod
+    def connect(cls, machine: str | None = None, *, reconnect: bool = True) -> Self:
+        """Return a client of a running machine; starts nothing.
+
+        Args:
+            machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+            reconnect: as in the class.
+
+        Raises:
+            NoMachineError: no daemon runs under that name.
+            DaemonError: it refuses, does not answer, or speaks another protocol version.
+        """
+        client = cls(check_name(env.machine() if machine is None else machine), reconnect=reconnect)
+        client._wire = client._greeted()
+        return client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. What the process registered stays until it unregisters or ends."""
+        with self._lock:
+            self._drop()
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Call a method of the protocol and return its result.
+
+        Raises:
+            CoresBusyError, OutOfDeviceMemoryError, DaemonError: the daemon refuses or does not answer.
+            NoMachineError: the daemon is gone and may not be started again.
+        """
+        with self._lock:
+            return self._call(method, params)
+
+    def snapshot(self) -> Snapshot:
+        """Return the machine at this moment."""
+        from neurontools.machine.snapshot import snapshot_from_json
+
+        return snapshot_from_json(self.call("snapshot"))
+
+    def watch(self, period_s: float) -> Iterator[Snapshot]:
+        """Yield a snapshot now and then every `period_s` seconds, on a connection of its own, until that one breaks.
+
+        When the daemon was replaced the iteration goes on with the new one.
+
+        Raises:
+            NoMachineError: the daemon is gone and may not be started again.
+        """
+        from neurontools.machine.snapshot import snapshot_from_json
+
+        while True:
+            stream = self._greeted()
+            try:
+                stream.call("watch", {"period_s": period_s})
+                while True:
+                    yield snapshot_from_json(stream.push(period_s + wire.ANSWER_TIMEOUT_S))
+            except ConnectionError:
+                self._start_again()
+            finally:
+                stream.close()
+
+    def render(self, tool: str, argv: list[str], emulate: str) -> tuple[int, bytes, bytes]:
+        """Return exit code, stdout and stderr of a tool, rendered by the daemon.
+
+        Raises:
+            DaemonError: the answer breaks off.
+        """
+        words = "\0".join([tool, emulate, *argv]).replace("\n", " ")
+        return wire.rendered(self.machine, RENDER + words.encode("utf-8", "surrogateescape") + b"\n")
+
+    def register(
+        self,
+        tag: str = "",
+        command: str = "",
+        *,
+        uses_device: bool = True,
+        cores: tuple[int, ...] | None = None,
+        count: int | None = None,
+        runtime_version: str = "NA",
+    ) -> Registration:
+        """Put this process on the machine.
+
+        Args:
+            tag: what NEURON_PROCESS_TAG says.
+            command: the command line to show.
+            uses_device: False for a process that only looks and claims nothing.
+            cores: machine-wide logical ids to claim.
+            count: how many cores to claim where `cores` is None; 0 or None: all of the machine.
+            runtime_version: to show; "NA" for a process without a runtime.
+
+        Raises:
+            CoresBusyError: another process holds such a core.
+            DaemonError: the process is registered already, or there are no such cores.
+        """
+        wishes = {
+            "tag": tag,
+            "command": command,
+            "uses_device": uses_device,
+            "cores": None if cores is None else list(cores),
+            "count": count,
+            "runtime_version": runtime_version,
+        }
+        with self._lock:
+            answer = self._call("register", wishes)
+            page_fd = self._wire.take_descriptor() if self._wire else None
+            if page_fd is None:
+                raise DaemonError("neurond sent no telemetry page", "neurond logs may say why")
+            self._registered = True
+            self._held.clear()
+        return Registration(
+            tuple(answer["cores"]), page_fd, answer["instance_type"], answer["lnc"], answer["machine"]
+        )
+
+    def unregister(self) -> None:
+        """Take this process off the machine."""
+        with self._lock:
+            self._registered = False
+            self._held.clear()
+            self._call("unregister", {})
+
+    def allocate(self, core: int, nbytes: int) -> None:
+        """Reserve device memory on one of this process's cores (machine-wide id).
+
+        Raises:
+            OutOfDeviceMemoryError: the device is full.
+        """
+        self._reserve("allocate", core, nbytes)
+
+    def free(self, core: int, nbytes: int) -> None:
+        """Give device memory back."""
+        self._reserve("free", core, nbytes)
+
+    def _reserve(self, method: str, core: int, nbytes: int) -> None:
+        with self._lock:
+            held = {"held": self._held.get(core, 0)}
+            answer = self._call(method, {"core": core, "nbytes": nbytes}, held)
+            self._held[core] = answer["reserved_bytes"]
+
+    def _call(self, method: str, params: dict[str, Any], when_repeated: dict[str, Any] | None = None) -> Any:
+        try:
+            return self._once(method, params)
+        except ConnectionError as error:
+            if not self._reconnect:
+                raise DaemonError(f"neurond of machine {self.machine!r} ended") from error
+        self._start_again()
+        try:
+            return self._once(method, {**params, **(when_repeated or {})})
+        except ConnectionError as error:
+            raise DaemonError(
+                f"neurond of machine {self.machine!r} ends all the time", "neurond logs"
+            ) from error
+
+    def _once(self, method: str, params: dict[str, Any]) -> Any:
+        try:
+            if self._wire is None:
+                self._wire = self._greeted()
+            return self._wire.call(method, params)
+        except (ConnectionError, SilentDaemonError):
+            self._drop()
+            raise
+
+    def _greeted(self) -> wire.Wire:
+        new = wire.Wire(self.machine)
+        try:
+            answer = new.call(
+                "hello", {"protocol": PROTOCOL_VERSION, "client": os.path.basename(sys.argv[0])}
+            )
+            if self._registered and answer["registered"] is None:
+                raise DaemonError(  # noqa: TRY301  the connection is closed below
+                    f"machine {self.machine!r} does not know process {os.getpid()} any more",
+                    "its records were deleted; start the program again",
+                )
+        except BaseException:
+            new.close()
+            raise
+        return new
+
+    def _start_again(self) -> None:
+        from neurontools.machine import launch
+
+        launch.ensure_running(self.machine)
+
+    def _drop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _forked(self) -> None:
+        # The connection speaks for the parent, which alone is registered; the lock may be held by a thread of it.
+        self._lock = threading.RLock()
+        self._registered = False
+        self._held.clear()
+        self._drop()
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for client in list(_clients):
+        client._forked()  # noqa: SLF001  of this module
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,93 @@
+"""What a client raises: the daemon's refusals as exceptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools import env
+from neurontools.errors import DaemonError, NoMachineError
+from neurontools.machine.protocol import ErrorCode
+
+if TYPE_CHECKING:
+    from neurontools.errors import NeuronToolsError
+
+
+class CoresBusyError(DaemonError):
+    """Cores are not free.
+
+    `requested` are the ids asked for, empty when `count` cores of any id were asked for; `available` is the number of
+    free ones among them; `owners` are the pids that hold the others.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        requested: tuple[int, ...] = (),
+        count: int = 0,
+        available: int = 0,
+        owners: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(message, remedy)
+        self.requested = requested
+        self.count = count
+        self.available = available
+        self.owners = owners
+
+
+class OutOfDeviceMemoryError(DaemonError):
+    """A device's memory is full; `total`, `used` and `needed` in bytes."""
+
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        device: int = 0,
+        total: int = 0,
+        used: int = 0,
+        needed: int = 0,
+    ) -> None:
+        super().__init__(message, remedy)
+        self.device = device
+        self.total = total
+        self.used = used
+        self.needed = needed
+
+
+class OtherVersionError(DaemonError):
+    """The daemon speaks another version of the protocol."""
+
+
+class SilentDaemonError(DaemonError):
+    """The daemon does not answer in time."""
+
+
+def no_machine(machine: str) -> NoMachineError:
+    """Return the error of a machine that does not run."""
+    flag = "" if machine == env.DEFAULT_MACHINE else f" --name {machine}"
+    return NoMachineError(f"no machine {machine!r} is running", f"start it: neurond start{flag}")
+
+
+def error_of(error: dict[str, Any]) -> NeuronToolsError:
+    """Return the exception of an error answer."""
+    data = error.get("data") or {}
+    message, remedy = str(error.get("message")), str(data.get("remedy", ""))
+    match error.get("code"):
+        case ErrorCode.CORES_BUSY:
+            return CoresBusyError(
+                message,
+                remedy,
+                requested=tuple(data["requested"]),
+                count=data["count"],
+                available=data["available"],
+                owners=tuple(data["owners"]),
+            )
+        case ErrorCode.OUT_OF_MEMORY:
+            sizes = {name: data[name] for name in ("device", "total", "used", "needed")}
+            return OutOfDeviceMemoryError(message, remedy, **sizes)
+        case ErrorCode.OTHER_VERSION:
+            return OtherVersionError(message, remedy)
+        case _:
+            return DaemonError(message, remedy)

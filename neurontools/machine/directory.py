@@ -1,0 +1,159 @@
+"""The directory of one machine as its daemon sees it, the socket in it, and the knock that survives its deletion.
+
+Beside its socket a daemon listens on an abstract address made from the directory's path. It is taken as long as the
+daemon lives, whatever happens to files, so there is never a second daemon for one directory; and who connects there
+makes the daemon restore a directory that was deleted. No file needs to be looked at meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+from neurontools import paths
+from neurontools.errors import DaemonError
+from neurontools.machine.journal import write_aside
+from neurontools.machine.processes import peer_of
+
+if TYPE_CHECKING:
+    from neurontools.machine.info import DaemonInfo
+
+RECORD = "neurond.json"
+LOCK = "start.lock"
+
+
+class MachineDirectory:
+    """Paths of one machine and their making and unmaking."""
+
+    def __init__(self, machine: str) -> None:
+        self.machine = machine
+        self.path = paths.machine_dir(machine)
+        self.pages = paths.pages_dir(machine)
+        self.state = f"{paths.state_dir()}/{machine}"
+        self.journal = f"{self.state}/journal.json"
+        self.log = f"{self.state}/neurond.log"
+        self.record = f"{self.path}/{RECORD}"
+        self._direct = f"{self.path}/neurond.sock"
+        self.needs_pointer = paths.needs_short_socket(self._direct)
+        self.socket = _short_socket(self.path) if self.needs_pointer else self._direct
+
+    def make(self) -> None:
+        """Make what is missing.
+
+        Raises:
+            NeuronToolsError: a directory is somebody else's, open to others, or can't be made.
+        """
+        for directory in (os.path.dirname(self.path), self.path, self.pages):
+            paths.ensure_private(directory)
+        if self.needs_pointer:
+            shorts = os.path.dirname(self.socket)
+            paths.ensure_private(os.path.dirname(shorts))
+            paths.ensure_private(shorts)
+            write_aside(f"{self.path}/socket", self.socket + "\n", sync=False)
+        paths.ensure_private(self.state)
+
+    def is_whole(self) -> bool:
+        """Return whether the socket, the record and the pages directory are there."""
+        return all(map(os.path.exists, (self.socket, self.record, self.pages)))
+
+    def free_socket(self) -> None:
+        """Remove a socket that a former daemon left.
+
+        Raises:
+            DaemonError: a daemon answers there.
+        """
+        if answers(self.socket):
+            raise already_running(self.machine)
+        _remove(self.socket)
+
+    def write_record(self, info: DaemonInfo) -> None:
+        """Write neurond.json."""
+        import json
+
+        write_aside(self.record, json.dumps(info.to_json()), sync=False)
+
+    def clean(self) -> None:
+        """Remove what says that a daemon runs."""
+        for path in (self.socket, self.record, f"{self.path}/socket"):
+            _remove(path)
+
+    def delete(self) -> None:
+        """Remove everything of this machine."""
+        self.clean()
+        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self.state, ignore_errors=True)
+
+
+def answers(address: str) -> bool:
+    """Return whether something listens on a Unix address."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        return probe.connect_ex(address) == 0
+
+
+def already_running(machine: str) -> DaemonError:
+    """Return the error of a second daemon for one machine."""
+    return DaemonError(f"machine {machine!r} is running already", "neurond status")
+
+
+def knock_address(machine_dir: str) -> str:
+    """Return the abstract address on which the daemon of a directory hears knocks."""
+    return f"\0neurontools/{os.getuid()}/{_digest(machine_dir)}"
+
+
+def open_knocker(machine: str, machine_dir: str) -> socket.socket | None:
+    """Return the listener for knocks, None when another user has taken its address.
+
+    Raises:
+        DaemonError: a daemon of ours has it.
+    """
+    address = knock_address(machine_dir)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        if _owner(address) == os.getuid():
+            raise already_running(machine) from None
+        return None
+    return listener
+
+
+def knock(machine_dir: str) -> bool:
+    """Make the daemon of a directory restore what was deleted of it; return whether there is one (blocks until done)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(5)
+        try:
+            sock.connect(knock_address(machine_dir))
+            return peer_of(sock).uid == os.getuid() and sock.recv(1) == b"\n"
+        except OSError:
+            return False
+
+
+def _owner(address: str) -> int | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        try:
+            probe.connect(address)
+            return peer_of(probe).uid
+        except OSError:
+            return None
+
+
+def _short_socket(machine_dir: str) -> str:
+    return f"/tmp/neurontools-{os.getuid()}/s/{_digest(machine_dir)}.sock"  # noqa: S108  checked by ensure_private
+
+
+def _digest(machine_dir: str) -> str:
+    return hashlib.sha256(os.fsencode(machine_dir)).hexdigest()[:24]
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,170 @@
+"""What goes into the simulated machine and what comes out: events, effects, reasons of a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neurontools.machine.processes import ProcessKey
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device."""
+
+    device_count: int
+    cores_per_device: int
+    memory_bytes: int
+
+    @property
+    def core_count(self) -> int:
+        """Logical cores of the whole machine."""
+        return self.device_count * self.cores_per_device
+
+    def device_of(self, core: int) -> int:
+        """Return the device of a core."""
+        return core // self.cores_per_device
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A registered process with its claims.
+
+    `reserved` are pairs of core and bytes of device memory, by core, without zeros. `registered_ns` is
+    CLOCK_MONOTONIC.
+    """
+
+    key: ProcessKey
+    uid: int
+    tag: str
+    command: str
+    runtime_version: str
+    uses_device: bool
+    cores: tuple[int, ...]
+    registered_ns: int
+    reserved: tuple[tuple[int, int], ...] = ()
+
+    def reserved_on(self, core: int) -> int:
+        """Return the bytes reserved on a core."""
+        return dict(self.reserved).get(core, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A process wants to be on the machine, with these cores, or with so many (0: all of the machine)."""
+
+    key: ProcessKey
+    uid: int
+    tag: str
+    command: str
+    runtime_version: str
+    uses_device: bool
+    cores: tuple[int, ...] | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A process that a former daemon registered still lives."""
+
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A process unregisters, or is gone. `totals` are what its telemetry page counted, by lifetime counter."""
+
+    key: ProcessKey
+    totals: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """A process reserves device memory on a core that it claims.
+
+    `held` is set when the request may have been handled before (the connection broke before the answer): the
+    reservation on the core as it was before the request.
+    """
+
+    key: ProcessKey
+    core: int
+    nbytes: int
+    held: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A process gives device memory back; `held` as in `Allocate`."""
+
+    key: ProcessKey
+    core: int
+    nbytes: int
+    held: int | None = None
+
+
+Event = Register | Adopt | Leave | Allocate | Free
+
+
+@dataclass(frozen=True, slots=True)
+class CoresBusy:
+    """Cores are not free. `requested` are ids, empty when a number of any cores (`count`) was asked for.
+
+    `available` is the number of free cores among those asked for, `owners` the processes that hold the others.
+    """
+
+    requested: tuple[int, ...]
+    count: int
+    available: int
+    owners: tuple[Process, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A device's memory does not hold what is asked for; all in bytes."""
+
+    device: int
+    total: int
+    used: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The request makes no sense on this machine."""
+
+    message: str
+
+
+Refusal = CoresBusy | OutOfMemory | Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing changed, for this reason."""
+
+    reason: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A process is on the machine now."""
+
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A process holds other memory than before."""
+
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A process is not on the machine any more; its cores and memory are free."""
+
+    process: Process
+
+
+Effect = Refused | Joined | Changed | Left

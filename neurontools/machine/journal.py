@@ -1,0 +1,122 @@
+"""What outlives the daemon: the machine's definition, its lifetime counters, and who holds what.
+
+`journal.json` in the state directory is synced to the disk: it holds across a power failure. The record of a process
+lies beside its telemetry page and is not synced: it is of use only while the process lives, and a process does not
+survive what an unsynced file does not survive. Every file is written aside and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.machine.events import Process
+from neurontools.machine.processes import ProcessKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a machine is, and when it ends by itself.
+
+    `idle_exit_s` is the time without clients and processes after which the daemon ends, `parent` the process with
+    which a private machine ends; None: never.
+    """
+
+    machine: str
+    instance_type: str
+    lnc: int
+    started_unix_s: float
+    idle_exit_s: float | None = None
+    parent: ProcessKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal's content. `running` is set while a daemon should be running: it was killed if there is none."""
+
+    definition: Definition
+    boot_id: str
+    running: bool
+    lifetime: Mapping[str, int]
+
+
+def write_aside(path: str, text: str, *, sync: bool) -> None:
+    """Replace a file's content so that a reader sees the old or the new one, whatever happens.
+
+    Raises:
+        OSError: the file can't be written; the old content is still there.
+    """
+    aside = f"{path}.{os.getpid()}"
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError:
+        _remove(aside)
+        raise
+
+
+def save_journal(path: str, journal: Journal) -> None:
+    """Write the journal, synced."""
+    write_aside(path, json.dumps({"version": _VERSION, **asdict(journal)}), sync=True)
+
+
+def load_journal(path: str) -> Journal | None:
+    """Return the journal, None when there is none or it is damaged or of another version."""
+    data = _load(path)
+    if data is None or data.get("version") != _VERSION:
+        return None
+    try:
+        definition = dict(data["definition"])
+        if definition["parent"] is not None:
+            definition["parent"] = ProcessKey(**definition["parent"])
+        lifetime = {str(name): int(count) for name, count in data["lifetime"].items()}
+        return Journal(Definition(**definition), str(data["boot_id"]), bool(data["running"]), lifetime)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def save_record(path: str, process: Process, boot: str) -> None:
+    """Write the record of a registered process."""
+    write_aside(path, json.dumps({"version": _VERSION, "boot_id": boot, **asdict(process)}), sync=False)
+
+
+def load_record(path: str) -> tuple[Process, str] | None:
+    """Return a process and its boot id, None when the record is damaged or of another version."""
+    data = _load(path)
+    if data is None or data.pop("version", None) != _VERSION:
+        return None
+    try:
+        boot = str(data.pop("boot_id"))
+        data["key"] = ProcessKey(int(data["key"]["pid"]), int(data["key"]["start_ticks"]))
+        data["cores"] = tuple(int(core) for core in data["cores"])
+        data["reserved"] = tuple((int(core), int(nbytes)) for core, nbytes in data["reserved"])
+        return Process(**data), boot
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _load(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

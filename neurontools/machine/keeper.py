@@ -1,0 +1,273 @@
+"""Carries events to the simulated machine and its effects away: pages, records, watched processes. No sockets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.machine import report
+from neurontools.machine.events import (
+    Adopt,
+    Allocate,
+    Effect,
+    Event,
+    Free,
+    Layout,
+    Leave,
+    Process,
+    Refusal,
+    Refused,
+    Register,
+)
+from neurontools.machine.journal import load_record, save_record
+from neurontools.machine.page import PageError, PageIdentity, create_page
+from neurontools.machine.processes import ProcessKey, is_alive, open_pidfd
+from neurontools.machine.state import Machine
+from neurontools.machine.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Mapping
+
+    from neurontools.machine.catalogue import InstanceType
+    from neurontools.machine.journal import Definition
+    from neurontools.machine.snapshot import Snapshot
+
+log = logging.getLogger("neurond")
+
+_PAGE, _RECORD = ".page", ".json"
+
+
+class RefusedError(Exception):
+    """The machine's rules refuse a request; `reason` says why."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Keeper:
+    """Keeps one machine.
+
+    Args:
+        definition: what the machine is.
+        instance: its instance type.
+        lifetime: counters of former daemons.
+        pages_dir: directory of pages and records.
+        boot: id of this boot.
+        loop: tells when a watched process is gone.
+        on_change: called after something changed that the journal or the daemon's life depends on.
+        on_lost_directory: called when the pages directory is missing; makes it again.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        instance: InstanceType,
+        lifetime: Mapping[str, int],
+        pages_dir: str,
+        boot: str,
+        loop: AbstractEventLoop,
+        on_change: Callable[[], None],
+        on_lost_directory: Callable[[], None],
+    ) -> None:
+        self.instance = instance
+        self.definition = definition
+        layout = Layout(
+            instance.device_count, instance.cores_per_device(definition.lnc), instance.device.memory_bytes
+        )
+        self.machine = Machine(layout, lifetime)
+        self._report = report.Report(definition, instance)
+        self._pages_dir = pages_dir
+        self._boot = boot
+        self._loop = loop
+        self._on_change = on_change
+        self._on_lost_directory = on_lost_directory
+        self._telemetry: dict[ProcessKey, Telemetry] = {}
+        self._pidfds: dict[ProcessKey, int] = {}
+
+    def register(self, event: Register) -> tuple[Process, int]:
+        """Put a process on the machine; return it with the descriptor of its page, which stays the keeper's.
+
+        Raises:
+            RefusedError: the cores are not free, or the request makes no sense.
+            PageError: there is no room for the page.
+            ProcessLookupError: the process is gone.
+        """
+        pidfd = open_pidfd(event.key)
+        try:
+            process = _process_of(self._handle(event))
+            page_fd = self._create_page(process)
+        except RefusedError:
+            os.close(pidfd)
+            raise
+        except (PageError, OSError):
+            os.close(pidfd)
+            self._handle(Leave(event.key))
+            raise
+        self._watch(process, page_fd, pidfd)
+        self._save(process)
+        log.info("process %d (%r) holds cores %s", process.key.pid, process.command, process.cores)
+        self._on_change()
+        return process, page_fd
+
+    def leave(self, key: ProcessKey, why: str) -> tuple[int, ...]:
+        """Take a process off the machine; return the cores that are free now."""
+        telemetry = self._telemetry.pop(key, None)
+        if telemetry is None:
+            return ()
+        telemetry.refresh(time.monotonic_ns())
+        self._handle(Leave(key, telemetry.totals()))
+        telemetry.close()
+        pidfd = self._pidfds.pop(key)
+        self._loop.remove_reader(pidfd)
+        os.close(pidfd)
+        for suffix in (_PAGE, _RECORD):
+            _remove(self._path(key, suffix))
+        log.info("process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
+        self._on_change()
+        return telemetry.process.cores
+
+    def reserve(self, event: Allocate | Free) -> int:
+        """Reserve or give back device memory; return what the process holds on that core then.
+
+        Raises:
+            RefusedError: the memory is not there, or the request makes no sense.
+        """
+        process = _process_of(self._handle(event))
+        self._telemetry[process.key].process = process
+        self._save(process)
+        return process.reserved_on(event.core)
+
+    def adopt(self) -> None:
+        """Take over the living processes of a former daemon and delete what the dead ones left."""
+        names = _names(self._pages_dir)
+        living = living_processes(self._pages_dir, self._boot)
+        for process in sorted(living, key=lambda process: process.registered_ns):
+            self._adopt(process)
+        kept = {_file(key, suffix) for key in self._telemetry for suffix in (_PAGE, _RECORD)}
+        for name in set(names) - kept:
+            log.info("deleting stale %s", name)
+            _remove(f"{self._pages_dir}/{name}")
+
+    def rewrite_records(self) -> None:
+        """Write every record again, after the directory was lost."""
+        for telemetry in self._telemetry.values():
+            self._save(telemetry.process)
+
+    def snapshot(self) -> Snapshot:
+        """Return the machine at this moment."""
+        return self._report.snapshot(self.machine, self._telemetry.values(), report.now())
+
+    def encoded_snapshot(self) -> str:
+        """Return the machine at this moment as JSON text."""
+        return self._report.encoded(self.machine, self._telemetry.values(), report.now())
+
+    def lifetime(self) -> dict[str, int]:
+        """Return the lifetime counters of the processes that are gone."""
+        return dict(self.machine.lifetime)
+
+    def close(self) -> None:
+        """Close every descriptor. Pages and records stay for the next daemon."""
+        for telemetry in self._telemetry.values():
+            telemetry.close()
+        for pidfd in self._pidfds.values():
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+        self._telemetry.clear()
+        self._pidfds.clear()
+
+    def _handle(self, event: Event) -> tuple[Effect, ...]:
+        return self.machine.handle(event, time.monotonic_ns())
+
+    def _create_page(self, process: Process) -> int:
+        identity = PageIdentity(
+            machine=self.definition.machine,
+            pid=process.key.pid,
+            start_ticks=process.key.start_ticks,
+            boot_id=self._boot,
+            uid=process.uid,
+            tag=process.tag,
+            command=process.command,
+            runtime_version=process.runtime_version,
+            registered_ns=process.registered_ns,
+        )
+        path = self._path(process.key, _PAGE)
+        if not os.path.isdir(self._pages_dir):
+            self._on_lost_directory()
+        _remove(path)
+        return create_page(path, identity, process.cores)
+
+    def _adopt(self, process: Process) -> None:
+        try:
+            pidfd = open_pidfd(process.key)
+        except OSError:
+            return
+        try:
+            self._handle_adopt(process)
+        except RefusedError as refused:
+            os.close(pidfd)
+            log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
+            return
+        try:
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            page_fd: int | None = os.open(self._path(process.key, _PAGE), flags)
+        except OSError as error:
+            log.warning("the page of process %d is lost: %s", process.key.pid, error.strerror)
+            page_fd = None
+        self._watch(process, page_fd, pidfd)
+        log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
+
+    def _handle_adopt(self, process: Process) -> None:
+        _process_of(self._handle(Adopt(process)))
+
+    def _watch(self, process: Process, page_fd: int | None, pidfd: int) -> None:
+        self._telemetry[process.key] = Telemetry(process, page_fd)
+        self._pidfds[process.key] = pidfd
+        self._loop.add_reader(pidfd, self.leave, process.key, "is gone")
+
+    def _save(self, process: Process) -> None:
+        try:
+            save_record(self._path(process.key, _RECORD), process, self._boot)
+        except OSError as error:
+            log.error("no record of process %d: %s", process.key.pid, error)  # noqa: TRY400  no traceback wanted
+
+    def _path(self, key: ProcessKey, suffix: str) -> str:
+        return f"{self._pages_dir}/{_file(key, suffix)}"
+
+
+def living_processes(pages_dir: str, boot: str) -> list[Process]:
+    """Return the processes whose records are in a directory and that live."""
+    found = []
+    for name in _names(pages_dir):
+        record = load_record(f"{pages_dir}/{name}") if name.endswith(_RECORD) else None
+        if record and record[1] == boot and is_alive(record[0].key) and name == _file(record[0].key, _RECORD):
+            found.append(record[0])
+    return found
+
+
+def _names(pages_dir: str) -> list[str]:
+    try:
+        return os.listdir(pages_dir)
+    except OSError:
+        return []
+
+
+def _file(key: ProcessKey, suffix: str) -> str:
+    return f"{key.pid}-{key.start_ticks}{suffix}"
+
+
+def _process_of(effects: tuple[Effect, ...]) -> Process:
+    (effect,) = effects
+    if isinstance(effect, Refused):
+        raise RefusedError(effect.reason)
+    return effect.process
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

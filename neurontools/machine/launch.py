@@ -1,0 +1,306 @@
+"""Starting, stopping and listing daemons. Starting is a handshake: the daemon reports on a pipe, nobody polls."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from neurontools import env, paths
+from neurontools.errors import DaemonError, NeuronToolsError, UsageError
+from neurontools.machine import catalogue, wire
+from neurontools.machine.client import Client
+from neurontools.machine.client_errors import no_machine
+from neurontools.machine.definition import other_type
+from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
+from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
+from neurontools.machine.naming import check_name
+from neurontools.machine.processes import ProcessKey, boot_id, is_alive, open_pidfd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["DaemonInfo", "StartOptions", "ensure_running", "list_machines", "restart", "start", "stop"]
+
+IDLE_EXIT_S = 1800.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 10.0
+
+
+def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] | None = None) -> None:
+    """Start a machine if it does not run; it ends by itself after 30 minutes without clients and processes.
+
+    Args:
+        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+        on_notice: gets a line for a person when something was started.
+
+    Raises:
+        NoMachineError: it does not run and NEURONTOOLS_AUTOSTART=0 forbids starting it.
+        DaemonError: it could not be started.
+    """
+    name = check_name(env.machine() if machine is None else machine)
+    if _is_running(name):
+        return
+    if not env.autostart():
+        raise no_machine(name)
+    info = start(StartOptions(machine=name, idle_exit_s=IDLE_EXIT_S, resume=True))
+    if on_notice is not None and not info.was_running:
+        on_notice(
+            f"started machine {name!r} ({info.instance_type}); it ends after 30 minutes without clients"
+        )
+
+
+def start(options: StartOptions) -> DaemonInfo:
+    """Start a machine, or find it running.
+
+    Returns:
+        The daemon's facts, `was_running` set if it ran already. With `foreground` after the daemon's end.
+
+    Raises:
+        UsageError: no machine can have that name.
+        UnknownInstanceError: no such instance type.
+        NeuronToolsError: the type does not offer that LNC.
+        DaemonError: the name belongs to another kind of machine, or the daemon could not start.
+    """
+    check_name(options.machine)
+    if options.instance_type is not None:
+        instance = catalogue.instance_type(options.instance_type)
+        instance.cores_per_device(instance.device.lnc_default if options.lnc is None else options.lnc)
+    with _start_lock(options.machine) as unlock:
+        if _is_running(options.machine):
+            return _same(options, find(options.machine))
+        if options.foreground:
+            return _serve_here(options, unlock)
+        return _spawn(options)
+
+
+def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
+    """Stop a machine and return what it was when it has ended.
+
+    Its processes go on; a new daemon of the same type finds them again.
+
+    Args:
+        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+        force: stop it even if processes hold cores, and kill a daemon that does not answer.
+
+    Raises:
+        NoMachineError: it does not run.
+        DaemonError: processes hold cores and `force` is not set.
+    """
+    name = check_name(env.machine() if machine is None else machine)
+    info = find(name)
+    with _daemon_pidfd(info) as pidfd:
+        if not force:
+            with Client.connect(name, reconnect=False) as client:
+                client.call("stop", force=False)
+        else:
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not _has_ended(pidfd):
+            if not force:
+                raise DaemonError(f"neurond of machine {name!r} does not end", "neurond stop --force")
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _has_ended(pidfd)
+    return info
+
+
+def restart(machine: str | None = None) -> DaemonInfo:
+    """Replace the daemon of a machine, whatever version it is of; processes keep their cores.
+
+    Raises:
+        NoMachineError: it does not run.
+        DaemonError: the new daemon could not start.
+    """
+    info = stop(machine, force=True)
+    return start(
+        StartOptions(
+            machine=info.machine,
+            instance_type=info.instance_type,
+            lnc=info.lnc,
+            idle_exit_s=info.idle_exit_s,
+            parent_pid=info.parent_pid,
+        )
+    )
+
+
+def find(machine: str) -> DaemonInfo:
+    """Return the running daemon of a machine.
+
+    Raises:
+        NoMachineError: there is none.
+    """
+    info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
+    if info is None and knock(paths.machine_dir(machine)):
+        info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
+    if info is None:
+        raise no_machine(machine)
+    return info
+
+
+def list_machines() -> tuple[DaemonInfo, ...]:
+    """Return the running daemons, by machine name."""
+    root = paths.runtime_dir()
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return ()
+    found = (_record(f"{root}/{name}/{RECORD}") for name in names)
+    return tuple(info for info in found if info is not None)
+
+
+def log_path(machine: str | None = None) -> str:
+    """Return the log file of a machine's daemon, running or not."""
+    return MachineDirectory(check_name(env.machine() if machine is None else machine)).log
+
+
+def _is_running(machine: str) -> bool:
+    if wire.is_answering(machine):
+        return True
+    return knock(paths.machine_dir(machine)) and wire.is_answering(machine)
+
+
+def _record(path: str) -> DaemonInfo | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            info = info_from_json(json.load(file))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    alive = info.boot_id == boot_id() and is_alive(ProcessKey(info.pid, info.start_ticks))
+    return info if alive else None
+
+
+def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
+    from dataclasses import replace
+
+    instance = catalogue.instance_type(options.instance_type or info.instance_type)
+    wanted, lnc = instance.name, info.lnc if options.lnc is None else options.lnc
+    if wanted == info.instance_type:
+        instance.cores_per_device(lnc)
+    if (wanted, lnc) != (info.instance_type, info.lnc):
+        raise other_type(info.machine, info.instance_type, info.lnc, wanted, lnc)
+    return replace(info, was_running=True)
+
+
+@contextmanager
+def _start_lock(machine: str) -> Iterator[Callable[[], None]]:
+    directory = MachineDirectory(machine)
+    path = f"{directory.path}/{LOCK}"
+    while True:
+        directory.make()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_file_of(descriptor, path):
+            break
+        os.close(descriptor)
+    try:
+        yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _is_file_of(descriptor: int, path: str) -> bool:
+    # The directory may have been deleted, and made again by others, while we waited for the lock.
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
+    from neurontools.machine.daemon import serve
+
+    infos: list[DaemonInfo] = []
+
+    def ready(info: DaemonInfo) -> None:
+        infos.append(info)
+        on_running()
+
+    serve(options, ready)
+    return infos[0]
+
+
+def _spawn(options: StartOptions) -> DaemonInfo:
+    read_fd, write_fd = os.pipe()
+    log = MachineDirectory(options.machine).log
+    try:
+        with open(log, "ab") as log_file:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "neurontools.machine.daemon", *_arguments(options, write_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                pass_fds=(write_fd,),
+                start_new_session=True,
+                env=_environment(),
+            )
+        os.close(write_fd)
+        write_fd = -1
+        child.wait()
+        return _handshake(read_fd, options.machine, log)
+    finally:
+        os.close(read_fd)
+        if write_fd >= 0:
+            os.close(write_fd)
+
+
+def _environment() -> dict[str, str]:
+    values = {name: value for name, value in os.environ.items() if name != env.RUN}
+    if values.get(env.RUNTIME_DIR):
+        values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon leaves our working directory
+    return values
+
+
+def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
+    choices = {
+        "--machine": options.machine,
+        "--instance": options.instance_type,
+        "--lnc": options.lnc,
+        "--idle-exit": options.idle_exit_s,
+        "--parent-pid": options.parent_pid,
+        "--ready-fd": ready_fd,
+    }
+    given = [word for flag, value in choices.items() if value is not None for word in (flag, str(value))]
+    return [*given, *(["--resume"] if options.resume else [])]
+
+
+def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
+    received = b""
+    while b"\n" not in received:
+        if not _is_readable(read_fd, _START_TIMEOUT_S):
+            raise DaemonError(f"neurond of machine {machine!r} does not get ready", f"see {log}")
+        data = os.read(read_fd, 1 << 16)
+        if not data:
+            raise DaemonError(f"neurond of machine {machine!r} ended before it was ready", f"see {log}")
+        received += data
+    message: dict[str, Any] = json.loads(received)
+    if "ready" in message:
+        return info_from_json(message["ready"])
+    kinds = {UsageError.exit_code: UsageError, DaemonError.exit_code: DaemonError}
+    raise kinds.get(message["exit_code"], NeuronToolsError)(message["error"], message["remedy"])
+
+
+@contextmanager
+def _daemon_pidfd(info: DaemonInfo) -> Iterator[int]:
+    try:
+        descriptor = open_pidfd(ProcessKey(info.pid, info.start_ticks))
+    except ProcessLookupError:
+        raise no_machine(info.machine) from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _has_ended(pidfd: int) -> bool:
+    return _is_readable(pidfd, _STOP_TIMEOUT_S)
+
+
+def _is_readable(descriptor: int, within_s: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))

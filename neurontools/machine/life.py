@@ -1,0 +1,235 @@
+"""The life of a daemon: from its directory and its predecessor's journal to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from typing import TYPE_CHECKING
+
+from neurontools import __version__
+from neurontools.errors import NeuronToolsError
+from neurontools.machine import catalogue, processes
+from neurontools.machine.definition import Past, resolve
+from neurontools.machine.directory import MachineDirectory, open_knocker
+from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.journal import Journal, load_journal, save_journal
+from neurontools.machine.keeper import Keeper, living_processes
+from neurontools.machine.methods import Methods
+from neurontools.machine.processes import peer_of
+from neurontools.machine.protocol import PROTOCOL_VERSION
+from neurontools.machine.server import Server
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+log = logging.getLogger("neurond")
+
+_JOURNAL_DELAY_S = 0.1
+
+
+class Daemon:
+    """One machine's daemon.
+
+    Args:
+        options: the machine.
+        on_ready: called once clients can connect.
+    """
+
+    def __init__(self, options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None:
+        self._options = options
+        self._on_ready = on_ready
+        self._directory = MachineDirectory(options.machine)
+        self._boot = processes.boot_id()
+        self._end = asyncio.Event()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._journal_timer: asyncio.TimerHandle | None = None
+        self._parent_gone = False
+
+    async def run(self) -> None:
+        """Serve until the end.
+
+        Raises:
+            NeuronToolsError: the machine can't be made, or is there already.
+        """
+        self._loop = asyncio.get_running_loop()
+        _raise_descriptor_limit()
+        self._directory.make()
+        knocker = open_knocker(self._options.machine, self._directory.path)
+        try:
+            await self._serve(knocker)
+        finally:
+            if knocker is not None:
+                self._loop.remove_reader(knocker.fileno())
+                knocker.close()
+
+    def restore(self) -> None:
+        """Make the directory, the socket and the records again where they were deleted."""
+        if self._directory.is_whole():
+            return
+        log.warning("%s was deleted; making it again", self._directory.path)
+        try:
+            self._directory.make()
+            self._listen()
+            self._keeper.rewrite_records()
+            self._save_journal()
+        except (NeuronToolsError, OSError) as error:
+            log.error("cannot restore %s: %s", self._directory.path, error)  # noqa: TRY400  no traceback wanted
+
+    async def _serve(self, knocker: socket.socket | None) -> None:
+        self._directory.free_socket()
+        past = self._past()
+        definition = self._definition = resolve(self._options, past)
+        instance = catalogue.instance_type(definition.instance_type)
+        self._keeper = Keeper(
+            definition,
+            instance,
+            past.lifetime,
+            self._directory.pages,
+            self._boot,
+            self._loop,
+            on_change=self._changed,
+            on_lost_directory=self.restore,
+        )
+        parent_fd = self._watch_parent()
+        self._methods = Methods(self._keeper, self._directory.socket, self._end.set, self._mind_idleness)
+        self._server = Server(self._loop, self._methods)
+        try:
+            self._keeper.adopt()
+            self._listen()
+            self._save_journal()
+            self._hear_signals(knocker)
+            log.info(
+                "machine %s (%s) is ready, pid %d", definition.machine, definition.instance_type, os.getpid()
+            )
+            self._on_ready(self.info())
+            self._mind_idleness()
+            await self._end.wait()
+        finally:
+            self._close(parent_fd)
+
+    def info(self) -> DaemonInfo:
+        """Return what neurond.json says."""
+        definition, layout = self._definition, self._keeper.machine.layout
+        me = processes.this_process()
+        return DaemonInfo(
+            machine=definition.machine,
+            pid=me.pid,
+            start_ticks=me.start_ticks,
+            boot_id=self._boot,
+            instance_type=definition.instance_type,
+            lnc=definition.lnc,
+            device_count=layout.device_count,
+            core_count=layout.core_count,
+            socket=self._directory.socket,
+            log=self._directory.log,
+            started_unix_s=definition.started_unix_s,
+            idle_exit_s=definition.idle_exit_s,
+            parent_pid=definition.parent.pid if definition.parent else None,
+            protocol=PROTOCOL_VERSION,
+            version=__version__,
+        )
+
+    def _past(self) -> Past:
+        inhabited = bool(living_processes(self._directory.pages, self._boot))
+        return Past(load_journal(self._directory.journal), self._boot, inhabited)
+
+    def _listen(self) -> None:
+        try:
+            os.unlink(self._directory.socket)
+        except FileNotFoundError:
+            pass
+        try:
+            self._server.listen(self._directory.socket)
+            self._directory.write_record(self.info())
+        except OSError as error:
+            raise NeuronToolsError(
+                f"cannot listen on {self._directory.socket}: {error.strerror}",
+                "set NEURONTOOLS_RUNTIME_DIR to another",
+            ) from error
+
+    def _hear_signals(self, knocker: socket.socket | None) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._end.set)
+        self._loop.add_signal_handler(signal.SIGHUP, self.restore)
+        if knocker is not None:
+            self._loop.add_reader(knocker.fileno(), self._knocked, knocker)
+
+    def _knocked(self, knocker: socket.socket) -> None:
+        try:
+            sock, _ = knocker.accept()
+        except OSError:
+            return
+        with sock:
+            if peer_of(sock).uid == os.getuid():
+                self.restore()
+                sock.send(b"\n")
+
+    def _watch_parent(self) -> int | None:
+        parent = self._definition.parent
+        if parent is None:
+            return None
+        descriptor = processes.open_pidfd(parent)
+        self._loop.add_reader(descriptor, self._parent_ended)
+        return descriptor
+
+    def _parent_ended(self) -> None:
+        log.info("the process that this machine is private to is gone")
+        self._parent_gone = True
+        self._end.set()
+
+    def _changed(self) -> None:
+        self._mind_idleness()
+        if self._journal_timer is None:
+            self._journal_timer = self._loop.call_later(_JOURNAL_DELAY_S, self._save_journal)
+
+    def _mind_idleness(self) -> None:
+        idle_exit_s = self._definition.idle_exit_s
+        idle = not self._server.connections and not self._keeper.machine.processes
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if idle and idle_exit_s is not None:
+            self._idle_timer = self._loop.call_later(idle_exit_s, self._idled)
+
+    def _idled(self) -> None:
+        log.info("no client for %.0f s", self._definition.idle_exit_s)
+        self._end.set()
+
+    def _save_journal(self, *, running: bool = True) -> None:
+        if self._journal_timer is not None:
+            self._journal_timer.cancel()
+            self._journal_timer = None
+        journal = Journal(self._definition, self._boot, running, self._keeper.lifetime())
+        try:
+            save_journal(self._directory.journal, journal)
+        except OSError as error:
+            log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
+
+    def _close(self, parent_fd: int | None) -> None:
+        log.info("machine %s ends", self._definition.machine)
+        inhabited = bool(self._keeper.machine.processes)
+        self._save_journal(running=False)
+        self._server.close()
+        self._keeper.close()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if parent_fd is not None:
+            self._loop.remove_reader(parent_fd)
+            os.close(parent_fd)
+        if self._parent_gone or (self._definition.parent is not None and not inhabited):
+            self._directory.delete()
+        else:
+            self._directory.clean()
+
+
+def _raise_descriptor_limit() -> None:
+    # A client takes three descriptors: connection, page, pidfd.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError) as error:
+        log.warning("the descriptor limit can't be raised: %s", error)

@@ -1,0 +1,70 @@
+"""The daemon's log as lines, also while it grows."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.launch import log_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import TextIOWrapper
+
+_LOOK_EVERY_S = 0.25
+
+
+def lines(machine: str | None = None, *, follow: bool = False) -> Iterator[str]:
+    """Yield the lines of a machine's current log file, without line ends.
+
+    Args:
+        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+        follow: go on, across rotation, until the consumer stops.
+
+    Raises:
+        NeuronToolsError: there is no log: no daemon ever ran under that name.
+    """
+    path = log_path(machine)
+    file = _opened(path)
+    if file is None:
+        raise NeuronToolsError(f"no log at {path}: no machine has run under that name", "neurond list")
+    rest = ""
+    while True:
+        with file:
+            while piece := _next(file, path, follow=follow):
+                rest += piece
+                if rest.endswith("\n"):
+                    yield rest[:-1]
+                    rest = ""
+        if rest:
+            yield rest
+        following = _opened(path) if follow else None
+        if following is None:
+            return
+        file = following
+
+
+def _next(file: TextIOWrapper, path: str, *, follow: bool) -> str:
+    while True:
+        replaced = not _is_at(file, path)
+        if piece := file.readline():
+            return piece
+        if replaced or not follow:
+            return ""
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _opened(path: str) -> TextIOWrapper | None:
+    try:
+        return open(path, encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(file: TextIOWrapper, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except OSError:
+        return False

@@ -1,0 +1,48 @@
+"""Names of machines and what follows from them."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+
+from neurontools.errors import UsageError
+
+_ALLOWED = frozenset(string.ascii_letters + string.digits + "._-")
+_RESERVED = frozenset({"state", "s"})
+_MAX_LENGTH = 48
+
+
+def check_name(machine: str) -> str:
+    """Return a machine's name if it can be one: it becomes a directory's name.
+
+    Raises:
+        UsageError: empty, too long, reserved, or with characters other than letters, digits, `.`, `_` and `-`.
+    """
+    if not machine or len(machine) > _MAX_LENGTH:
+        reason = f"a name has 1 to {_MAX_LENGTH} characters"
+    elif not _ALLOWED.issuperset(machine) or machine[0] in ".-":
+        reason = "letters, digits, '.', '_' and '-' are allowed, a letter, digit or '_' first"
+    elif machine in _RESERVED:
+        reason = "the name is reserved"
+    else:
+        return machine
+    raise UsageError(
+        f"bad machine name {machine!r}: {reason}", "choose another with --name or NEURONTOOLS_MACHINE"
+    )
+
+
+def instance_id(machine: str, uid: int) -> str:
+    """Return the made-up EC2 instance id of a user's machine: the same at every start (our decision)."""
+    digest = hashlib.sha256(f"{machine}\0{uid}".encode()).hexdigest()
+    return f"i-0{digest[:16]}"
+
+
+def core_ranges(cores: tuple[int, ...]) -> str:
+    """Return core ids in short: `0-3,7`."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,96 @@
+"""Who a process is: peer credentials, start time, boot, pid namespace, and a descriptor that tells its death."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+_UCRED = struct.Struct("3i")
+_DEAD_STATES = frozenset({b"Z", b"X", b"x"})
+_STATE_FIELD = 0
+_START_FIELD = 19
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessKey:
+    """One process of this boot: a pid alone may be used again, with its start time it is unique."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that connected a Unix socket, as the kernel says; pid 0 is outside of our pid namespace."""
+
+    pid: int
+    uid: int
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Return who made a connection (SO_PEERCRED)."""
+    pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid)
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(fields) <= _START_FIELD or fields[_STATE_FIELD] in _DEAD_STATES:
+        return None
+    return int(fields[_START_FIELD])
+
+
+def is_alive(key: ProcessKey) -> bool:
+    """Return whether exactly this process still lives."""
+    return start_ticks(key.pid) == key.start_ticks
+
+
+def this_process() -> ProcessKey:
+    """Return the key of the calling process."""
+    return key_of(os.getpid())
+
+
+def key_of(pid: int) -> ProcessKey:
+    """Return the key of a living process.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    ticks = start_ticks(pid)
+    if ticks is None:
+        raise ProcessLookupError(pid)
+    return ProcessKey(pid, ticks)
+
+
+def open_pidfd(key: ProcessKey) -> int:
+    """Return a descriptor that becomes readable when the process is gone.
+
+    Raises:
+        ProcessLookupError: the process is gone, or its pid belongs to another one now.
+    """
+    descriptor = os.pidfd_open(key.pid)
+    if is_alive(key):
+        return descriptor
+    os.close(descriptor)
+    raise ProcessLookupError(key.pid)
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the host."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def in_our_pid_namespace(pid: int) -> bool:
+    """Return whether a process sees the same pids as this one; True where the kernel does not tell."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return True

@@ -1,0 +1,39 @@
+"""The fast path: text of a tool, rendered here, so that the tool itself only prints bytes."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from neurontools.errors import DaemonError, NeuronToolsError
+
+if TYPE_CHECKING:
+    from neurontools.machine.keeper import Keeper
+
+log = logging.getLogger("neurond")
+
+_RENDERERS = {"neuron-ls": "neurontools.machine.ls_text"}
+
+
+def render_answer(keeper: Keeper, line: bytes) -> bytes:
+    """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed."""
+    tool, _, rest = line.decode("utf-8", "surrogateescape").partition("\0")
+    emulate, *argv = rest.split("\0")
+    try:
+        code, out, err = _rendered(keeper, tool, argv, emulate)
+    except NeuronToolsError as error:
+        hint = f"hint: {error.remedy}\n" if error.remedy else ""
+        code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
+    except Exception:
+        log.exception("rendering %r failed", line[:200])
+        code, out, err = DaemonError.exit_code, b"", b"error: neurond failed\nhint: see `neurond logs`\n"
+    return b"%d %d %d\n%b%b" % (code, len(out), len(err), out, err)
+
+
+def _rendered(keeper: Keeper, tool: str, argv: list[str], emulate: str) -> tuple[int, bytes, bytes]:
+    if tool not in _RENDERERS:
+        raise NeuronToolsError(f"neurond does not render {tool[:40]!r}")
+    renderer = import_module(_RENDERERS[tool])
+    result: tuple[int, bytes, bytes] = renderer.render(keeper.snapshot(), argv, emulate)
+    return result

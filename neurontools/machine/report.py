@@ -1,0 +1,98 @@
+"""The machine as a snapshot, as a value and as JSON text."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neurontools.machine.naming import instance_id
+from neurontools.machine.snapshot import DeviceState, Snapshot
+from neurontools.machine.telemetry import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from neurontools.machine.catalogue import InstanceType
+    from neurontools.machine.journal import Definition
+    from neurontools.machine.state import Machine
+    from neurontools.machine.telemetry import Telemetry
+
+_NO_PROCESSES = '"processes":[]'
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a snapshot is taken: CLOCK_MONOTONIC nanoseconds, and seconds since 1970."""
+
+    monotonic_ns: int
+    unix_s: float
+
+
+def now() -> Moment:
+    """Return this moment."""
+    return Moment(time.monotonic_ns(), time.time())
+
+
+class Report:
+    """Makes snapshots of one machine. What never changes is made once."""
+
+    def __init__(self, definition: Definition, instance: InstanceType) -> None:
+        lnc = definition.lnc
+        per_device = instance.cores_per_device(lnc)
+        self._devices = tuple(
+            DeviceState(
+                index=index,
+                bdf=instance.pci_bdf[index],
+                cpu_affinity=instance.cpu_affinity[index],
+                numa_node=instance.numa_node[index],
+                connected_to=instance.connected_to[index],
+                core_ids=tuple(range(index * per_device, (index + 1) * per_device)),
+                memory_bytes=instance.device.memory_bytes,
+                memory_used_bytes=0,
+            )
+            for index in range(instance.device_count)
+        )
+        self._frame = Snapshot(
+            machine=definition.machine,
+            source="sim",
+            instance_type=instance.name,
+            instance_id=instance_id(definition.machine, os.getuid()),
+            lnc=lnc,
+            lnc_applies=instance.lnc_applies,
+            neuroncore_version=instance.device.core.monitor_version(lnc),
+            taken_ns=0,
+            taken_unix_s=0.0,
+            started_unix_s=definition.started_unix_s,
+            devices=self._devices,
+            processes=(),
+        )
+
+    def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
+        """Return the machine as a value; refreshes the telemetry."""
+        frame = self._at(machine, telemetry, moment)
+        return replace(frame, processes=tuple(page.state for page in telemetry))
+
+    def encoded(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> str:
+        """Return the machine as JSON text; refreshes the telemetry, encodes only what changed."""
+        frame = encode(self._at(machine, telemetry, moment))
+        processes = ",".join([page.encoded for page in telemetry])
+        return frame.replace(_NO_PROCESSES, f'"processes":[{processes}]', 1)
+
+    def _at(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
+        lifetime = dict(machine.lifetime)
+        for page in telemetry:
+            page.refresh(moment.monotonic_ns)
+            for name, amount in page.totals():
+                lifetime[name] = lifetime.get(name, 0) + amount
+        return replace(
+            self._frame,
+            taken_ns=moment.monotonic_ns,
+            taken_unix_s=moment.unix_s,
+            devices=tuple(
+                replace(device, memory_used_bytes=machine.used_bytes(device.index))
+                for device in self._devices
+            ),
+            lifetime=tuple(sorted(lifetime.items())),
+        )

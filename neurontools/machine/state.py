@@ -1,0 +1,241 @@
+"""The rules of the simulated machine: who holds which cores and how much device memory.
+
+Pure: no sockets, no clock, no randomness. `handle` takes an event and the time and returns effects; whoever drives it
+(the daemon, a test) carries them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neurontools.machine.events import (
+    Adopt,
+    Allocate,
+    Changed,
+    CoresBusy,
+    Effect,
+    Event,
+    Free,
+    Invalid,
+    Joined,
+    Layout,
+    Leave,
+    Left,
+    OutOfMemory,
+    Process,
+    Refusal,
+    Refused,
+    Register,
+)
+from neurontools.machine.naming import core_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from neurontools.machine.processes import ProcessKey
+
+PROCESSES = "processes"
+CLAIMS_REFUSED = "claims_refused"
+ALLOCATIONS_REFUSED = "allocations_refused"
+ALL_CORES = 0
+
+
+class Machine:
+    """Devices, logical cores with their owners, device memory, processes and lifetime counters."""
+
+    def __init__(self, layout: Layout, lifetime: Mapping[str, int] | None = None) -> None:
+        self.layout = layout
+        self.lifetime = dict(lifetime or {})
+        self.processes: dict[ProcessKey, Process] = {}
+        self._owners: list[ProcessKey | None] = [None] * layout.core_count
+        self._used_bytes = [0] * layout.device_count
+
+    def handle(self, event: Event, now_ns: int) -> tuple[Effect, ...]:
+        """Apply an event.
+
+        Args:
+            event: what happened.
+            now_ns: CLOCK_MONOTONIC.
+
+        Returns:
+            The effects; a request that can't be granted changes nothing but a counter and gives one `Refused`.
+        """
+        match event:
+            case Register():
+                return self._register(event, now_ns)
+            case Adopt():
+                return self._adopt(event.process)
+            case Leave():
+                return self._leave(event)
+            case Allocate():
+                return self._allocate(event)
+            case Free():
+                return self._free(event)
+
+    def owner(self, core: int) -> Process | None:
+        """Return the process that claims a core."""
+        key = self._owners[core]
+        return None if key is None else self.processes[key]
+
+    def used_bytes(self, device: int) -> int:
+        """Return the reserved memory of a device."""
+        return self._used_bytes[device]
+
+    def claimed_count(self) -> int:
+        """Return the number of claimed cores."""
+        return sum(owner is not None for owner in self._owners)
+
+    def _register(self, event: Register, now_ns: int) -> tuple[Effect, ...]:
+        if event.key in self.processes:
+            return (Refused(Invalid(f"process {event.key.pid} is registered already")),)
+        cores = self._choose(event)
+        if isinstance(cores, CoresBusy):
+            self._count(CLAIMS_REFUSED)
+        if not isinstance(cores, tuple):
+            return (Refused(cores),)
+        process = Process(
+            key=event.key,
+            uid=event.uid,
+            tag=event.tag,
+            command=event.command,
+            runtime_version=event.runtime_version,
+            uses_device=event.uses_device,
+            cores=cores,
+            registered_ns=now_ns,
+        )
+        if event.uses_device:
+            self._count(PROCESSES)
+        return self._join(process)
+
+    def _choose(self, event: Register) -> tuple[int, ...] | Refusal:
+        if not event.uses_device:
+            if event.cores or event.count:
+                return Invalid("a process that does not use the device can't claim cores")
+            return ()
+        if event.cores is not None:
+            return self._wanted(event.cores)
+        return self._any(event.count or ALL_CORES)
+
+    def _wanted(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
+        last = self.layout.core_count - 1
+        if not cores or len(set(cores)) < len(cores):
+            return Invalid("cores to claim must be given, each once")
+        if min(cores) < 0 or max(cores) > last:
+            return Invalid(f"cores {core_ranges(cores)} asked for, this machine has 0-{last}")
+        return self._busy(cores, cores, len(cores)) or cores
+
+    def _any(self, count: int) -> tuple[int, ...] | Refusal:
+        everything = range(self.layout.core_count)
+        if count < 0:
+            return Invalid(f"{count} cores asked for")
+        if count == ALL_CORES:
+            return self._busy((), everything, len(everything)) or tuple(everything)
+        free_run = 0
+        for core in everything:
+            free_run = free_run + 1 if self._owners[core] is None else 0
+            if free_run == count:
+                return tuple(range(core + 1 - count, core + 1))
+        return self._refuse((), everything, count)
+
+    def _busy(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
+        if all(self._owners[core] is None for core in among):
+            return None
+        return self._refuse(requested, among, count)
+
+    def _refuse(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy:
+        owners = [self._owners[core] for core in among]
+        holders = tuple(self.processes[key] for key in dict.fromkeys(owners) if key is not None)
+        return CoresBusy(requested, count, owners.count(None), holders)
+
+    def _adopt(self, process: Process) -> tuple[Effect, ...]:
+        if process.key in self.processes:
+            return (Refused(Invalid(f"process {process.key.pid} is registered already")),)
+        chosen = self._wanted(process.cores) if process.uses_device else process.cores
+        if not isinstance(chosen, tuple):
+            return (Refused(chosen),)
+        wanted = [0] * self.layout.device_count
+        for core, nbytes in process.reserved:
+            if core not in chosen or nbytes <= 0:
+                return (Refused(Invalid(f"process {process.key.pid} reserves memory on core {core}")),)
+            wanted[self.layout.device_of(core)] += nbytes
+        for device, needed in enumerate(wanted):
+            full = self._too_much(device, needed)
+            if needed and full:
+                return (Refused(full),)
+        return self._join(process)
+
+    def _join(self, process: Process) -> tuple[Effect, ...]:
+        self.processes[process.key] = process
+        for core in process.cores:
+            self._owners[core] = process.key
+        for core, nbytes in process.reserved:
+            self._used_bytes[self.layout.device_of(core)] += nbytes
+        return (Joined(process),)
+
+    def _leave(self, event: Leave) -> tuple[Effect, ...]:
+        process = self.processes.pop(event.key, None)
+        if process is None:
+            return ()
+        for core in process.cores:
+            self._owners[core] = None
+        for core, nbytes in process.reserved:
+            self._used_bytes[self.layout.device_of(core)] -= nbytes
+        for name, amount in event.totals:
+            self._count(name, amount)
+        return (Left(process),)
+
+    def _allocate(self, event: Allocate) -> tuple[Effect, ...]:
+        process = self._holder(event)
+        if not isinstance(process, Process):
+            return (Refused(process),)
+        if event.held is not None and process.reserved_on(event.core) == event.held + event.nbytes:
+            return (Changed(process),)
+        device = self.layout.device_of(event.core)
+        full = self._too_much(device, event.nbytes)
+        if full:
+            self._count(ALLOCATIONS_REFUSED)
+            return (Refused(full),)
+        return self._reserve(process, event.core, event.nbytes)
+
+    def _free(self, event: Free) -> tuple[Effect, ...]:
+        process = self._holder(event)
+        if not isinstance(process, Process):
+            return (Refused(process),)
+        reserved = process.reserved_on(event.core)
+        if event.held is not None and reserved == event.held - event.nbytes:
+            return (Changed(process),)
+        if event.nbytes > reserved:
+            return (
+                Refused(
+                    Invalid(f"{event.nbytes} bytes to free on core {event.core}, {reserved} are reserved")
+                ),
+            )
+        return self._reserve(process, event.core, -event.nbytes)
+
+    def _holder(self, event: Allocate | Free) -> Process | Invalid:
+        process = self.processes.get(event.key)
+        if process is None:
+            return Invalid(f"process {event.key.pid} is not registered")
+        if event.core not in process.cores:
+            return Invalid(f"process {event.key.pid} does not hold core {event.core}")
+        if event.nbytes <= 0:
+            return Invalid(f"{event.nbytes} is no size in bytes")
+        return process
+
+    def _too_much(self, device: int, needed: int) -> OutOfMemory | None:
+        used = self._used_bytes[device]
+        total = self.layout.memory_bytes
+        return OutOfMemory(device, total, used, needed) if used + needed > total else None
+
+    def _reserve(self, process: Process, core: int, change: int) -> tuple[Effect, ...]:
+        amounts = dict(process.reserved)
+        amounts[core] = amounts.get(core, 0) + change
+        held = tuple(sorted((core, nbytes) for core, nbytes in amounts.items() if nbytes))
+        self._used_bytes[self.layout.device_of(core)] += change
+        changed = replace(process, reserved=held)
+        self.processes[process.key] = changed
+        return (Changed(changed),)
+
+    def _count(self, name: str, amount: int = 1) -> None:
+        self.lifetime[name] = self.lifetime.get(name, 0) + amount

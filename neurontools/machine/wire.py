@@ -1,0 +1,169 @@
+"""One connection to a daemon: lines and descriptors in, lines out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+from neurontools import env, paths
+from neurontools.errors import DaemonError, NoMachineError
+from neurontools.machine.client_errors import SilentDaemonError, error_of, no_machine
+from neurontools.machine.processes import peer_of
+from neurontools.machine.protocol import request_line
+
+ANSWER_TIMEOUT_S = 20.0
+_RECEIVE_BYTES = 1 << 18
+
+
+class Wire:
+    """A connection that speaks the protocol.
+
+    Args:
+        machine: whose daemon.
+
+    Raises:
+        NoMachineError: no daemon listens there.
+        DaemonError: it is another user's, or does not answer in time (every method).
+        ConnectionError: the daemon closed the connection (every method).
+    """
+
+    def __init__(self, machine: str) -> None:
+        self._machine = machine
+        self._sock = open_socket(machine)
+        self._received = b""
+        self._descriptors: list[int] = []
+        self._last_id = 0
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Return a method's result, or raise its error."""
+        self._last_id += 1
+        try:
+            self._sock.sendall(request_line(self._last_id, method, params))
+        except TimeoutError:
+            raise self._silent() from None
+        while True:
+            message = self._message()
+            if "error" in message and message.get("id") in {self._last_id, None}:
+                raise error_of(message["error"])
+            if message.get("id") == self._last_id:
+                return message["result"]
+
+    def push(self, within_s: float) -> Any:
+        """Return the parameters of the next notification."""
+        self._sock.settimeout(within_s)
+        while "method" not in (message := self._message()):
+            continue
+        return message["params"]
+
+    def take_descriptor(self) -> int | None:
+        """Return a descriptor that came with an answer, the caller's from now on."""
+        return self._descriptors.pop() if self._descriptors else None
+
+    def close(self) -> None:
+        """Close the connection and every descriptor that was not taken."""
+        self._sock.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _message(self) -> dict[str, Any]:
+        pieces = [self._received]
+        while b"\n" not in pieces[-1]:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(
+                    self._sock, _RECEIVE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                )
+            except TimeoutError:
+                raise self._silent() from None
+            self._descriptors += descriptors
+            if not data:
+                raise ConnectionResetError("end of stream")
+            pieces.append(data)
+        line, _, self._received = b"".join(pieces).partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise ConnectionResetError("not the protocol") from error
+        if not isinstance(message, dict):
+            raise ConnectionResetError("not the protocol")
+        return message
+
+    def _silent(self) -> SilentDaemonError:
+        return SilentDaemonError(f"neurond of machine {self._machine!r} does not answer", "neurond restart")
+
+
+def rendered(machine: str, line: bytes) -> tuple[int, bytes, bytes]:
+    """Send a `RENDER` line and return exit code, stdout and stderr.
+
+    Raises:
+        NoMachineError: no daemon listens there.
+        DaemonError: the answer breaks off or is none.
+    """
+    with open_socket(machine) as sock:
+        sock.sendall(line)
+        answer = bytearray()
+        while b"\n" not in answer:
+            answer += _some(sock, machine)
+        head, _, body = bytes(answer).partition(b"\n")
+        try:
+            code, out_bytes, err_bytes = map(int, head.split())
+        except ValueError:
+            raise DaemonError(f"neurond of machine {machine!r} refuses: {head.decode()}") from None
+        while len(body) < out_bytes + err_bytes:
+            body += _some(sock, machine)
+    return code, body[:out_bytes], body[out_bytes:]
+
+
+def open_socket(machine: str) -> socket.socket:
+    """Return a connection to the daemon of a machine.
+
+    Raises:
+        NoMachineError: no daemon listens there.
+        DaemonError: it is another user's.
+    """
+    path = paths.socket_path(machine)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(ANSWER_TIMEOUT_S)
+        sock.connect(path)
+        owner = peer_of(sock).uid
+        if owner != os.getuid():
+            raise DaemonError(
+                f"the machine at {path} belongs to uid {owner}",
+                f"set {env.RUNTIME_DIR} to a directory of yours",
+            )
+    except PermissionError as error:
+        sock.close()
+        raise DaemonError(
+            f"cannot connect to {path}: {error.strerror}", "it may be another user's"
+        ) from error
+    except OSError as error:
+        sock.close()
+        raise no_machine(machine) from error
+    except DaemonError:
+        sock.close()
+        raise
+    return sock
+
+
+def _some(sock: socket.socket, machine: str) -> bytes:
+    try:
+        data = sock.recv(_RECEIVE_BYTES)
+    except OSError as error:
+        raise DaemonError(
+            f"neurond of machine {machine!r} does not answer: {error}", "neurond restart"
+        ) from error
+    if not data:
+        raise DaemonError(f"neurond of machine {machine!r} ended", "neurond status")
+    return data
+
+
+def is_answering(machine: str) -> bool:
+    """Return whether a daemon of this user accepts connections for a machine."""
+    try:
+        open_socket(machine).close()
+    except NoMachineError:
+        return False
+    return True
