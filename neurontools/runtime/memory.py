@@ -1,0 +1,205 @@
+"""Device memory of one process: accounted here, reserved from the machine in granules.
+
+Most allocations cost no message: the machine grants 16 MiB at a time, exactly what is asked for when that is big.
+`free` never waits, because it runs in finalizers, which a garbage collection may start in the middle of an
+allocation in the same thread: it leaves a note that whoever holds the lock settles.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.errors import DaemonError, NoMachineError
+from neurontools.machine.client import OutOfDeviceMemoryError
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.runtime.log import Component, Level, RuntimeLog
+from neurontools.runtime.status import NrtError, NrtStatus
+
+if TYPE_CHECKING:
+    from neurontools.machine.page import PageWriter
+
+GRANULE_BYTES = 16 << 20
+BIG_BYTES = 4 * GRANULE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Memory of a core: in use, most ever in use, and the size of its device's memory, which its cores share."""
+
+    used_bytes: int
+    peak_bytes: int
+    limit_bytes: int
+
+
+class Reserver(Protocol):
+    """Who grants device memory: the daemon's client."""
+
+    def allocate(self, core: int, nbytes: int) -> object:
+        """Reserve device memory, or raise `OutOfDeviceMemoryError`."""
+
+    def free(self, core: int, nbytes: int) -> object:
+        """Give device memory back."""
+
+
+class _CoreMemory:
+    __slots__ = ("core", "device", "peak", "reserved", "total", "used")
+
+    def __init__(self, core: int, device: int) -> None:
+        self.core = core
+        self.device = device
+        self.used = dict.fromkeys(MemoryCategory, 0)
+        self.total = self.peak = self.reserved = 0
+
+
+class DeviceMemory:
+    """Memory of the cores that a process owns; `nc` is the process's own index of a core."""
+
+    def __init__(
+        self,
+        reserver: Reserver,
+        writer: PageWriter,
+        log: RuntimeLog,
+        *,
+        cores_per_device: int,
+        device_bytes: int,
+    ) -> None:
+        self._reserver = reserver
+        self._writer = writer
+        self._log = log
+        self._device_bytes = device_bytes
+        self._cores = tuple(_CoreMemory(core, core // cores_per_device) for core in writer.cores)
+        self._lock = Lock()
+        self._freed: deque[tuple[int, int, MemoryCategory]] = deque()
+
+    def allocate(
+        self,
+        nc: int,
+        nbytes: int,
+        category: MemoryCategory = MemoryCategory.TENSORS,
+        *,
+        function: str = "nrt_tensor_allocate",
+    ) -> None:
+        """Take memory of a core's device.
+
+        Raises:
+            NrtError: NRT_RESOURCE when the device is full, NRT_INVALID when the size is negative.
+        """
+        if nbytes < 0:
+            raise NrtError(function, NrtStatus.NRT_INVALID, f"{nbytes} is no size in bytes")
+        try:
+            with self._lock:
+                self._settle()
+                memory = self._cores[nc]
+                needed = memory.total + nbytes - memory.reserved
+                if needed > 0:
+                    self._grow(nc, needed, function)
+                self._count(nc, nbytes, category)
+        finally:
+            self._settle_if_free()
+
+    def free(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
+        """Give memory back; safe in finalizers.
+
+        Raises:
+            NrtError: NRT_INVALID when less than that is in use.
+        """
+        if not 0 <= nbytes <= self._cores[nc].used[category]:
+            reason = (
+                f"{nbytes} bytes of {category} to free on nc{nc}, {self._cores[nc].used[category]} in use"
+            )
+            raise NrtError("nrt_tensor_free", NrtStatus.NRT_INVALID, reason)
+        self._freed.append((nc, nbytes, category))
+        self._settle_if_free()
+
+    def info(self, nc: int) -> MemoryInfo:
+        """Return what is in use on a core."""
+        self._settle_if_free()
+        memory = self._cores[nc]
+        return MemoryInfo(memory.total, memory.peak, self._device_bytes)
+
+    def use(self, nc: int) -> MemoryUse:
+        """Return what is in use on a core by category."""
+        self._settle_if_free()
+        return MemoryUse(**{str(category): nbytes for category, nbytes in self._cores[nc].used.items()})
+
+    def _settle_if_free(self) -> None:
+        # Whoever holds the lock looks here again after letting go, so no note is left behind.
+        while self._freed and self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def _settle(self) -> None:
+        while self._freed:
+            nc, nbytes, category = self._freed.popleft()
+            self._count(nc, -min(nbytes, self._cores[nc].used[category]), category)
+            memory = self._cores[nc]
+            if memory.reserved - memory.total > BIG_BYTES:
+                self._give_back(nc, memory.reserved - memory.total - GRANULE_BYTES)
+
+    def _count(self, nc: int, change: int, category: MemoryCategory) -> None:
+        memory = self._cores[nc]
+        memory.used[category] += change
+        memory.total += change
+        memory.peak = max(memory.peak, memory.total)
+        self._writer.set_memory(nc, category, memory.used[category])
+
+    def _grow(self, nc: int, needed: int, function: str) -> None:
+        generous = needed if needed >= BIG_BYTES else -(-needed // GRANULE_BYTES) * GRANULE_BYTES
+        if self._reserve(nc, generous) is None:
+            return
+        device = self._cores[nc].device
+        for other, memory in enumerate(self._cores):
+            if memory.device == device and other != nc:
+                self._give_back(other, memory.reserved - memory.total)
+        full = self._reserve(nc, needed)
+        if full is not None:
+            self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", _pool_line(device, full))
+            message = f"Failed to allocate {full.needed} bytes on ND {device}:NC {self._cores[nc].core}"
+            self._log.write(Level.ERROR, Component.TDRV, "dmem_alloc", message)
+            raise NrtError(function, NrtStatus.NRT_RESOURCE, _full_remedy(nc, device, full))
+
+    def _reserve(self, nc: int, nbytes: int) -> OutOfDeviceMemoryError | None:
+        """Ask the machine; return its refusal. Without a daemon the job goes on and asks for the sum next time."""
+        memory = self._cores[nc]
+        try:
+            self._reserver.allocate(memory.core, nbytes)
+        except OutOfDeviceMemoryError as error:
+            return error
+        except (DaemonError, NoMachineError) as error:
+            self._log.write(Level.WARN, Component.TDRV, "dmem_alloc", f"no reservation: {error}")
+            return None
+        memory.reserved += nbytes
+        self._writer.set_reserved(nc, memory.reserved)
+        return None
+
+    def _give_back(self, nc: int, nbytes: int) -> None:
+        memory = self._cores[nc]
+        if nbytes <= 0:
+            return
+        try:
+            self._reserver.free(memory.core, nbytes)
+        except (DaemonError, NoMachineError) as error:
+            self._log.write(Level.WARN, Component.TDRV, "dmem_free", f"reservation kept: {error}")
+            return
+        memory.reserved -= nbytes
+        self._writer.set_reserved(nc, memory.reserved)
+
+
+def _pool_line(device: int, full: OutOfDeviceMemoryError) -> str:
+    available = max(0, full.total - full.used)
+    return (
+        f"neuron:mc_alloc: device mempool [{device}:0] total {full.total} occupied {full.used} "
+        f"needed {full.needed} available {available}"
+    )
+
+
+def _full_remedy(nc: int, device: int, full: OutOfDeviceMemoryError) -> str:
+    return (
+        f"device {device} of nc{nc} has {full.total} bytes, {full.used} are in use and {full.needed} more are needed: "
+        "use smaller batches or models, or see with `neuron-top` who else uses the device"
+    )

@@ -1,0 +1,175 @@
+"""Loaded models: their memory, their place on the telemetry page, and who watches them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from threading import RLock
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.snapshot import ModelState
+from neurontools.runtime.status import NrtError, NrtStatus
+
+if TYPE_CHECKING:
+    from neurontools.machine.page import PageWriter
+    from neurontools.runtime.memory import DeviceMemory
+
+FIRST_MODEL_ID = 10001
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A NEFF on a core.
+
+    `nc` is the process's own index of the core, `core` its machine-wide logical id. `modelled_ns`, `flops` and
+    `gpsimd_ns` are the cost model's for one execution. `memory` is what it needs on the device; its scratchpad is
+    shared with the other models of the core. `page_slot` is its place on the telemetry page.
+    """
+
+    model_id: int
+    name: str
+    uuid: bytes
+    nc: int
+    core: int
+    neff: bytes
+    modelled_ns: int
+    flops: int
+    gpsimd_ns: int
+    memory: MemoryUse
+    page_slot: int
+
+
+class ExecutionObserver(Protocol):
+    """Somebody who records what a runtime does. Times are CLOCK_MONOTONIC ns; calls come in the executing thread."""
+
+    def on_load(self, model: Model, start_ns: int, end_ns: int) -> None:
+        """Take note of a model that was loaded."""
+
+    def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: NrtStatus) -> None:
+        """Take note of a model's `execution`-th execution (from 1)."""
+
+    def on_unload(self, model: Model) -> None:
+        """Take note of a model that was unloaded."""
+
+    def on_close(self) -> None:
+        """Take note that the runtime closes; nothing comes after it."""
+
+
+class LoadedModel:
+    """A model and how often it was executed."""
+
+    __slots__ = ("executions", "model")
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.executions = 0
+
+
+class ModelTable:
+    """The models of one process. Code and constants add up on a core; the scratchpad is as big as the biggest needs.
+
+    Unloading may happen in a finalizer, in the middle of loading in the same thread: sizes are adjusted step by step
+    towards what the table says, never computed ahead.
+    """
+
+    def __init__(self, memory: DeviceMemory, writer: PageWriter) -> None:
+        self._memory = memory
+        self._writer = writer
+        self._ids = itertools.count(FIRST_MODEL_ID)
+        self._loaded: dict[int, LoadedModel] = {}
+        self._scratch_wanted: tuple[list[int], ...] = tuple([] for _ in writer.cores)
+        self._scratch_held = [0] * len(writer.cores)
+        self._changing = RLock()
+
+    def load(
+        self,
+        nc: int,
+        *,
+        name: str,
+        uuid: bytes,
+        neff: bytes,
+        memory: MemoryUse,
+        modelled: tuple[int, int, int],
+    ) -> Model:
+        """Take memory for a model and show it.
+
+        Args:
+            nc: the process's own index of the core.
+            name: shown by the tools.
+            uuid: the NEFF's identity.
+            neff: its bytes.
+            memory: code, constants and scratchpad that it needs.
+            modelled: time in ns, floating point operations and GPSIMD time in ns of one execution.
+
+        Raises:
+            NrtError: NRT_RESOURCE when the device is full; nothing is taken then.
+        """
+        core = self._writer.cores[nc]
+        with self._changing:
+            self._take(nc, memory)
+            model_id = next(self._ids)
+            slot = self._writer.add_model(ModelState(model_id, name, uuid.hex(), core, False, memory))
+            model = Model(model_id, name, uuid, nc, core, neff, *modelled, memory, slot)
+            self._loaded[model_id] = LoadedModel(model)
+            self._show_neffs()
+        return model
+
+    def unload(self, model: Model) -> bool:
+        """Give a model's memory back; return False when it was not loaded (any more)."""
+        with self._changing:
+            if self._loaded.pop(model.model_id, None) is None:
+                return False
+            self._writer.remove_model(model.page_slot)
+            self._scratch_wanted[model.nc].remove(model.memory.model_shared_scratchpad)
+            self._give_back(model.nc, model.memory)
+            self._show_neffs()
+        return True
+
+    def find(self, model: Model) -> LoadedModel:
+        """Return a loaded model's entry.
+
+        Raises:
+            NrtError: NRT_INVALID_HANDLE when it is not loaded.
+        """
+        found = self._loaded.get(model.model_id)
+        if found is None:
+            raise NrtError("nrt_execute", NrtStatus.NRT_INVALID_HANDLE, f"model {model.name} is not loaded")
+        return found
+
+    def models(self) -> tuple[Model, ...]:
+        """Return the loaded models."""
+        with self._changing:
+            return tuple(loaded.model for loaded in self._loaded.values())
+
+    def _take(self, nc: int, memory: MemoryUse) -> None:
+        taken = MemoryUse()
+        self._scratch_wanted[nc].append(memory.model_shared_scratchpad)
+        try:
+            self._memory.allocate(nc, memory.model_code, MemoryCategory.MODEL_CODE, function="nrt_load")
+            taken = MemoryUse(model_code=memory.model_code)
+            self._memory.allocate(nc, memory.constants, MemoryCategory.CONSTANTS, function="nrt_load")
+            taken = memory
+            self._fit_scratchpad(nc)
+        except BaseException:
+            self._scratch_wanted[nc].remove(memory.model_shared_scratchpad)
+            self._give_back(nc, taken)
+            raise
+
+    def _give_back(self, nc: int, memory: MemoryUse) -> None:
+        self._memory.free(nc, memory.model_code, MemoryCategory.MODEL_CODE)
+        self._memory.free(nc, memory.constants, MemoryCategory.CONSTANTS)
+        self._fit_scratchpad(nc)
+
+    def _fit_scratchpad(self, nc: int) -> None:
+        category = MemoryCategory.MODEL_SHARED_SCRATCHPAD
+        while missing := max(self._scratch_wanted[nc], default=0) - self._scratch_held[nc]:
+            if missing > 0:
+                self._memory.allocate(nc, missing, category, function="nrt_load")
+            else:
+                self._memory.free(nc, -missing, category)
+            self._scratch_held[nc] += missing
+
+    def _show_neffs(self) -> None:
+        held = sum(len(loaded.model.neff) for loaded in list(self._loaded.values()))
+        self._writer.set_host_memory(MemoryCategory.APPLICATION_MEMORY, held)

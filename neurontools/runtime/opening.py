@@ -1,0 +1,156 @@
+"""Getting onto the machine: find it, ask for cores, say what the real runtime says when that fails."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError, NoMachineError
+from neurontools.machine import launch
+from neurontools.machine.catalogue import InstanceType, instance_type
+from neurontools.machine.client import Client, CoresBusyError, Registration
+from neurontools.machine.wire import is_answering
+from neurontools.runtime.cores import NUM_CORES, VISIBLE_CORES, CoreWish, core_wish, not_available
+from neurontools.runtime.infodump import write_info_block
+from neurontools.runtime.log import Component, Level, RuntimeLog
+from neurontools.runtime.status import NrtError, NrtStatus
+from neurontools.runtime.versions import DRIVER_VERSION, RUNTIME_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from neurontools.machine.snapshot import Snapshot
+
+BUSY = "cores busy, ret=-16"
+NO_SUCH_CORES = "no such cores, ret=-22"
+
+_TAG_CHARACTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A place on the machine: the connection that holds it, the claimed cores and their page, the machine's type."""
+
+    client: Client
+    registration: Registration
+    instance: InstanceType
+    lnc: int
+
+
+def claim(
+    environ: Mapping[str, str],
+    log: RuntimeLog,
+    *,
+    tag: str | None,
+    on_notice: Callable[[str], None] | None,
+) -> Claim:
+    """Claim the cores that the environment asks for.
+
+    Raises:
+        NrtError: NRT_INVALID when the wish makes no sense, NRT_RESOURCE when the cores are not free.
+        NoMachineError: none runs and none may be started.
+        DaemonError: the daemon refuses or fails.
+    """
+    try:
+        wish = core_wish(environ)
+    except NrtError as error:
+        log.write(Level.ERROR, Component.NRT, "nrt_init", error.detail)
+        _give_up(error, environ, log, cores="invalid", instance_id="")
+        raise
+    client = _connect(log, on_notice)
+    try:
+        return _claim(client, wish, environ, log, tag)
+    except BaseException:
+        client.close()
+        raise
+
+
+def leave(client: Client) -> None:
+    """Give the cores back and close the connection; without a daemon the process's end will do that."""
+    try:
+        if is_answering(client.machine):
+            client.unregister()
+    except NeuronToolsError:
+        pass
+    client.close()
+
+
+def _connect(log: RuntimeLog, on_notice: Callable[[str], None] | None) -> Client:
+    try:
+        launch.ensure_running(on_notice=on_notice)
+        return Client.connect()
+    except NoMachineError:
+        log.write(Level.ERROR, Component.TDRV, "tdrv_get_dev_info", "No neuron device available")
+        raise
+
+
+def _claim(
+    client: Client, wish: CoreWish, environ: Mapping[str, str], log: RuntimeLog, tag: str | None
+) -> Claim:
+    machine = client.snapshot()
+    core_count = sum(len(device.core_ids) for device in machine.devices)
+    if max(wish.count, *(core + 1 for core in wish.cores or (0,))) > core_count:
+        reason = NO_SUCH_CORES if wish.cores else ""
+        remedy = (
+            f"{machine.instance_type} has cores 0-{core_count - 1}: change {VISIBLE_CORES} or {NUM_CORES}"
+        )
+        raise _refusal(machine, wish, environ, log, available=core_count, reason=reason, remedy=remedy)
+    shown = environ.get("NEURON_PROCESS_TAG", "") if tag is None else tag
+    try:
+        registration = client.register(
+            tag=shown[:_TAG_CHARACTERS],
+            command=" ".join(sys.orig_argv),
+            uses_device=True,
+            cores=wish.cores,
+            count=None if wish.cores else wish.count,
+            runtime_version=RUNTIME_VERSION,
+        )
+    except CoresBusyError as error:
+        remedy = (
+            f"{error.message}; end that process (`neuron-ls` shows it) or choose others with {VISIBLE_CORES}"
+        )
+        reason = BUSY if wish.cores else ""
+        raise _refusal(
+            machine, wish, environ, log, available=error.available, reason=reason, remedy=remedy
+        ) from error
+    _greet(machine, log)
+    return Claim(client, registration, instance_type(registration.instance_type), registration.lnc)
+
+
+def _refusal(
+    machine: Snapshot,
+    wish: CoreWish,
+    environ: Mapping[str, str],
+    log: RuntimeLog,
+    *,
+    available: int,
+    reason: str,
+    remedy: str,
+) -> NrtError:
+    core_count = sum(len(device.core_ids) for device in machine.devices)
+    line = not_available(wish, available, core_count, machine.lnc, reason=reason)
+    log.write(Level.ERROR, Component.NRT, "nrt_allocate_neuron_cores", line)
+    error = NrtError("nrt_init", NrtStatus.NRT_RESOURCE, remedy, detail=line)
+    _give_up(error, environ, log, cores=wish.requested(core_count), instance_id=machine.instance_id)
+    return error
+
+
+def _give_up(
+    error: NrtError, environ: Mapping[str, str], log: RuntimeLog, *, cores: str, instance_id: str
+) -> None:
+    message = f"nrt_init failed. Status = {int(error.status)}"
+    log.write(Level.ERROR, Component.NRT, "nrt_init", message)
+    write_info_block(log, error, environ, cores=cores, instance_id=instance_id)
+
+
+def _greet(machine: Snapshot, log: RuntimeLog) -> None:
+    family = machine.instance_type.partition(".")[0].rstrip("nu")
+    architecture = {"trn1": "TRN", "inf1": "INF"}.get(family, family.upper())
+    per_device = len(machine.devices[0].core_ids)
+    info = f"device count:{len(machine.devices)} cores per device:{per_device} architecture:{architecture}"
+    log.write(
+        Level.INFO, Component.NRT, "nrt_init", f"Neuron Runtime {RUNTIME_VERSION} (neurontools, simulated)"
+    )
+    log.write(Level.INFO, Component.NRT, "nrt_init", f"Found neuron driver: {DRIVER_VERSION}")
+    log.write(Level.INFO, Component.NRT, "nrt_init", f"Instance info:: {info}")

@@ -1,0 +1,263 @@
+"""The runtime of one process: its cores, its device memory, its models, and what they execute.
+
+Any thread may call it. Executions on one core follow each other, those on different cores don't wait for each other.
+A forked child is not the owner: it lets go of connection and telemetry page, and every call there fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from threading import RLock
+from typing import TYPE_CHECKING, TypeVar
+
+from neurontools import env
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.page import PageWriter
+from neurontools.runtime import process
+from neurontools.runtime.log import Component, Level, RuntimeLog
+from neurontools.runtime.memory import DeviceMemory, MemoryInfo
+from neurontools.runtime.models import ExecutionObserver, Model, ModelTable
+from neurontools.runtime.opening import Claim, claim, leave
+from neurontools.runtime.status import NrtError, NrtStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ExecutionObserver", "MemoryInfo", "Model", "Runtime"]
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """What a process uses of the machine. Made by `open`; one per process.
+
+    `cores` are the claimed machine-wide logical ids; a process numbers its own cores (`nc`) by position in it.
+    `observers` are told of every load, execution and unload.
+    """
+
+    def __init__(self, place: Claim, environ: Mapping[str, str], log: RuntimeLog) -> None:
+        registration = place.registration
+        self.cores = registration.cores
+        self.instance = place.instance
+        self.lnc = place.lnc
+        self.machine = registration.machine
+        self.observers: list[ExecutionObserver] = []
+        self._log = log
+        self._client = place.client
+        self._paced = environ.get(env.PACE, "0") not in {"", "0", "false", "no"}
+        try:
+            self._writer = PageWriter(registration.page_fd)
+        finally:
+            os.close(registration.page_fd)
+        self._memory = DeviceMemory(
+            place.client,
+            self._writer,
+            log,
+            cores_per_device=place.instance.cores_per_device(place.lnc),
+            device_bytes=place.instance.device.memory_bytes,
+        )
+        self._models = ModelTable(self._memory, self._writer)
+        self._turns = tuple(_Turn() for _ in self.cores)
+        self._ended: tuple[NrtStatus, str] | None = None
+        process.opened(self)
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        tag: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> Runtime:
+        """Claim the cores that NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES ask for (all by default).
+
+        Args:
+            tag: shown by the tools; NEURON_PROCESS_TAG when None.
+            environ: instead of the process's environment.
+            on_notice: told when a machine had to be started.
+
+        Raises:
+            NrtError: cores not free (NRT_RESOURCE), a wish that makes no sense (NRT_INVALID), a runtime that is
+                open already or was open before a fork (NRT_FAILURE).
+            NoMachineError: none runs and none may be started.
+            DaemonError: the daemon refuses or fails.
+        """
+        process.check_may_open()
+        chosen = os.environ if environ is None else environ
+        log = RuntimeLog(chosen)
+        return cls(claim(chosen, log, tag=tag, on_notice=on_notice), chosen, log)
+
+    def allocate(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
+        """Take device memory of a core.
+
+        Raises:
+            NrtError: NRT_RESOURCE when the device is full.
+        """
+        self._check("nrt_tensor_allocate", nc)
+        self._memory.allocate(nc, nbytes, category)
+
+    def free(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
+        """Give device memory of a core back; safe in finalizers, where an ended runtime is no error."""
+        if self._ended is None:
+            self._memory.free(nc, nbytes, category)
+
+    def memory_info(self, nc: int) -> MemoryInfo:
+        """Return the memory in use on a core, its peak, and the size of its device's memory."""
+        self._check("nrt_get_vnc_memory_stats", nc)
+        return self._memory.info(nc)
+
+    def memory_use(self, nc: int) -> MemoryUse:
+        """Return the memory in use on a core by category."""
+        self._check("nrt_get_vnc_memory_stats", nc)
+        return self._memory.use(nc)
+
+    def load(
+        self,
+        nc: int,
+        *,
+        name: str,
+        uuid: bytes,
+        neff: bytes,
+        code_bytes: int,
+        constant_bytes: int,
+        scratch_bytes: int,
+        modelled_ns: int,
+        flops: int,
+        gpsimd_ns: int = 0,
+    ) -> Model:
+        """Load a NEFF onto a core.
+
+        Args:
+            nc: the process's own index of the core.
+            name: shown by the tools.
+            uuid: the NEFF's identity.
+            neff: its bytes; kept for observers.
+            code_bytes: device memory of instructions.
+            constant_bytes: device memory of weights that are part of the NEFF.
+            scratch_bytes: device memory that all models of a core share, each at its time.
+            modelled_ns: device time of one execution by the cost model.
+            flops: floating point operations of one execution by the cost model.
+            gpsimd_ns: device time of custom operators in one execution by the cost model.
+
+        Raises:
+            NrtError: NRT_RESOURCE when the device is full.
+        """
+        self._check("nrt_load", nc)
+        start_ns = time.monotonic_ns()
+        memory = MemoryUse(
+            model_code=code_bytes, constants=constant_bytes, model_shared_scratchpad=scratch_bytes
+        )
+        model = self._models.load(
+            nc, name=name, uuid=uuid, neff=neff, memory=memory, modelled=(modelled_ns, flops, gpsimd_ns)
+        )
+        end_ns = time.monotonic_ns()
+        for observer in self.observers:
+            observer.on_load(model, start_ns, end_ns)
+        return model
+
+    def unload(self, model: Model) -> None:
+        """Take a model off its core; no error when it is gone already."""
+        if self._ended is None and self._models.unload(model):
+            for observer in self.observers:
+                observer.on_unload(model)
+
+    def execute(self, model: Model, run: Callable[[], T]) -> T:
+        """Execute a model: `run` does the work, everything around it is telemetry.
+
+        An exception of `run` goes through to the caller and counts as NRT_EXEC_COMPLETED_WITH_ERR, an `NrtError` as
+        its own status. With NEURONTOOLS_PACE=1 a successful execution lasts at least its modelled time.
+
+        Raises:
+            NrtError: NRT_INVALID_HANDLE when the model is not loaded, NRT_EXEC_NC_BUSY when `run` itself executes on
+                the same core.
+        """
+        if self._ended is not None:
+            self._check("nrt_execute", model.nc)
+        turn = self._turns[model.nc]
+        with turn.lock:
+            loaded = self._models.find(model)
+            if turn.taken:
+                raise NrtError(
+                    "nrt_execute", NrtStatus.NRT_EXEC_NC_BUSY, f"nc{model.nc} executes this caller"
+                )
+            status = NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR
+            turn.taken = True
+            start_ns = self._writer.begin(model.nc, model.page_slot)
+            try:
+                value = run()
+                status = NrtStatus.NRT_SUCCESS
+                if self._paced:
+                    _wait_until(start_ns + model.modelled_ns)
+            except NrtError as error:
+                status = error.status
+                raise
+            finally:
+                end_ns = time.monotonic_ns()
+                turn.taken = False
+                if self._ended is None:
+                    flops = 0 if status else model.flops
+                    self._writer.end(
+                        model.nc, status, end_ns - start_ns, flops, 0 if status else model.gpsimd_ns
+                    )
+                    loaded.executions += 1
+                    self._report(model, loaded.executions, start_ns, end_ns, status)
+            return value
+
+    def close(self) -> None:
+        """Unload everything and give the cores back; closing twice is fine."""
+        if self._ended is not None:
+            return
+        for model in self._models.models():
+            self.unload(model)
+        for observer in self.observers:
+            observer.on_close()
+        self._ended = (NrtStatus.NRT_CLOSED, "")
+        process.closed(self)
+        self._unmap()
+        leave(self._client)
+
+    def abandon(self) -> None:
+        """Let go of connection and page in a forked child; the parent keeps both."""
+        self._ended = (NrtStatus.NRT_UNINITIALIZED, process.FORKED)
+        self._writer.close()
+
+    def _unmap(self) -> None:
+        # A core that another thread still executes on keeps the page mapped until the process ends.
+        taken = [turn for turn in self._turns if turn.lock.acquire(blocking=False)]
+        if len(taken) == len(self._turns) and not any(turn.taken for turn in taken):
+            self._writer.close()
+        for turn in taken:
+            turn.lock.release()
+
+    def _check(self, function: str, nc: int) -> None:
+        if self._ended is not None:
+            status, detail = self._ended
+            raise NrtError(function, status, detail=detail)
+        if not 0 <= nc < len(self.cores):
+            have = f"this process has nc0 to nc{len(self.cores) - 1}"
+            raise NrtError(function, NrtStatus.NRT_INVALID, have, detail=f"no core nc{nc}")
+
+    def _report(self, model: Model, execution: int, start_ns: int, end_ns: int, status: NrtStatus) -> None:
+        if status:
+            where = f"lnc{model.core}:h_model.id{model.model_id}"
+            self._log.write(
+                Level.ERROR, Component.NRT, "nrt_execute", f"{where}: {status.text} ({status.name})"
+            )
+        for observer in self.observers:
+            observer.on_execute(model, execution, start_ns, end_ns, status)
+
+
+class _Turn:
+    """Whose turn it is on a core; `taken` tells an execution inside of an execution."""
+
+    __slots__ = ("lock", "taken")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.taken = False
+
+
+def _wait_until(when_ns: int) -> None:
+    while (left_ns := when_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns / 1e9)
