@@ -124,7 +124,7 @@ def graph_from_bytes(data: bytes) -> Graph:
             outputs=tuple(int(slot) for slot in stored["outputs"]),
             libraries=tuple(str(library) for library in stored["libraries"]),
         )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
     _check(graph)
     return graph
@@ -232,11 +232,28 @@ def _node(stored: dict[str, Any]) -> Node:
 def _check(graph: Graph) -> None:
     count = len(graph.slots)
     used = [*graph.inputs, *graph.outputs]
-    for node in graph.nodes:
-        used += [view.slot for view in reads(node)]
-        used += [view.slot for view in node.results if view is not None]
+    seen = [view for node in graph.nodes for view in reads(node)]
+    seen += [view for node in graph.nodes for view in node.results if view is not None]
+    used += [view.slot for view in seen]
     if any(not 0 <= slot < count for slot in used):
         raise GraphError(f"a node refers to a slot outside 0..{count - 1}")
+    if any(slot.nbytes < 0 for slot in graph.slots) or any(_is_impossible(view) for view in seen):
+        raise GraphError("a size, stride or offset is negative")
+    lifted = [index for node in graph.nodes for index in _lifted((node.args, node.kwargs))]
+    if any(not 0 <= index < graph.lifted for index in lifted):
+        raise GraphError(f"a node refers to a float input outside 0..{graph.lifted - 1}")
+
+
+def _is_impossible(view: View) -> bool:
+    return view.offset < 0 or min(view.shape, default=0) < 0 or len(view.shape) != len(view.strides)
+
+
+def _lifted(arg: Any) -> tuple[int, ...]:
+    if isinstance(arg, Lifted):
+        return (arg.index,)
+    if isinstance(arg, tuple):
+        return tuple(index for item in arg for index in _lifted(item))
+    return ()
 
 
 def _line(node: Node) -> str:

@@ -1,0 +1,131 @@
+"""A gzip-compressed ustar archive in memory: written the same for equal input, read within fixed bounds.
+
+Only plain files are accepted. Links, devices, extension headers, absolute names and `..` are refused, so that reading a
+foreign file can neither leave the archive nor cost more memory than its limit.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from neurontools.errors import NeuronToolsError
+
+MAX_BYTES = 256 * 2**20
+MAX_MEMBERS = 4096
+_MAX_RATIO = 100
+_FREE_BYTES = 16 * 2**20
+_BLOCK = 512
+_GZIP = 31
+_LEVEL = 6
+_NAME = 100
+_USTAR = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12s")
+
+
+class ArchiveError(NeuronToolsError):
+    """The bytes are not an archive of ours, or one that breaks a limit."""
+
+
+def pack_files(files: dict[str, bytes]) -> bytes:
+    """Return the compressed archive of named contents, in the order given.
+
+    Raises:
+        ArchiveError: a name is not a relative path of at most 100 bytes.
+    """
+    blocks = []
+    for name, content in files.items():
+        _check_name(name)
+        blocks += [_header(name, len(content)), content, bytes(-len(content) % _BLOCK)]
+    blocks.append(bytes(2 * _BLOCK))
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return compressor.compress(b"".join(blocks)) + compressor.flush()
+
+
+def unpack_files(data: bytes, limit_bytes: int = MAX_BYTES) -> dict[str, bytes]:
+    """Return the named contents of an archive.
+
+    Args:
+        data: the compressed archive.
+        limit_bytes: most bytes that it may expand to; 100 times its own size is the limit of a larger one.
+
+    Raises:
+        ArchiveError: damaged, too large, or holding something other than plain files.
+    """
+    plain = _expand(data, min(limit_bytes, max(_FREE_BYTES, len(data) * _MAX_RATIO)))
+    files: dict[str, bytes] = {}
+    position = 0
+    while True:
+        header = plain[position : position + _BLOCK]
+        if len(header) < _BLOCK:
+            raise ArchiveError("the archive ends within a header")
+        if header == bytes(_BLOCK):
+            return files
+        name, size = _read_header(header)
+        position += _BLOCK
+        if name in files:
+            raise ArchiveError(f"the archive holds {name!r} twice")
+        if len(files) >= MAX_MEMBERS:
+            raise ArchiveError(f"the archive holds more than {MAX_MEMBERS} files")
+        if position + size > len(plain):
+            raise ArchiveError(f"the archive ends within {name!r}")
+        files[name] = plain[position : position + size]
+        position += size + -size % _BLOCK
+
+
+def _expand(data: bytes, limit_bytes: int) -> bytes:
+    expander = zlib.decompressobj(_GZIP)
+    try:
+        plain = expander.decompress(data, limit_bytes + 1)
+    except zlib.error as error:
+        raise ArchiveError(f"the archive is damaged: {error}") from error
+    if len(plain) > limit_bytes:
+        raise ArchiveError(f"the archive expands to more than {limit_bytes} bytes")
+    if not expander.eof:
+        raise ArchiveError("the archive is cut short")
+    if expander.unused_data:
+        raise ArchiveError("the archive is followed by other data")
+    return plain
+
+
+def _header(name: str, size: int) -> bytes:
+    fields: list[bytes] = [
+        name.encode(),
+        b"0000644\0",
+        b"0000000\0",
+        b"0000000\0",
+        f"{size:011o}\0".encode(),
+        b"00000000000\0",
+        b" " * 8,
+        b"0",
+        b"",
+        b"ustar\0",
+        b"00",
+        *([b""] * 6),
+    ]
+    fields[6] = f"{sum(_USTAR.pack(*fields)):06o}\0 ".encode()
+    return _USTAR.pack(*fields)
+
+
+def _read_header(header: bytes) -> tuple[str, int]:
+    fields = _USTAR.unpack(header)
+    if fields[9][:5] != b"ustar" or fields[15].rstrip(b"\0"):
+        raise ArchiveError("the archive is not in the plain ustar format")
+    unsigned = header[:148] + b" " * 8 + header[156:]
+    try:
+        name = fields[0].rstrip(b"\0").decode()
+        size = int(fields[4].rstrip(b"\0 ") or b"0", 8)
+        stored_sum = int(fields[6].rstrip(b"\0 ") or b"0", 8)
+    except ValueError as error:
+        raise ArchiveError(f"a header of the archive is damaged: {error}") from error
+    if stored_sum != sum(unsigned) or size < 0:
+        raise ArchiveError("a header of the archive is damaged: wrong checksum")
+    if fields[7] not in {b"0", b"\0"}:
+        raise ArchiveError(f"the archive holds {name!r}, which is not a plain file")
+    _check_name(name)
+    return name, size
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if not name or len(name.encode()) > _NAME or "\0" in name or {"", ".", ".."} & set(parts):
+        raise ArchiveError(f"the archive's file name {name!r} is not allowed")

@@ -1,0 +1,225 @@
+"""The NEFF container: the real header and a gzip tar of members, the canonical graph and its cost model among them.
+
+A NEFF is data. Nothing in it is code of ours to run: executables are made again from the checked graph, and native
+parts (libraries of custom operators) carry a digest that is always verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
+from neurontools.compiler.cost import CostError, Engine, GraphCost
+from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
+from neurontools.compiler.neff_header import (
+    HEADER_BYTES,
+    SUPPORTED_VERSION,
+    NeffError,
+    NeffHeader,
+    hash_matches,
+    read_header,
+    write_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["NativePart", "Neff", "NeffError", "NeffHeader", "pack", "parse", "read_header"]
+
+FORMAT = 1
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_ENGINE_FILES = {
+    Engine.TENSOR: "PE",
+    Engine.VECTOR: "DVE",
+    Engine.SCALAR: "Activation",
+    Engine.GPSIMD: "Pool",
+    Engine.SYNC: "SP",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NativePart:
+    """A native library inside a NEFF; `digest` is the sha256 (hex) of `data`."""
+
+    name: str
+    digest: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Neff:
+    """A checked NEFF."""
+
+    header: NeffHeader
+    graph: Graph
+    cost: GraphCost
+    libraries: tuple[NativePart, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self.header.name
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes that identify the NEFF's content."""
+        return self.header.uuid
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of the format."""
+        return self.header.version
+
+    @property
+    def build_version(self) -> str:
+        """The compiler that made it."""
+        return self.header.build_version
+
+    @property
+    def lnc(self) -> int:
+        """Physical cores per logical core that it was compiled for."""
+        return self.header.lnc
+
+
+def pack(
+    graph: Graph,
+    cost: GraphCost,
+    *,
+    name: str,
+    build_version: str,
+    flags: Sequence[str] = (),
+    libraries: Sequence[NativePart] = (),
+    lnc: int = 1,
+) -> bytes:
+    """Return the NEFF of a graph; equal arguments give equal bytes."""
+    parts = [{"name": part.name, "digest": part.digest, "size": len(part.data)} for part in libraries]
+    manifest = {
+        "format": FORMAT,
+        "name": name,
+        "build_version": build_version,
+        "flags": list(flags),
+        "graph": {"file": "graph.json", "digest": graph.digest()},
+        "cost": {"file": "cost.json", "modelled": True},
+        "libraries": parts,
+    }
+    files = {
+        "neff.json": _json(manifest),
+        "info.json": _json({"name": name, "compiler": build_version, "lnc": lnc, "simulated": True}),
+        "hlo_stats.json": _json(_statistics(graph, cost)),
+        "metrics.json": _json(_metrics(cost)),
+        "graph.json": graph.to_bytes(),
+        "cost.json": cost.to_bytes(),
+    }
+    for core in range(lnc):
+        files |= _subgraph(f"sg{core:02}", graph, cost)
+    for part in libraries:
+        files[f"lib/{part.digest}"] = part.data
+    try:
+        data = pack_files(files)
+    except ArchiveError as error:
+        raise NeffError(f"cannot make a NEFF: {error.message}") from error
+    return write_header(data, name=name, build_version=build_version, lnc=lnc) + data
+
+
+def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
+    """Return a NEFF's content, checked: header, sizes, archive bounds, schemas, digests of native parts.
+
+    Args:
+        data: the file's bytes.
+        validate_hash: check the digest over the whole data part, too (NEURON_RT_VALIDATE_HASH).
+
+    Raises:
+        NeffError: for anything that is not a sound NEFF of this version.
+    """
+    header = read_header(data)
+    if header.version != SUPPORTED_VERSION:
+        supported, received = (f"{major}.{minor}" for major, minor in (SUPPORTED_VERSION, header.version))
+        raise NeffError(f"NEFF version mismatch supported: {supported} received: {received}")
+    payload = data[HEADER_BYTES:]
+    if header.data_bytes != len(payload):
+        raise NeffError(f"the NEFF is damaged: {len(payload)} bytes of data, {header.data_bytes} announced")
+    if validate_hash and not hash_matches(header, payload):
+        raise NeffError("the NEFF is damaged: its data does not match its hash")
+    try:
+        files = unpack_files(payload)
+        if "graph.json" not in files or "cost.json" not in files:
+            raise NeffError(
+                "the NEFF holds no graph: it was made by another compiler", "compile it for this machine"
+            )
+        manifest = _manifest(files)
+        return Neff(
+            header=header,
+            graph=graph_from_bytes(files["graph.json"]),
+            cost=GraphCost.from_bytes(files["cost.json"]),
+            libraries=_libraries(manifest, files),
+            flags=tuple(str(flag) for flag in manifest["flags"]),
+        )
+    except (ArchiveError, GraphError, CostError) as error:
+        raise NeffError(f"the NEFF is damaged: {error.message}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise NeffError(f"the NEFF is damaged: neff.json: {type(error).__name__}: {error}") from error
+
+
+def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
+    manifest = json.loads(files["neff.json"])
+    if not isinstance(manifest, dict) or manifest["format"] != FORMAT:
+        raise NeffError(f"the NEFF's inner format is not supported (supported: {FORMAT})")
+    return manifest
+
+
+def _libraries(manifest: dict[str, Any], files: dict[str, bytes]) -> tuple[NativePart, ...]:
+    found = []
+    for row in manifest["libraries"]:
+        name, digest = str(row["name"]), str(row["digest"])
+        if not _DIGEST.fullmatch(digest):
+            raise NeffError(f"the NEFF is damaged: the digest of native part {name!r} is none")
+        data = files[f"lib/{digest}"]
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise NeffError(f"the NEFF is damaged: native part {name!r} does not match its digest")
+        found.append(NativePart(name, digest, data))
+    return tuple(found)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _statistics(graph: Graph, cost: GraphCost) -> dict[str, Any]:
+    return {
+        "operations": len(graph.nodes),
+        "mac_count": cost.matmul_flops // 2,
+        "flops": cost.flops,
+        "traffic_bytes": sum(op.read_bytes + op.write_bytes for op in cost.ops),
+    }
+
+
+def _metrics(cost: GraphCost) -> dict[str, Any]:
+    return {
+        "modelled": True,
+        "total_ns": cost.total_ns,
+        "engine_busy_ns": {engine.value: cost.engine_busy_ns(engine) for engine in Engine},
+    }
+
+
+def _subgraph(folder: str, graph: Graph, cost: GraphCost) -> dict[str, bytes]:
+    inputs, outputs = set(graph.inputs), set(graph.outputs)
+    variables = {
+        f"slot{number}": {
+            "type": "input" if number in inputs else "output" if number in outputs else "tmp-buf",
+            "size": slot.nbytes,
+            "var_id": number,
+        }
+        for number, slot in enumerate(graph.slots)
+    }
+    queues = {"qSyncTransfer0": {"type": "data"}} if cost.engine_busy_ns(Engine.DMA) else {}
+    files = {f"{folder}/def.json": _json({"dma_queue": queues, "var": variables})}
+    for engine, stem in _ENGINE_FILES.items():
+        instructions = [number for number, op in enumerate(cost.ops) if op.engine is engine]
+        if instructions:
+            files[f"{folder}/{stem}.json"] = _json({"dma": [], "instructions": instructions})
+    return files
