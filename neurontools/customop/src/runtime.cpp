@@ -30,7 +30,7 @@ torch::Tensor wrap(const abi::Tensor& value, Origin origin, bool read_only) {
 
 bool is_constant(const std::string& parameters, std::size_t index) {
   std::size_t begin = 0;
-  for (; index > 0; --index) begin = parameters.find(',', begin) + 1;
+  for (; index > 0; --index) begin = parameters.find(';', begin) + 1;
   return parameters.compare(begin, 12, "const-tensor") == 0;
 }
 

@@ -84,6 +84,9 @@ int serve(int parent) {
   worker::follow_parent(parent);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
+  // Bounds what a kernel can print; further writes fail.
+  const rlimit printed{64u << 20, RLIM_INFINITY};
+  setrlimit(RLIMIT_FSIZE, &printed);
   setvbuf(stdout, nullptr, _IOLBF, 4096);
   worker::install_handlers();
   static Request request;

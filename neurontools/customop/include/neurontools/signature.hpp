@@ -74,7 +74,7 @@ std::string parameter_word() {
 inline void join_words(std::string&) {}
 template <typename First, typename... Rest>
 void join_words(std::string& text, const First& first, const Rest&... rest) {
-  if (!text.empty()) text += ',';
+  if (!text.empty()) text += ';';
   text += first;
   join_words(text, rest...);
 }

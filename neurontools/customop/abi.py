@@ -1,0 +1,95 @@
+"""The flat interface to a compiled library, field by field as in `include/neurontools/abi.hpp`."""
+
+from __future__ import annotations
+
+import ctypes
+
+VERSION = 1
+MAGIC = 0x4F43544E
+MAX_ARGUMENTS = 16
+MAX_DIM = 8
+MAX_FRAMES = 24
+MAX_CORES = 8
+OUTPUT_SLOT = MAX_ARGUMENTS
+SLOTS = MAX_ARGUMENTS + 1
+
+SHAPE_COMMAND = 1
+RUN_COMMAND = 2
+
+TENSOR_ARGUMENT = 0
+REAL_ARGUMENT = 1
+INTEGER_ARGUMENT = 2
+
+OK = 0
+FAILED = 1
+FATAL = 2
+
+
+class Tensor(ctypes.Structure):
+    """Shape, element type and place of a tensor."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_int64 * MAX_DIM),
+        ("dim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("nbytes", ctypes.c_uint64),
+        ("data", ctypes.c_void_p),
+        ("const_data", ctypes.c_void_p),
+    )
+
+
+class Argument(ctypes.Structure):
+    """A tensor, a real number or an integer."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("real", ctypes.c_double),
+        ("integer", ctypes.c_int64),
+        ("tensor", Tensor),
+    )
+
+
+class Request(ctypes.Structure):
+    """One call of a shape function or kernel."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("command", ctypes.c_uint32),
+        ("callee", ctypes.c_uint32),
+        ("argument_count", ctypes.c_uint32),
+        ("core_count", ctypes.c_uint32),
+        ("capture_stdout", ctypes.c_uint32),
+        ("slot_bytes", ctypes.c_uint64 * SLOTS),
+        ("arguments", Argument * MAX_ARGUMENTS),
+        ("output", Tensor),
+    )
+
+
+class CoreCounters(ctypes.Structure):
+    """What one core did to memory."""
+
+    _fields_ = (
+        ("element_accesses", ctypes.c_uint64),
+        ("transfers", ctypes.c_uint64),
+        ("transferred_bytes", ctypes.c_uint64),
+    )
+
+
+class Reply(ctypes.Structure):
+    """How a call ended."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("status", ctypes.c_int32),
+        ("core", ctypes.c_int32),
+        ("signal", ctypes.c_int32),
+        ("elapsed_ns", ctypes.c_uint64),
+        ("frame_count", ctypes.c_uint64),
+        ("frames", ctypes.c_uint64 * MAX_FRAMES),
+        ("kind", ctypes.c_char * 32),
+        ("message", ctypes.c_char * 512),
+        ("warnings", ctypes.c_char * 1024),
+        ("shape", Tensor),
+        ("counters", CoreCounters * MAX_CORES),
+    )

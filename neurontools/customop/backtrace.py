@@ -1,0 +1,67 @@
+"""From addresses in a library to lines of the user's sources, by binutils' addr2line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+
+from neurontools.customop.memfile import executable_file
+from neurontools.customop.toolchain import INCLUDE, SOURCE
+
+_TIMEOUT_S = 30.0
+
+
+def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str]) -> str:
+    """Return `file:line` of the innermost frame in one of the user's sources, "" when it cannot be told.
+
+    Args:
+        library: the ELF file.
+        frames: addresses in it, innermost first.
+        sources: absolute paths of the user's files.
+    """
+    return _location(library, tuple(frames), tuple(sources)) if frames else ""
+
+
+@lru_cache(maxsize=64)
+def _location(library: bytes, frames: tuple[int, ...], sources: tuple[str, ...]) -> str:
+    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+    if tool is None:
+        return ""
+    fd = executable_file("neuron-customop-symbols", library)
+    try:
+        answer = subprocess.run(
+            [tool, "-i", "-e", f"/proc/self/fd/{fd}", *(hex(frame) for frame in frames)],
+            pass_fds=(fd,),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    finally:
+        os.close(fd)
+    return _first(answer.stdout.splitlines(), set(sources))
+
+
+def _first(lines: Sequence[str], sources: set[str]) -> str:
+    ours = (str(INCLUDE), str(SOURCE), "/usr/include", "/usr/lib", "/build", "?")
+    foreign = ""
+    for line in lines:
+        path, _, number = line.split(" ")[0].rpartition(":")
+        if os.path.normpath(path) in sources:
+            return f"{_short(path)}:{number}"
+        if not foreign and path and not path.startswith(ours) and number.isdigit():
+            foreign = f"{_short(path)}:{number}"
+    return foreign
+
+
+def _short(path: str) -> str:
+    path = os.path.normpath(path)
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,135 @@
+"""One call of an operator as plain values: what goes to whoever runs it, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from neurontools.customop import abi
+
+
+class Buffer(NamedTuple):
+    """Bytes of this process."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """A tensor without its bytes."""
+
+    sizes: tuple[int, ...]
+    dtype: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreWork:
+    """What one GPSIMD core did to memory in a call; the modelled time follows from it."""
+
+    element_accesses: int
+    transfers: int
+    transferred_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call failed.
+
+    Args:
+        kind: which check, one word.
+        message: what happened.
+        core: the GPSIMD core, -1 for all.
+        frames: addresses in the library's file, innermost first.
+        fatal: the worker ended by it.
+    """
+
+    kind: str
+    message: str
+    core: int = -1
+    frames: tuple[int, ...] = ()
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended.
+
+    Args:
+        failure: None when it succeeded.
+        warnings: what the checks warn about.
+        shape: what a shape function promises; meaningless for a kernel.
+        work: what each core did; empty for a shape function.
+        elapsed_ns: time that the call took on this computer, without copies.
+        printed: what the kernel wrote to stdout.
+        complained: what it wrote to stderr.
+    """
+
+    failure: Failure | None
+    warnings: tuple[str, ...] = ()
+    shape: TensorMeta | None = None
+    work: tuple[CoreWork, ...] = ()
+    elapsed_ns: int = 0
+    printed: str = ""
+    complained: str = ""
+
+
+class Executor(Protocol):
+    """Whatever can run the functions of a library."""
+
+    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+        """Run a function; inputs are by argument position, the output is written when the call succeeds."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+def new_request(command: int, callee: int, argument_count: int, core_count: int = 1) -> abi.Request:
+    """Return a request whose arguments are still to be filled in."""
+    request = abi.Request()
+    request.magic = abi.MAGIC
+    request.command = command
+    request.callee = callee
+    request.argument_count = argument_count
+    request.core_count = core_count
+    return request
+
+
+def set_tensor(target: abi.Tensor, meta: TensorMeta) -> None:
+    """Fill in a tensor's shape."""
+    target.dim = len(meta.sizes)
+    for index, size in enumerate(meta.sizes):
+        target.sizes[index] = size
+    target.dtype = meta.dtype
+    target.nbytes = meta.nbytes
+
+
+def outcome_of(reply: abi.Reply, core_count: int, printed: str = "", complained: str = "") -> Outcome:
+    """Return a reply as a value."""
+    failure = None
+    if reply.status != abi.OK:
+        failure = Failure(
+            kind=_text(reply.kind) or "unknown",
+            message=_text(reply.message),
+            core=reply.core,
+            frames=tuple(reply.frames[: min(reply.frame_count, abi.MAX_FRAMES)]),
+            fatal=reply.status == abi.FATAL,
+        )
+    dim = min(max(reply.shape.dim, 0), abi.MAX_DIM)
+    return Outcome(
+        failure=failure,
+        warnings=tuple(_text(reply.warnings).splitlines()),
+        shape=TensorMeta(tuple(reply.shape.sizes[:dim]), reply.shape.dtype, reply.shape.nbytes),
+        work=tuple(
+            CoreWork(core.element_accesses, core.transfers, core.transferred_bytes)
+            for core in reply.counters[:core_count]
+        ),
+        elapsed_ns=reply.elapsed_ns,
+        printed=printed,
+        complained=complained,
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,79 @@
+"""Which C++ compiler builds custom operators: $CXX, g++, clang++, or the one of the PyPI package `ziglang`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from neurontools.errors import MissingDependencyError
+
+_INSTALL = "install g++ (apt-get install g++, dnf install gcc-c++) or pip install ziglang, or set CXX"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler that answers.
+
+    Args:
+        command: the words that start it.
+        version: first line of what it says of itself.
+        is_clang: whether it takes clang's options (clang++, zig).
+        slow_start: whether its very first compile takes about a minute (zig builds its C++ library).
+    """
+
+    command: tuple[str, ...]
+    version: str
+    is_clang: bool
+    slow_start: bool = False
+
+    @property
+    def identity(self) -> str:
+        """What object files made by it depend on."""
+        return " ".join(self.command) + "\n" + self.version
+
+
+def find_compiler(environ: Mapping[str, str] | None = None) -> Compiler:
+    """Return the compiler to use.
+
+    Raises:
+        MissingDependencyError: there is none, or the one that CXX names does not work.
+    """
+    environ = os.environ if environ is None else environ
+    chosen = environ.get("CXX", "").strip()
+    if chosen:
+        compiler = _probe(tuple(shlex.split(chosen)), environ)
+        if compiler is None:
+            raise MissingDependencyError(f"the compiler that CXX names does not work: {chosen}", _INSTALL)
+        return compiler
+    for name in ("g++", "clang++"):
+        compiler = _probe((name,), environ)
+        if compiler is not None:
+            return compiler
+    if find_spec("ziglang") is not None:
+        compiler = _probe((sys.executable, "-m", "ziglang", "c++"), environ)
+        if compiler is not None:
+            return compiler
+    raise MissingDependencyError("no C++ compiler found: custom operators need one", _INSTALL)
+
+
+def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | None:
+    program = shutil.which(command[0], path=environ.get("PATH"))
+    if program is None:
+        return None
+    try:
+        answer = subprocess.run(
+            [program, *command[1:], "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode != 0 or not answer.stdout.strip():
+        return None
+    is_zig = "ziglang" in command
+    version = answer.stdout.splitlines()[0].strip()
+    return Compiler((program, *command[1:]), version, is_zig or "clang" in answer.stdout, is_zig)

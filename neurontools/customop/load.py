@@ -1,0 +1,82 @@
+"""`load` and `load_library` as torch_neuronx.xla_impl.custom_op has them (customops.md section 7)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from neurontools.customop.build import BuildRequest, build
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.ops import LoadedLibrary, register
+from neurontools.customop.package import read_package
+
+_logger = logging.getLogger("neurontools.customop")
+
+
+def load(
+    name: str,
+    compute_srcs: Iterable[str | os.PathLike[str]],
+    shape_srcs: Iterable[str | os.PathLike[str]],
+    build_directory: str | os.PathLike[str] | None = None,
+    extra_cflags: Iterable[str] = (),
+    multicore: bool = False,  # noqa: FBT001, FBT002  the real function's parameter
+    verbose: bool = False,  # noqa: FBT001, FBT002  the real function's parameter
+    **ignored: object,
+) -> LoadedLibrary:
+    """Build a library, if it is not up to date, and register its operators.
+
+    Args:
+        name: the library is `lib<name>.so`.
+        compute_srcs: C++ sources of the kernels.
+        shape_srcs: C++ sources of the shape functions and NEURON_LIBRARY.
+        build_directory: where the library is written for a later `load_library`.
+        extra_cflags: more compiler flags; `-DSTACK_SIZE=<bytes>` declares the stack.
+        multicore: run every kernel on all GPSIMD cores.
+        verbose: log the steps of the build.
+        ignored: other parameters of torch's own loader; a warning names them.
+
+    Raises:
+        CustomOpBuildError: the sources do not compile, or break a rule.
+        CustomOpLibraryError: the operators cannot be registered.
+        MissingDependencyError: there is no compiler, or no torch.
+    """
+    if ignored:
+        _logger.warning("custom_op.load ignores %s", ", ".join(sorted(ignored)))
+    request = BuildRequest(
+        name,
+        _paths("compute_srcs", compute_srcs),
+        _paths("shape_srcs", shape_srcs),
+        Path(build_directory) if build_directory is not None else None,
+        tuple(extra_cflags or ()),
+        bool(multicore),
+    )
+    result = build(request, _say if verbose else None)
+    for line in result.warnings:
+        _logger.warning("%s", line)
+    if verbose:
+        _say(f"{'built' if result.rebuilt else 'up to date:'} {result.path}")
+    return load_library(result.path)
+
+
+def load_library(path: str | os.PathLike[str]) -> LoadedLibrary:
+    """Register the operators of a built library; loading the same one again is harmless.
+
+    Raises:
+        CustomOpLibraryError: the file is no custom operator library, or its operators cannot be registered.
+        MissingDependencyError: torch is not installed.
+    """
+    return register(read_package(path))
+
+
+def _paths(name: str, given: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    if isinstance(given, str | os.PathLike):
+        raise CustomOpBuildError(f"{name} is one path", f"give a list: {name}=[{os.fspath(given)!r}]")
+    return tuple(Path(path) for path in given)
+
+
+def _say(line: str) -> None:
+    # `verbose=True` asks for it, as torch's own loader prints then.
+    sys.stderr.write(f"{line}\n")

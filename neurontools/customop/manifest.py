@@ -1,0 +1,121 @@
+"""What a library says of itself: operators, how it was built, from what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import cast
+
+from neurontools.customop.signature import schema
+
+FORMAT = 1
+
+
+class Access(StrEnum):
+    """How a kernel's source reaches tensors; decides the modelled time before the first run."""
+
+    ELEMENT = "element"
+    STREAM = "stream"
+    TCM = "tcm"
+    TENSOR = "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEntry:
+    """An operator of a library.
+
+    Args:
+        library: namespace under `torch.ops`.
+        name: operator name.
+        kernel: name of the kernel function.
+        kernel_index: which kernel of the compiled library it is.
+        parameters: words for the parameters (`tensor`, `const-tensor`, `scalar`, `double`, `int64`).
+        access: how the kernel reaches tensors.
+    """
+
+    library: str
+    name: str
+    kernel: str
+    kernel_index: int
+    parameters: tuple[str, ...]
+    access: Access
+
+    @property
+    def qualified(self) -> str:
+        """`library::operator`."""
+        return f"{self.library}::{self.name}"
+
+    @property
+    def schema(self) -> str:
+        """The torch schema."""
+        return schema(self.name, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A file that went into a library: its absolute path then, and the SHA-256 of its contents."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The facts of a library.
+
+    Args:
+        name: the library is `lib<name>.so`.
+        abi: version of the interface between host and library.
+        multicore: every kernel runs on all cores.
+        release: built without accessor checks.
+        stack_bytes: declared stack size, 0 when none was.
+        cflags: the user's compiler flags.
+        compiler: what the compiler says of itself.
+        machine: processor architecture of the code.
+        build_key: digest of everything that decides the result but the sources' contents.
+        parts_sha256: digest of the compiled parts.
+        operators: the operators.
+        sources: the files that it was built from, the user's headers included.
+    """
+
+    name: str
+    abi: int
+    multicore: bool
+    release: bool
+    stack_bytes: int
+    cflags: tuple[str, ...]
+    compiler: str
+    machine: str
+    build_key: str
+    parts_sha256: str
+    operators: tuple[OperatorEntry, ...]
+    sources: tuple[SourceEntry, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON form."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, indent=1).encode()
+
+
+def manifest_from_bytes(data: bytes) -> Manifest:
+    """Read the JSON form.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        raw = cast("dict[str, object]", json.loads(data))
+        if raw.pop("format") != FORMAT:
+            raise ValueError("another format of the manifest")
+        operators = tuple(_operator(entry) for entry in cast("list[dict[str, object]]", raw.pop("operators")))
+        sources = tuple(SourceEntry(**entry) for entry in cast("list[dict[str, str]]", raw.pop("sources")))
+        cflags = tuple(cast("list[str]", raw.pop("cflags")))
+        return Manifest(cflags=cflags, operators=operators, sources=sources, **raw)  # type: ignore[arg-type]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a manifest with wrong fields: {error}") from error
+
+
+def _operator(raw: dict[str, object]) -> OperatorEntry:
+    parameters = tuple(cast("list[str]", raw.pop("parameters")))
+    access = Access(cast("str", raw.pop("access")))
+    return OperatorEntry(parameters=parameters, access=access, **raw)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""Between torch values and plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from neurontools.customop.calls import Buffer, TensorMeta
+from neurontools.customop.dtypes import DTYPES
+from neurontools.customop.operation import Completed, Operation, Value
+from neurontools.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def import_torch() -> Any:  # noqa: ANN401  the module
+    """Return torch.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            "custom operators run on torch tensors, and torch is not installed",
+            "pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu",
+        ) from error
+    return torch
+
+
+class Codes:
+    """torch dtypes and their numbers in the interface."""
+
+    def __init__(self) -> None:
+        torch = import_torch()
+        self._codes = {getattr(torch, dtype.name): dtype.code for dtype in DTYPES}
+        self._dtypes = {code: dtype for dtype, code in self._codes.items()}
+
+    def code(self, dtype: torch.dtype) -> int:
+        """Return the number of a dtype, -1 for one that the interface does not know."""
+        return self._codes.get(dtype, -1)
+
+    def dtype(self, code: int) -> torch.dtype:
+        """Return the dtype of a number."""
+        return self._dtypes[code]
+
+
+def value_of(argument: object, word: str, codes: Codes) -> Value:
+    """Return an argument as a plain value; sizes that are symbols become numbers.
+
+    Args:
+        argument: a tensor or a number.
+        word: what the parameter is called in the signature.
+        codes: dtype numbers.
+    """
+    if word in {"tensor", "const-tensor"}:
+        tensor: Any = argument
+        sizes = tuple(int(size) for size in tensor.shape)
+        count = 1
+        for size in sizes:
+            count *= size
+        return TensorMeta(sizes, codes.code(tensor.dtype), count * tensor.element_size())
+    if word == "double":
+        return float(argument)  # type: ignore[arg-type]
+    if word == "int64" or not isinstance(argument, float):
+        return int(argument)  # type: ignore[call-overload, no-any-return]
+    return argument
+
+
+def infer(operation: Operation, arguments: Sequence[object], codes: Codes) -> TensorMeta:
+    """Return what the shape function says of the output."""
+    return operation.infer(_values(operation, arguments, codes))
+
+
+def execute(
+    operation: Operation, arguments: Sequence[object], codes: Codes
+) -> tuple[torch.Tensor, Completed]:
+    """Run an operator on CPU tensors; the result is a new tensor."""
+    torch = import_torch()
+    values = _values(operation, arguments, codes)
+    shape = operation.infer(values)
+    kept: list[torch.Tensor] = []
+    inputs: dict[int, Buffer] = {}
+    for index, value in enumerate(values):
+        if isinstance(value, TensorMeta):
+            tensor: Any = arguments[index]
+            dense = tensor.detach().resolve_neg().contiguous()
+            kept.append(dense)
+            inputs[index] = Buffer(dense.data_ptr(), value.nbytes)
+    result = torch.empty(shape.sizes, dtype=codes.dtype(shape.dtype))
+    completed = operation.run(values, inputs, shape, Buffer(result.data_ptr(), shape.nbytes))
+    return result, completed
+
+
+def _values(operation: Operation, arguments: Sequence[object], codes: Codes) -> list[Value]:
+    return [
+        value_of(argument, word, codes)
+        for argument, word in zip(arguments, operation.entry.parameters, strict=True)
+    ]

@@ -1,0 +1,192 @@
+"""An operator ready to be called: shape function with memory, kernel, failures as exceptions. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neurontools import env
+from neurontools.customop import abi, cost, gpsimd_log
+from neurontools.customop.backtrace import user_location
+from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, new_request, set_tensor
+from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
+from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.inprocess import InProcessExecutor
+from neurontools.customop.manifest import OperatorEntry
+from neurontools.customop.package import Package
+from neurontools.customop.worker import WorkerExecutor
+
+Value = TensorMeta | float | int
+_SHAPES_MAX = 1024
+_SMALL_DIM_MAX = 65535  # customops.md section 5: up to 8 dimensions of 65535, or up to 4 of 4294967295
+_LARGE_DIM_MAX = 4294967295
+_LARGE_DIM_COUNT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A kernel that ran.
+
+    Args:
+        elapsed_ns: measured on this computer.
+        modelled_ns: modelled device time.
+        warnings: what the checks warn about.
+    """
+
+    elapsed_ns: int
+    modelled_ns: int
+    warnings: tuple[str, ...]
+
+
+def new_executor(package: Package) -> Executor:
+    """Return what runs a library's functions: a worker, or this process when the environment says so."""
+    if env.flag(env.CUSTOMOP_INPROCESS):
+        return InProcessExecutor(package.parts, package.manifest.name)
+    return WorkerExecutor(package.parts, package.manifest.name)
+
+
+class Operation:
+    """One operator of a library.
+
+    Args:
+        package: the library.
+        index: position of the operator in its manifest.
+        executor: what runs the library's functions.
+    """
+
+    def __init__(self, package: Package, index: int, executor: Executor) -> None:
+        self.entry: OperatorEntry = package.manifest.operators[index]
+        self._package = package
+        self._index = index
+        self._executor = executor
+        self._cores = cost.GPSIMD_CORES if package.manifest.multicore else 1
+        self._shapes: dict[tuple[Value, ...], TensorMeta] = {}
+
+    def infer(self, values: Sequence[Value]) -> TensorMeta:
+        """Return the output's shape and dtype as the shape function gives them.
+
+        Raises:
+            NeuronCustomOpError: an argument breaks a limit of the device, or the shape function fails.
+        """
+        key = tuple(values)
+        known = self._shapes.get(key)
+        if known is not None:
+            return known
+        self._check(values)
+        request = self._request(abi.SHAPE_COMMAND, self._index, values)
+        outcome = self._executor.call(request, {}, None)
+        self._finish(outcome, values, self._package.parts.shape)
+        shape = outcome.shape
+        assert shape is not None
+        if shape.dtype not in BY_CODE or not BY_CODE[shape.dtype].on_device:
+            name = BY_CODE[shape.dtype].name if shape.dtype in BY_CODE else "undefined"
+            raise self._error(
+                "dtype",
+                f"the shape function promises dtype {name}, the device has {', '.join(DEVICE_NAMES)}",
+                values,
+            )
+        if len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        self._shapes[key] = shape
+        return shape
+
+    def run(
+        self, values: Sequence[Value], inputs: dict[int, Buffer], output: TensorMeta, into: Buffer
+    ) -> Completed:
+        """Run the kernel.
+
+        Args:
+            values: the arguments.
+            inputs: bytes of the tensors among them, by position.
+            output: what `infer` returned for the same values.
+            into: where the output's bytes go.
+
+        Raises:
+            NeuronCustomOpError: the kernel fails, or one of the checks does.
+        """
+        request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
+        set_tensor(request.output, output)
+        outcome = self._executor.call(request, inputs, into)
+        self._finish(outcome, values, self._package.parts.kernel)
+        numels = (*(_numel(value) for value in values if isinstance(value, TensorMeta)), _numel(output))
+        cost.remember_run(self.entry.qualified, numels, outcome.work)
+        return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings)
+
+    def _request(self, command: int, callee: int, values: Sequence[Value], cores: int = 1) -> abi.Request:
+        request = new_request(command, callee, len(values), cores)
+        for index, value in enumerate(values):
+            argument = request.arguments[index]
+            if isinstance(value, TensorMeta):
+                argument.kind = abi.TENSOR_ARGUMENT
+                set_tensor(argument.tensor, value)
+            elif isinstance(value, float):
+                argument.kind = abi.REAL_ARGUMENT
+                argument.real = value
+            else:
+                argument.kind = abi.INTEGER_ARGUMENT
+                argument.integer = value
+        return request
+
+    def _check(self, values: Sequence[Value]) -> None:
+        for index, value in enumerate(values):
+            if isinstance(value, TensorMeta):
+                problem = tensor_problem(value)
+                if problem:
+                    raise self._error("limit", f"argument {index} {problem}", values)
+
+    def _finish(self, outcome: Outcome, values: Sequence[Value], library: bytes) -> None:
+        gpsimd_log.log_outcome(self.entry.qualified, outcome)
+        failure = outcome.failure
+        if failure is None:
+            return
+        sources = tuple(entry.path for entry in self._package.manifest.sources)
+        location = user_location(library, failure.frames, sources)
+        reason = failure.message
+        if failure.kind == "abort" and outcome.complained:
+            reason = f"{reason} ({outcome.complained.strip().splitlines()[-1]})"
+        raise NeuronCustomOpError(
+            self.entry.qualified,
+            failure.kind,
+            reason,
+            core=failure.core,
+            location=location,
+            arguments=describe(values),
+        )
+
+    def _error(self, kind: str, reason: str, values: Sequence[Value]) -> NeuronCustomOpError:
+        return NeuronCustomOpError(self.entry.qualified, kind, reason, arguments=describe(values))
+
+
+def tensor_problem(value: TensorMeta) -> str:
+    """Return what keeps a tensor from being an argument on the device, "" when nothing does."""
+    dtype = BY_CODE.get(value.dtype)
+    if dtype is None or not dtype.on_device:
+        name = dtype.name if dtype else f"number {value.dtype}"
+        return f"has dtype {name}; the device has {', '.join(DEVICE_NAMES)}"
+    if len(value.sizes) > abi.MAX_DIM:
+        return f"has {len(value.sizes)} dimensions; the limit is {abi.MAX_DIM}"
+    limit = _LARGE_DIM_MAX if len(value.sizes) <= _LARGE_DIM_COUNT else _SMALL_DIM_MAX
+    if any(size > limit for size in value.sizes):
+        return (
+            f"has a dimension of {max(value.sizes)}; the limit for {len(value.sizes)} dimensions is {limit}"
+        )
+    return ""
+
+
+def describe(values: Sequence[Value]) -> str:
+    """Return arguments as text: `32x4096:float32, 0.5`."""
+    return ", ".join(_describe(value) for value in values)
+
+
+def _describe(value: Value) -> str:
+    if not isinstance(value, TensorMeta):
+        return repr(value)
+    sizes = "x".join(str(size) for size in value.sizes) or "scalar"
+    return f"{sizes}:{BY_CODE[value.dtype].name if value.dtype in BY_CODE else value.dtype}"
+
+
+def _numel(value: TensorMeta) -> int:
+    count = 1
+    for size in value.sizes:
+        count *= size
+    return count

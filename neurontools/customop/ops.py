@@ -1,0 +1,172 @@
+"""Operators of loaded libraries in torch: `torch.ops.<library>.<operator>` with a CPU and a fake implementation."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neurontools.customop import cost
+from neurontools.customop.calls import Executor
+from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.manifest import OperatorEntry
+from neurontools.customop.marshalling import Codes, execute, import_torch, infer
+from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.package import Package
+
+if TYPE_CHECKING:
+    import torch
+
+_logger = logging.getLogger("neurontools.customop")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLibrary:
+    """A library whose operators are registered.
+
+    Args:
+        path: the file that it was loaded from.
+        digest: SHA-256 of that file.
+        ops: qualified names of its operators.
+    """
+
+    path: str
+    digest: str
+    ops: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Registry:
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    libraries: dict[str, LoadedLibrary] = field(default_factory=dict)  # by digest
+    executors: dict[str, Executor] = field(default_factory=dict)  # by digest
+    operations: dict[str, Operation] = field(default_factory=dict)  # by qualified name
+    owners: dict[str, str] = field(default_factory=dict)  # qualified name -> digest
+    schemas: dict[str, str] = field(default_factory=dict)
+    torch_libraries: list[Any] = field(default_factory=list)
+    codes: Codes | None = None
+
+
+_registry = _Registry()
+
+
+def register(package: Package) -> LoadedLibrary:
+    """Register a library's operators in torch; harmless when they are already.
+
+    A library that was built anew takes over the operators of the old one, if their schemas are the same.
+
+    Raises:
+        CustomOpLibraryError: an operator exists already with another schema, or belongs to somebody else.
+        MissingDependencyError: torch is not installed.
+    """
+    torch = import_torch()
+    with _registry.lock:
+        known = _registry.libraries.get(package.sha256)
+        if known is not None and all(_registry.owners.get(op) == package.sha256 for op in known.ops):
+            return known
+        if _registry.codes is None:
+            _registry.codes = Codes()
+        entries = package.manifest.operators
+        for entry in entries:
+            _check_free(torch, entry)
+        executor = _registry.executors.get(package.sha256) or new_executor(package)
+        _registry.executors[package.sha256] = executor
+        _warn_of_others(package)
+        replaced = {_registry.owners[e.qualified] for e in entries if e.qualified in _registry.owners}
+        for index, entry in enumerate(entries):
+            _registry.operations[entry.qualified] = Operation(package, index, executor)
+            _registry.owners[entry.qualified] = package.sha256
+            cost.remember_operator(entry, multicore=package.manifest.multicore)
+            if entry.qualified not in _registry.schemas:
+                _define(torch, entry)
+        _close_unused(replaced)
+        loaded = LoadedLibrary(package.path, package.sha256, tuple(entry.qualified for entry in entries))
+        _registry.libraries[package.sha256] = loaded
+        return loaded
+
+
+def loaded_libraries() -> tuple[LoadedLibrary, ...]:
+    """Return the libraries whose operators are registered."""
+    with _registry.lock:
+        in_use = set(_registry.owners.values())
+        return tuple(library for digest, library in _registry.libraries.items() if digest in in_use)
+
+
+def operation(qualified: str) -> Operation:
+    """Return a registered operator.
+
+    Raises:
+        CustomOpLibraryError: no loaded library has it.
+    """
+    found = _registry.operations.get(qualified)
+    if found is None:
+        raise CustomOpLibraryError(f"no loaded library has an operator {qualified}", "load its library first")
+    return found
+
+
+def _check_free(torch: Any, entry: OperatorEntry) -> None:  # noqa: ANN401  the module
+    known = _registry.schemas.get(entry.qualified)
+    if known is not None and known != entry.schema:
+        raise CustomOpLibraryError(
+            f"operator {entry.qualified} is loaded as {known}, the library has {entry.schema}",
+            "start a new Python process to load the changed one",
+        )
+    if known is None and torch._C._dispatch_find_schema_or_throw is not None:  # noqa: SLF001  there is no public test
+        names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
+        if entry.qualified in names:
+            raise CustomOpLibraryError(
+                f"operator {entry.qualified} exists already and is not from a custom operator library",
+                "choose another library name in NEURON_LIBRARY",
+            )
+
+
+def _define(torch: Any, entry: OperatorEntry) -> None:  # noqa: ANN401  the module
+    library = torch.library.Library(entry.library, "FRAGMENT")
+    library.define(entry.schema)
+    library.impl(entry.name, _cpu_implementation(entry.qualified), "CPU")
+    torch.library.register_fake(entry.qualified, _fake_implementation(entry.qualified), lib=library)
+    _registry.torch_libraries.append(library)
+    _registry.schemas[entry.qualified] = entry.schema
+
+
+def _cpu_implementation(qualified: str) -> Callable[..., torch.Tensor]:
+    def run(*arguments: object) -> torch.Tensor:
+        assert _registry.codes is not None
+        return execute(_registry.operations[qualified], arguments, _registry.codes)[0]
+
+    return run
+
+
+def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
+    def fake(*arguments: object) -> torch.Tensor:
+        torch = import_torch()
+        assert _registry.codes is not None
+        shape = infer(_registry.operations[qualified], arguments, _registry.codes)
+        device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), "meta")
+        result: torch.Tensor = torch.empty(
+            shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device
+        )
+        return result
+
+    return fake
+
+
+def _warn_of_others(package: Package) -> None:
+    ours = {entry.qualified for entry in package.manifest.operators}
+    others = [library for library in loaded_libraries() if not ours & set(library.ops)]
+    if others:
+        _logger.warning(
+            "%s is a second custom operator library in this process (%s is loaded): a model may use only one",
+            package.path,
+            others[0].path,
+        )
+
+
+def _close_unused(digests: set[str]) -> None:
+    for digest in digests - set(_registry.owners.values()):
+        executor = _registry.executors.pop(digest, None)
+        _registry.libraries.pop(digest, None)
+        if executor is not None:
+            executor.close()

@@ -1,0 +1,146 @@
+"""Operators and kernels as a compiled library describes them, and the rules that they must keep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from neurontools.customop.abi import MAX_ARGUMENTS
+from neurontools.customop.errors import CustomOpBuildError
+
+MAX_OPERATORS = 10  # customops.md section 6
+_SCHEMA_WORDS = {
+    "tensor": "Tensor",
+    "const-tensor": "Tensor",
+    "scalar": "Scalar",
+    "double": "float",
+    "int64": "int",
+}
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ADVICE = {
+    "float": "use double",
+    "int": "use int64_t",
+    "bool": "use int64_t",
+    "unsigned int": "use int64_t",
+    "unsigned long": "use int64_t",
+    "long long": "use int64_t",
+    "short": "use int64_t",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The signature of a shape function or kernel: words for what it takes (`tensor`, `double`, ...) and gives."""
+
+    parameters: tuple[str, ...]
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedOperator:
+    """An operator as its shape source registers it."""
+
+    library: str
+    name: str
+    kernel: str
+    shape: Function
+
+    @property
+    def qualified(self) -> str:
+        """`library::operator`."""
+        return f"{self.library}::{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedKernel:
+    """A kernel function of a compute source."""
+
+    name: str
+    function: Function
+
+
+def schema(name: str, parameters: tuple[str, ...]) -> str:
+    """Return the torch schema of an operator, as TORCH_LIBRARY infers it: `relu(Tensor _0) -> Tensor`."""
+    arguments = ", ".join(f"{_SCHEMA_WORDS[word]} _{index}" for index, word in enumerate(parameters))
+    return f"{name}({arguments}) -> Tensor"
+
+
+def parse_description(text: str) -> tuple[tuple[DescribedOperator, ...], tuple[DescribedKernel, ...]]:
+    """Read what `neurontools_describe` says: one line per operator and kernel."""
+    operators: list[DescribedOperator] = []
+    kernels: list[DescribedKernel] = []
+    for line in text.splitlines():
+        match line.split("\t"):
+            case ["operator", library, name, kernel, result, parameters]:
+                operators.append(DescribedOperator(library, name, kernel, _function(parameters, result)))
+            case ["kernel", name, result, parameters]:
+                kernels.append(DescribedKernel(name, _function(parameters, result)))
+    return tuple(operators), tuple(kernels)
+
+
+def check_operators(operators: tuple[DescribedOperator, ...]) -> None:
+    """Check what shape sources register.
+
+    Raises:
+        CustomOpBuildError: none, too many, twice the same, bad names, or types that cannot be passed.
+    """
+    if not operators:
+        raise CustomOpBuildError(
+            "the shape sources register no operator",
+            'register with NEURON_LIBRARY(name, m) { m.def("op", &shape_function, "kernel"); }',
+        )
+    if len(operators) > MAX_OPERATORS:
+        raise CustomOpBuildError(
+            f"{len(operators)} operators in one library; at most {MAX_OPERATORS} are allowed",
+            "split the library",
+        )
+    seen: set[str] = set()
+    for operator in operators:
+        if operator.qualified in seen:
+            raise CustomOpBuildError(f"operator {operator.qualified} is registered twice")
+        seen.add(operator.qualified)
+        if not _IDENTIFIER.match(operator.name):
+            raise CustomOpBuildError(f'operator name "{operator.name}" is not an identifier')
+        _check_function(f"operator {operator.qualified}: shape function", operator.shape)
+
+
+def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
+    """Check that a kernel takes what its operator's shape function takes; const and & do not matter.
+
+    Raises:
+        CustomOpBuildError: they differ, or the kernel has types that cannot be passed.
+    """
+    who = f"operator {operator.qualified}: kernel {kernel.name}"
+    _check_function(who, kernel.function)
+    shape = _plain(operator.shape.parameters)
+    compute = _plain(kernel.function.parameters)
+    if shape != compute:
+        raise CustomOpBuildError(
+            f"{who} takes ({', '.join(compute)}), its shape function takes ({', '.join(shape)})",
+            "both must have the same parameters",
+        )
+
+
+def _function(parameters: str, result: str) -> Function:
+    return Function(tuple(parameters.split(";")) if parameters else (), result)
+
+
+def _plain(parameters: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_SCHEMA_WORDS[word].replace("float", "double") for word in parameters)
+
+
+def _check_function(who: str, function: Function) -> None:
+    if function.result != "tensor":
+        given = function.result.removeprefix("unsupported:")
+        raise CustomOpBuildError(f"{who} returns {given}", "it must return exactly one torch::Tensor")
+    if len(function.parameters) > MAX_ARGUMENTS:
+        raise CustomOpBuildError(
+            f"{who} takes {len(function.parameters)} parameters; at most {MAX_ARGUMENTS}"
+        )
+    for index, word in enumerate(function.parameters):
+        if word.startswith("unsupported:"):
+            given = word.removeprefix("unsupported:")
+            raise CustomOpBuildError(
+                f"{who}: parameter {index} has type {given}, which cannot be passed",
+                _ADVICE.get(given, "parameters are torch::Tensor, torch::Scalar, double or int64_t"),
+            )

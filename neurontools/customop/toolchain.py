@@ -1,0 +1,123 @@
+"""What every library needs and no library differs in: runtime objects and the worker, built once per compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from neurontools import paths
+from neurontools.customop.compilers import Compiler
+from neurontools.customop.errors import CustomOpBuildError
+
+HERE = Path(__file__).parent
+INCLUDE = HERE / "include"
+SOURCE = HERE / "src"
+RUNTIME_SOURCES = ("runtime", "checks", "tcm", "traps")
+WORKER_SOURCES = ("worker", "library", "slots", "faults")
+BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
+_ABANDONED_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A compiler with what was built by it.
+
+    Args:
+        compiler: the compiler.
+        worker: path of the worker executable.
+        objects: paths of the runtime's object files.
+        key: changes when anything that goes into a library beside the user's sources does.
+    """
+
+    compiler: Compiler
+    worker: Path
+    objects: tuple[Path, ...]
+    key: str
+
+
+def home() -> Path:
+    """Return the directory of what we build."""
+    return Path(paths.cache_home()) / "customop"
+
+
+def prepare(compiler: Compiler) -> Toolchain:
+    """Return the toolchain of a compiler, built now if it never was; any number of processes may do so at once.
+
+    Raises:
+        CustomOpBuildError: our own sources do not compile with it, or the cache directory cannot be written.
+    """
+    key = hashlib.sha256(f"{compiler.identity}\n{sources_digest()}".encode()).hexdigest()[:20]
+    directory = home() / f"tools-{key}"
+    if not directory.is_dir():
+        _build(compiler, directory)
+    objects = tuple(directory / f"{name}.o" for name in RUNTIME_SOURCES)
+    return Toolchain(compiler, directory / "worker", objects, key)
+
+
+def sources_digest() -> str:
+    """Return a digest of our headers and sources."""
+    digest = hashlib.sha256()
+    for root in (INCLUDE, SOURCE):
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _build(compiler: Compiler, directory: Path) -> None:
+    try:
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(directory.parent)
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+    except OSError as error:
+        raise CustomOpBuildError(
+            f"cannot write {directory.parent}: {error.strerror}", "set XDG_CACHE_HOME to another directory"
+        ) from error
+    try:
+        _compile_all(compiler, scratch)
+        os.rename(scratch, directory)
+    except OSError:
+        # Somebody else was faster; theirs is as good as ours.
+        if not directory.is_dir():
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _compile_all(compiler: Compiler, scratch: Path) -> None:
+    include = ("-I", str(INCLUDE))
+    runtime = [str(SOURCE / f"{name}.cpp") for name in RUNTIME_SOURCES]
+    worker = [str(SOURCE / f"{name}.cpp") for name in WORKER_SOURCES]
+    _run((*compiler.command, *BASE_FLAGS, "-O2", *include, "-c", *runtime), scratch)
+    _run(
+        (*compiler.command, *BASE_FLAGS, "-O2", *include, *worker, "-o", "worker", "-ldl", "-pthread"),
+        scratch,
+    )
+
+
+def _run(command: tuple[str, ...], directory: Path) -> None:
+    result = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if "error" in line] or result.stderr.splitlines()
+        raise CustomOpBuildError(
+            f"{command[0]} cannot compile the custom operator runtime: {(lines or ['no message'])[0]}",
+            "try another compiler with CXX",
+        )
+
+
+def _sweep(directory: Path) -> None:
+    limit = time.time() - _ABANDONED_S
+    for left in directory.glob(".building-*"):
+        try:
+            if left.stat().st_mtime < limit:
+                shutil.rmtree(left, ignore_errors=True)
+        except FileNotFoundError:
+            continue

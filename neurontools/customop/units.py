@@ -1,0 +1,93 @@
+"""The translation units of a library: each source of the user is included by a unit that exports what it defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from neurontools.customop.manifest import Access
+from neurontools.customop.signature import DescribedOperator
+
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_ELEMENT = re.compile(r"[.>]\s*(?:template\s+)?accessor\s*<|\bdata_ptr\b")
+_STREAM = re.compile(r"\b(?:read|write)_stream_accessor\b")
+_TCM = re.compile(r"\btcm_accessor\b")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUnit:
+    """A compute source with the kernels that it defines: (name, index of the first operator that uses it)."""
+
+    source: Path
+    kernels: tuple[str, ...]
+
+
+def shape_unit(source: Path) -> str:
+    """Return the text of a unit for a shape source."""
+    return f"{_include(source)}\n"
+
+
+def kernel_unit(unit: KernelUnit) -> str:
+    """Return the text of a unit for a compute source: the compiler deduces signatures where kernels are exported."""
+    exports = [
+        f'static const ::neurontools::KernelDefinition neurontools_kernel_{index}("{name}", &{name});'
+        for index, name in enumerate(unit.kernels)
+    ]
+    return "\n".join((_include(unit.source), '#include "neurontools/registry.hpp"', *exports, ""))
+
+
+def assign_kernels(sources: Sequence[Path], operators: Sequence[DescribedOperator]) -> tuple[KernelUnit, ...]:
+    """Find the compute source that defines each kernel.
+
+    A kernel that no source seems to define goes to the first one: a macro may define it, else the compiler says so.
+    """
+    texts = {source: _code(source) for source in sources}
+    wanted = dict.fromkeys(operator.kernel for operator in operators)
+    homes: dict[str, Path] = {}
+    for kernel in wanted:
+        homes[kernel] = next((source for source in sources if _defines(texts[source], kernel)), sources[0])
+    return tuple(
+        KernelUnit(source, tuple(kernel for kernel in wanted if homes[kernel] == source))
+        for source in sources
+    )
+
+
+def access_of(source: Path, kernel: str) -> Access:
+    """Return how a kernel reaches tensors, judged by its source text."""
+    body = _body(_code(source), kernel)
+    for pattern, access in ((_ELEMENT, Access.ELEMENT), (_STREAM, Access.STREAM), (_TCM, Access.TCM)):
+        if pattern.search(body):
+            return access
+    return Access.TENSOR
+
+
+def _include(source: Path) -> str:
+    path = str(source).replace("\\", "\\\\").replace('"', '\\"')
+    return f'#include "{path}"'
+
+
+def _code(source: Path) -> str:
+    text = source.read_text(encoding="utf-8", errors="replace")
+    return _COMMENT.sub(lambda match: " " * len(match[0]), text)
+
+
+def _definition(kernel: str) -> re.Pattern[str]:
+    return re.compile(rf"\b{re.escape(kernel.rpartition('::')[2])}\s*\([^;{{}}]*\)\s*(?:noexcept\s*)?\{{")
+
+
+def _defines(text: str, kernel: str) -> bool:
+    return _definition(kernel).search(text) is not None
+
+
+def _body(text: str, kernel: str) -> str:
+    found = _definition(kernel).search(text)
+    if found is None:
+        return text
+    depth = 0
+    for index in range(found.end() - 1, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return text[found.end() : index]
+    return text[found.end() :]

@@ -1,0 +1,113 @@
+"""The isolated executor: a worker process per library and process, restarted after faults and in forked children."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+
+from neurontools.customop import abi
+from neurontools.customop.calls import Buffer, Outcome
+from neurontools.customop.package import Parts
+from neurontools.customop.session import Session, WorkerGoneError
+from neurontools.customop.settings import execution_timeout_s, stdout_queue_bytes
+
+
+class WorkerExecutor:
+    """Runs a library's functions in a process of their own, one call at a time; any thread may call.
+
+    Args:
+        parts: the library.
+        name: a name for its memory files.
+    """
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        self._parts = parts
+        self._name = name
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self.restarts = 0
+        _live.add(self)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker, None when none runs."""
+        session = self._session
+        return session.pid if session else None
+
+    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+        """Run a function in the worker; starts it when needed.
+
+        Raises:
+            CustomOpLibraryError: no worker can be started, or the tensors do not fit.
+            UsageError: a setting of the environment makes no sense.
+        """
+        timeout_s = execution_timeout_s()
+        stdout_bytes = stdout_queue_bytes()
+        with self._lock:
+            try:
+                return self._attempt(request, inputs, output, timeout_s, stdout_bytes)
+            except WorkerGoneError:
+                # Somebody ended it while it was idle: it has no state, so a new one does as well.
+                self._end()
+                return self._attempt(request, inputs, output, timeout_s, stdout_bytes)
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            self._end()
+
+    def _attempt(
+        self,
+        request: abi.Request,
+        inputs: dict[int, Buffer],
+        output: Buffer | None,
+        timeout_s: float,
+        stdout_bytes: int,
+    ) -> Outcome:
+        session = self._session
+        if session is None:
+            session = self._session = Session(self._parts, self._name)
+        try:
+            outcome = session.call(request, inputs, output, timeout_s, stdout_bytes)
+        except WorkerGoneError:
+            raise
+        except BaseException:
+            # Interrupted in the middle: the worker may still be running the old request.
+            self._end()
+            raise
+        if outcome.failure is not None and outcome.failure.fatal:
+            self._end()
+            self.restarts += 1
+        return outcome
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.end()
+
+    def forget(self) -> None:
+        """Drop the worker of the parent process; for a forked child."""
+        session, self._session = self._session, None
+        self._lock = threading.Lock()
+        if session is not None:
+            session.abandon()
+
+
+_live: weakref.WeakSet[WorkerExecutor] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """End every worker of this process."""
+    for executor in list(_live):
+        executor.close()
+
+
+def _forget_all() -> None:
+    for executor in list(_live):
+        executor.forget()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_forget_all)
