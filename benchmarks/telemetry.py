@@ -1,0 +1,100 @@
+"""What telemetry costs: the page around one execution, a whole execution of nothing, and reading a page."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.machine import running_machine
+from benchmarks.report import Row
+from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.runtime.session import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CORES = (0, 1)
+BUDGET_NS = 3000.0
+
+
+def main() -> list[Row]:
+    """Measure and return the rows."""
+    return [*_page_rows(), *_runtime_rows()]
+
+
+def _page_rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        identity = PageIdentity("bench", os.getpid(), 0, "", os.getuid(), "", "", "", time.monotonic_ns())
+        fd = create_page(f"{folder}/page", identity, CORES)
+        writer, reader = PageWriter(fd), PageReader(fd)
+        begin, end, read = writer.begin, writer.end, reader.read
+
+        def execution() -> None:
+            begin(1, 0)
+            end(1, 0, 123_456, 1_000_000_000, 0)
+
+        rows = [
+            Row.at_most(
+                "telemetry of one execution (begin and end)", per_call_ns(execution), "ns", BUDGET_NS
+            ),
+            Row.info(
+                "showing a change of memory",
+                per_call_ns(lambda: writer.set_memory(0, MemoryCategory.TENSORS, 4096)),
+                "ns",
+            ),
+            Row.info("asking whether a page changed", per_call_ns(reader.changed), "ns"),
+            Row.info(f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), 500), "ns"),
+        ]
+        writer.close()
+        os.close(fd)
+    return rows
+
+
+def _runtime_rows() -> list[Row]:
+    with running_machine("trn1.2xlarge") as environ:
+        runtime = Runtime.open(environ=environ)
+        sizes = {"code_bytes": 4096, "constant_bytes": 0, "scratch_bytes": 4096}
+        modelled = {"modelled_ns": 1000, "flops": 1000}
+        model = runtime.load(0, name="nothing", uuid=bytes(16), neff=b"", **sizes, **modelled)
+        rows = [
+            Row.info(
+                "executing a model that does nothing",
+                per_call_ns(lambda: runtime.execute(model, _nothing)),
+                "ns",
+            ),
+            Row.info("allocating and freeing a tensor", per_call_ns(lambda: _tensor(runtime)), "ns"),
+        ]
+        runtime.close()
+    return rows
+
+
+def _tensor(runtime: Runtime) -> None:
+    runtime.allocate(0, 4096)
+    runtime.free(0, 4096)
+
+
+def per_call_ns(body: Callable[[], object], calls: int = 5000, blocks: int = 21) -> float:
+    """Return the median over blocks of calls, the empty loop taken off."""
+    return statistics.median(_block_ns(body, calls) for _ in range(blocks)) - statistics.median(
+        _block_ns(_nothing, calls) for _ in range(blocks)
+    )
+
+
+def _block_ns(body: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        body()
+    return (time.perf_counter_ns() - start) / calls
+
+
+def _nothing() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    for row in main():
+        print(f"{row.name}: {row.value:.0f} {row.unit}{'' if not row.budget else f' ({row.budget})'}")
