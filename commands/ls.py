@@ -22,7 +22,8 @@ Reply = tuple[int, bytes, bytes]
 
 TIMEOUT_S = 10.0
 
-_PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output")
+_PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--csv")
+_DEVICE = "--device="
 _PLAIN_LETTERS = "watj"
 _HEADER_LIMIT = 64
 _CHUNK = 1 << 16
@@ -66,12 +67,12 @@ def build_parser() -> "ArgumentParser":
 def is_plain(word: str) -> bool:
     """Return whether an argument only chooses what the daemon renders."""
     if word[:2] == "--":
-        return word in _PLAIN
+        return word in _PLAIN or (word.startswith(_DEVICE) and "\n" not in word)
     return len(word) > 1 and word[0] == "-" and not word[1:].strip(_PLAIN_LETTERS)
 
 
-def request(words: list[str]) -> Reply | None:
-    """Ask the daemon to render.
+def request(words: list[str], machine: str | None = None) -> Reply | None:
+    """Ask the daemon of a machine (None: the one that NEURONTOOLS_MACHINE names) to render.
 
     Returns:
         Exit code, standard output and standard error; None when no daemon listens.
@@ -80,7 +81,7 @@ def request(words: list[str]) -> Reply | None:
         ConnectionResetError: the daemon ended before its reply was complete.
         DaemonError: it may not be asked, does not answer, or speaks another protocol.
     """
-    machine = env.machine()
+    machine = machine or env.machine()
     path = paths.socket_path(machine)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:

@@ -1,8 +1,9 @@
-"""What neuron-ls does beside its fast path: help, the first start of a machine, errors."""
+"""What neuron-ls does beside its fast path: help, watching, the first start of a machine, errors."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -16,12 +17,17 @@ from neurontools.machine.ls_flags import FlagError, parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+DEFAULT_PERIOD_S = 1.0
+MIN_PERIOD_S = 0.05
+MAX_PERIOD_S = 86400.0
+
 EXAMPLES = """examples:
   neuron-ls
   neuron-ls --wide --show-all-procs
   neuron-ls --topology
   neuron-ls -j | python -c 'import json, sys; print(sum(d["nc_count"] for d in json.load(sys.stdin)))'
-  NEURONTOOLS_MACHINE=ci neuron-ls
+  neuron-ls --machine ci --device 0-3 --csv
+  neuron-ls --watch
 """
 
 
@@ -44,27 +50,55 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
     parser.add_argument("-j", "--json-output", action="store_true", help="print JSON and nothing else")
+    ours = parser.add_argument_group("flags that the real tool does not have")
+    ours.add_argument("--csv", action="store_true", help="one line for every process of every device")
+    ours.add_argument("--device", metavar="LIST", help="only these devices, such as 0,2 or 0-3")
+    ours.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        help=f"repeat whenever something changed, looking every SECONDS (default {DEFAULT_PERIOD_S:g}); "
+        "with -j one line of JSON each time",
+    )
+    ours.add_argument(
+        "--machine", metavar="NAME", help="machine to look at (default: NEURONTOOLS_MACHINE or 'default')"
+    )
     return parser
 
 
+class OwnFlags:
+    """The flags of ours that the client obeys; `rest` is what the daemon renders."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.machine: str | None = None
+        self.period_s: float | None = None
+        self.version = False
+        self.rest: list[str] = []
+        pending = list(words)
+        while pending:
+            word = pending.pop(0)
+            flag, equals, value = word.partition("=")
+            if flag == "--machine":
+                self.machine = value if equals else "".join(pending[:1])
+                del pending[: 0 if equals else 1]
+            elif flag == "--watch":
+                if not equals and pending and pending[0][:1].isdigit():
+                    value = pending.pop(0)
+                self.period_s = _period_s(value) if value or equals else DEFAULT_PERIOD_S
+            elif word == "--version":
+                self.version = True
+            elif word != "--debug":
+                self.rest.append(word)
+
+
 def main(words: Sequence[str]) -> int:
-    """Run a command line that is not plain: help, version, or a wrong flag."""
-    if "--version" in words:
-        console.parse(build_parser(), ["--version"])
-    words = [word for word in words if word != "--debug"]
-    try:
-        flags = parse(words)
-    except FlagError as error:
-        return ls.show((1, f"{error}\n".encode("utf-8", "replace"), b""))
-    if flags.help:
-        parser = build_parser()
-        console.parse(parser, ["--help"])
-    return ls.main([word for word in words if word != "--"])
+    """Run a command line that is not plain: help, version, flags of ours, or a wrong flag."""
+    return console.run(lambda: _main(words))
 
 
 def without_reply(words: list[str]) -> int:
     """Print what there is to print after the fast path got no reply: start a machine if that is allowed, ask again."""
-    return console.run(lambda: _ask_again(words))
+    return console.run(lambda: _show(_ask_again(words, env.machine())))
 
 
 def failed(error: NeuronToolsError) -> int:
@@ -81,18 +115,80 @@ def _raise(error: NeuronToolsError) -> int:
     raise error
 
 
-def _ask_again(words: list[str]) -> int:
+def _main(words: Sequence[str]) -> int:
+    try:
+        own = OwnFlags(words)
+        flags = parse(own.rest)
+    except FlagError as error:
+        return ls.show((1, f"{error}\n".encode("utf-8", "replace"), b""))
+    if flags.help or own.version:
+        console.parse(build_parser(), ["--help" if flags.help else "--version"])
+    machine = own.machine or env.machine()
+    reply = _ask(own.rest, machine)
+    if own.period_s is None or reply is None:
+        return _show(reply)
+    return _watch(own.rest, machine, own.period_s, reply, lines_of_json=flags.json)
+
+
+def _ask(words: list[str], machine: str) -> ls.Reply | None:
+    try:
+        reply = ls.request(words, machine)
+    except ConnectionResetError:
+        reply = None
+    return reply or _ask_again(words, machine)
+
+
+def _ask_again(words: list[str], machine: str) -> ls.Reply | None:
     if env.autostart():
         from neurontools.machine import launch
 
         try:
-            launch.ensure_running(env.machine(), on_notice=console.notice)
+            launch.ensure_running(machine, on_notice=console.notice)
         except NoMachineError:
-            return _no_driver()
+            return None
     try:
-        reply = ls.request(words)
+        return ls.request(words, machine)
     except ConnectionResetError as error:
         raise DaemonError("neurond ends before its reply is complete", "look at 'neurond logs'") from error
+
+
+def _watch(words: list[str], machine: str, period_s: float, reply: ls.Reply, *, lines_of_json: bool) -> int:
+    shown = None
+    current: ls.Reply | None = reply
+    while current is not None:
+        code, out, err = current
+        if current != shown:
+            ls.show((code, _frame(out, lines_of_json=lines_of_json), err))
+            shown = current
+        if code:
+            return code
+        time.sleep(period_s)
+        try:
+            current = ls.request(words, machine)
+        except ConnectionResetError:
+            current = None
+    return _no_driver()
+
+
+def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
+    if lines_of_json:
+        return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
+    if sys.stdout.isatty():
+        return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
+    return out
+
+
+def _period_s(text: str) -> float:
+    try:
+        period_s = float(text)
+    except ValueError:
+        period_s = 0.0
+    if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
+        raise FlagError(f"flag `--watch' expects {MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds, not `{text}'")
+    return period_s
+
+
+def _show(reply: ls.Reply | None) -> int:
     return _no_driver() if reply is None else ls.show(reply)
 
 

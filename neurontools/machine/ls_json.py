@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import process_rows
+from neurontools.machine.ls_rows import command_width, process_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,15 +29,16 @@ _ESCAPES = {
 _Pairs = list[tuple[str, str]]
 
 
-def json_text(snapshot: Snapshot, flags: Flags, *, instance_keys: bool) -> str:
-    """Return the JSON array of all devices, without a newline at its end.
+def json_text(snapshot: Snapshot, devices: list[DeviceState], flags: Flags, *, instance_keys: bool) -> str:
+    """Return the JSON array of devices, without a newline at its end.
 
     Args:
         snapshot: the machine.
+        devices: those of its devices that are listed.
         flags: the command line's.
         instance_keys: whether every object starts with `instance_type` and `instance_id` (newest releases).
     """
-    return _array([_device(snapshot, device, flags, instance_keys) for device in snapshot.devices], 0)
+    return _array([_device(snapshot, device, flags, instance_keys) for device in devices], 0)
 
 
 def quoted(text: str) -> str:
@@ -76,7 +77,9 @@ def _device(snapshot: Snapshot, device: DeviceState, flags: Flags, instance_keys
         _object(
             [("pid", str(pid)), ("command", quoted(command)), ("neuron_runtime_version", quoted(version))], 3
         )
-        for pid, command, version in process_rows(snapshot, device, show_all=flags.show_all, wide=flags.wide)
+        for pid, command, version in process_rows(
+            snapshot, device, show_all=flags.show_all, width=command_width(flags)
+        )
     ]
     pairs += [
         ("memory_size", str(device.memory_bytes)),

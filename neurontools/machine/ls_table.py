@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import process_rows
+from neurontools.machine.ls_rows import command_width, process_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def header_lines(snapshot: Snapshot) -> list[str]:
     return lines
 
 
-def table_lines(snapshot: Snapshot, flags: Flags) -> list[str]:
-    """Return the lines of the table."""
-    groups = [_device_rows(snapshot, device, flags) for device in snapshot.devices]
+def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) -> list[str]:
+    """Return the lines of the table of some devices of the machine."""
+    groups = [_device_rows(snapshot, device, flags) for device in devices]
     columns = [
         index for index in range(_COLUMN_COUNT) if any(row[index] for group in groups for row in group)
     ]
@@ -92,7 +92,7 @@ def display_width(text: str) -> int:
 
 
 def _device_rows(snapshot: Snapshot, device: DeviceState, flags: Flags) -> list[_Row]:
-    processes = process_rows(snapshot, device, show_all=flags.show_all, wide=flags.wide)
+    processes = process_rows(snapshot, device, show_all=flags.show_all, width=command_width(flags))
     rows = [_row(device, *process) for process in processes[:1]] or [_row(device, None, "", "")]
     rows += [_row(None, *process) for process in processes[1:]]
     return rows

@@ -6,6 +6,7 @@ byte. It imports nothing but its own parts: it must load in no time.
 
 from __future__ import annotations
 
+from neurontools.machine.ls_csv import csv_lines
 from neurontools.machine.ls_flags import FlagError, parse
 from neurontools.machine.ls_json import json_text
 from neurontools.machine.ls_table import header_lines, table_lines
@@ -13,6 +14,7 @@ from neurontools.machine.ls_topology import topology_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from neurontools.machine.ls_flags import Flags
     from neurontools.machine.snapshot import Snapshot
 
 RELEASES = ("2.32", "2.28")
@@ -38,13 +40,30 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
         flags = parse(argv)
     except FlagError as error:
         return 1, _encoded(f"{error}\n"), b""
+    known = {device.index for device in snapshot.devices}
+    for device in sorted(flags.devices or ()):
+        if device not in known:
+            return 1, b"", _no_device(device, snapshot)
+    return 0, _encoded(_text(snapshot, flags, emulate)), b""
+
+
+def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
+    chosen = flags.devices
+    devices = [device for device in snapshot.devices if chosen is None or device.index in chosen]
     if flags.json:
-        return 0, _encoded(json_text(snapshot, flags, instance_keys=emulate != "2.28")), b""
-    lines = header_lines(snapshot) + table_lines(snapshot, flags)
+        return json_text(snapshot, devices, flags, instance_keys=emulate != "2.28")
+    if flags.csv:
+        return "\n".join(csv_lines(snapshot, devices, flags)) + "\n"
+    lines = header_lines(snapshot) + table_lines(snapshot, devices, flags)
     if flags.topology:
         drawing = topology_lines(snapshot)
         lines += ["", "", *drawing] if drawing else []
-    return 0, _encoded("\n".join(lines) + "\n"), b""
+    return "\n".join(lines) + "\n"
+
+
+def _no_device(device: int, snapshot: Snapshot) -> bytes:
+    known = ", ".join(str(other.index) for other in snapshot.devices)
+    return _encoded(f"error: there is no Neuron device {device}\nhint: this machine has {known}\n")
 
 
 def _unknown_release(emulate: str) -> bytes:

@@ -1,0 +1,245 @@
+"""neuron-ls and a real daemon: everything a user does with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.ls_text import render
+
+NEURON_LS = str(Path(sys.executable).parent / "neuron-ls")
+HOLDER = """
+import sys
+from neurontools.machine.client import Client
+client = Client.connect()
+cores = tuple(int(core) for core in sys.argv[1].split(",")) if sys.argv[1] else None
+client.register(tag="t", command=sys.argv[2], uses_device=cores is not None, cores=cores, count=None,
+                runtime_version=sys.argv[3])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(instance, name="default", lnc=None):
+    return launch.start(launch.StartOptions(machine=name, instance_type=instance, lnc=lnc))
+
+
+@contextmanager
+def holder(cores, command, version="2.34.10"):
+    """A process that claims cores until the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, cores, command, version],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def until(condition):
+    """Wait until something is so; the test's own time limit ends it otherwise."""
+    while not condition():
+        select.select([], [], [], 0.02)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["-j"], ["-wat"], ["--csv", "--device=3,5-6"], ["-j", "--device", "0"]]
+)
+def test_the_tool_prints_what_the_renderer_makes_of_the_daemons_snapshot(tool, words):
+    start("trn1.32xlarge")
+    with Client.connect() as client:
+        code, out, err = render(client.snapshot(), words, "2.32")
+    run = tool("neuron-ls", *words)
+    assert (run.returncode, run.stdout.encode(), run.stderr.encode()) == (code, out, err)
+    assert run.returncode == 0
+
+
+def test_processes_come_and_go(tool):
+    start("trn1.2xlarge")
+    with holder("0", "python train.py") as first, holder("1", "python eval.py") as second:
+        rows = json.loads(tool("neuron-ls", "-j").stdout)[0]["neuron_processes"]
+        assert {(row["pid"], row["command"]) for row in rows} == {
+            (first.pid, "python train.py"),
+            (second.pid, "python eval.py"),
+        }
+        assert "python train.py" in tool("neuron-ls").stdout
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        until(lambda: len(json.loads(tool("neuron-ls", "-j").stdout)[0]["neuron_processes"]) == 1)
+    until(lambda: "COMMAND" not in tool("neuron-ls").stdout)
+
+
+def test_who_only_looks_on_is_shown_with_all_procs(tool):
+    start("inf2.24xlarge")
+    with holder("", "neuron-monitor", "") as monitor:
+        assert str(monitor.pid) not in tool("neuron-ls", "-j").stdout
+        devices = json.loads(tool("neuron-ls", "-a", "-j").stdout)
+        assert [device["neuron_processes"][0]["neuron_runtime_version"] for device in devices] == ["NA"] * 6
+
+
+def test_the_release_can_be_chosen(tool, monkeypatch):
+    start("trn2.48xlarge", lnc=1)
+    monkeypatch.setenv("NEURONTOOLS_EMULATE", "2.28")
+    device = json.loads(tool("neuron-ls", "-j").stdout)[0]
+    assert next(iter(device)) == "neuron_device"
+    assert (device["nc_count"], device["logical_neuroncore_config"]) == (8, 1)
+    monkeypatch.setenv("NEURONTOOLS_EMULATE", "3.0")
+    run = tool("neuron-ls")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: cannot emulate release '3.0' of the tools\n")
+
+
+def test_twenty_at_once_all_get_the_same(tool):
+    start("trn1.32xlarge")
+    with ThreadPoolExecutor(20) as pool:
+        runs = list(pool.map(lambda _: tool("neuron-ls", "-j"), range(20)))
+    assert {(run.returncode, run.stdout, run.stderr) for run in runs} == {(0, runs[0].stdout, "")}
+
+
+def test_the_first_call_starts_the_machine_and_says_nothing_into_a_pipe(tool, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    monkeypatch.setenv("NEURONTOOLS_INSTANCE", "inf2.xlarge")
+    run = tool("neuron-ls")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("instance-type: inf2.xlarge\n")
+    assert tool("neuron-ls").stdout == run.stdout
+
+
+def test_several_first_calls_start_one_machine(tool, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: tool("neuron-ls"), range(4)))
+    assert {(run.returncode, run.stdout, run.stderr) for run in runs} == {(0, runs[0].stdout, "")}
+    assert len(launch.list_machines()) == 1
+
+
+def test_on_a_terminal_the_first_call_says_once_that_it_started_a_machine(monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    assert "started machine 'default' (trn1.2xlarge)" in on_terminal()
+    assert on_terminal() == ""
+
+
+def on_terminal():
+    """What neuron-ls writes to a terminal's stderr."""
+    main, side = pty.openpty()
+    run = subprocess.run([NEURON_LS], stdout=subprocess.DEVNULL, stderr=side, check=True)
+    assert run.returncode == 0
+    os.close(side)
+    said = b""
+    try:
+        while part := os.read(main, 4096):
+            said += part
+    except OSError:
+        pass  # a terminal without another end reads as an error
+    os.close(main)
+    return said.decode()
+
+
+def test_an_unknown_instance_type_is_an_error_with_the_nearest(tool, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    monkeypatch.setenv("NEURONTOOLS_INSTANCE", "trn1.2xlage")
+    run = tool("neuron-ls")
+    assert run.returncode != 0
+    assert run.stdout == ""
+    assert "unknown instance type 'trn1.2xlage'" in run.stderr
+    assert "did you mean 'trn1.2xlarge'?" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_after_kill_9_of_the_daemon_the_next_call_is_right_again(tool, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    daemon = start("inf2.48xlarge")
+    with holder("4,5", "./a.out") as process:
+        before = tool("neuron-ls").stdout
+        assert str(process.pid) in before
+        os.kill(daemon.pid, signal.SIGKILL)
+        assert tool("neuron-ls").stdout == before
+
+
+def test_another_machine_by_its_flag(tool):
+    start("trn1.2xlarge")
+    start("inf2.xlarge", "ci")
+    assert tool("neuron-ls").stdout.startswith("instance-type: trn1.2xlarge\n")
+    for words in (["--machine", "ci"], ["--machine=ci"], ["-w", "--machine", "ci", "-a"]):
+        assert tool("neuron-ls", *words).stdout.startswith("instance-type: inf2.xlarge\n")
+    assert tool("neuron-ls", "--machine", "other").returncode == 1
+
+
+def test_csv_has_a_line_for_every_process(tool):
+    start("inf2.48xlarge")
+    command = 'python -c "import a, b" ' + "x" * 100
+    with holder("0,1,2", command) as process:
+        rows = list(csv.DictReader(io.StringIO(tool("neuron-ls", "--csv").stdout)))
+    assert [row["neuron_device"] for row in rows] == [str(device) for device in range(12)]
+    assert [(row["pid"], row["command"]) for row in rows[:3]] == [(str(process.pid), command)] * 2 + [
+        ("", "")
+    ]
+    assert (rows[1]["connected_to"], rows[1]["neuroncore_ids"], rows[1]["nc_count"]) == ("0 2", "2 3", "2")
+
+
+def test_a_device_that_does_not_exist_is_an_error(tool):
+    start("inf2.24xlarge")
+    run = tool("neuron-ls", "--device", "6")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: there is no Neuron device 6\nhint: this machine has 0, 1, 2, 3, 4, 5\n"
+
+
+def test_watching_prints_a_line_of_json_whenever_something_changed():
+    start("trn1.2xlarge")
+    with subprocess.Popen(
+        [NEURON_LS, "-j", "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())[0]["neuron_processes"] == []
+        with holder("0", "python train.py") as process:
+            assert json.loads(watching.stdout.readline())[0]["neuron_processes"][0]["pid"] == process.pid
+        assert json.loads(watching.stdout.readline())[0]["neuron_processes"] == []
+        watching.send_signal(signal.SIGINT)
+        assert watching.communicate() == ("", "")
+        assert watching.returncode == 130
+
+
+def test_watching_ends_when_the_machine_does(tool):
+    start("trn1.2xlarge")
+    with subprocess.Popen(
+        [NEURON_LS, "--watch=0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "instance-type: trn1.2xlarge\n"
+        launch.stop()
+        assert watching.wait() == 1
+        assert watching.stderr is not None
+        assert watching.stderr.read().endswith('error="failed to discover Neuron devices"\n')
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--watch=0"], "flag `--watch' expects 0.05 to 86400 seconds, not `0'"),
+        (["--watch", "1e9"], "flag `--watch' expects 0.05 to 86400 seconds, not `1e9'"),
+        (["--device", "3-1"], "flag `--device' expects devices such as 0,2 or 0-3, not `3-1'"),
+        (["--device"], "flag `--device' expects devices such as 0,2 or 0-3, not `'"),
+        (["--csv=1"], "bool flag `--csv' cannot have an argument"),
+    ],
+)
+def test_wrong_values_of_our_flags_are_said_like_wrong_flags(tool, words, text):
+    run = tool("neuron-ls", *words)
+    assert (run.returncode, run.stdout, run.stderr) == (1, f"{text}\n", "")
