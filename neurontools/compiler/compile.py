@@ -1,0 +1,65 @@
+"""The compiler: from a graph to a NEFF."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.cost import estimate
+from neurontools.compiler.graph import reads
+from neurontools.compiler.neff import NativePart, pack
+from neurontools.compiler.options import CompileError, read_flags
+from neurontools.compiler.traffic import written
+from neurontools.compiler.version import BUILD_VERSION, COMPILER_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.graph import Graph
+    from neurontools.machine.catalogue import DeviceType
+
+__all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "compile_graph"]
+
+
+def compile_graph(
+    graph: Graph,
+    device: DeviceType,
+    flags: Sequence[str],
+    name: str,
+    libraries: Sequence[NativePart] = (),
+) -> bytes:
+    """Return the NEFF of a graph.
+
+    Args:
+        graph: what to compile.
+        device: whose engines and rates the cost model takes.
+        flags: compiler flags, without those of the wrapper.
+        name: the network's name, kept in the NEFF.
+        libraries: native libraries to carry along.
+
+    Raises:
+        CompileError: a flag's value is wrong, or the device has no such data type.
+    """
+    options = read_flags(flags, device)
+    _refuse_complex(graph)
+    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype)
+    return pack(
+        graph,
+        cost,
+        name=name,
+        build_version=BUILD_VERSION,
+        flags=flags,
+        libraries=libraries,
+        lnc=options.lnc,
+    )
+
+
+def _refuse_complex(graph: Graph) -> None:
+    for node in graph.nodes:
+        for view in (*reads(node), *written(node)):
+            if view.dtype.startswith("complex"):
+                raise CompileError(
+                    "NCC_EVRF004",
+                    f"Complex data types are not supported: {view.dtype} in {node.op}"
+                    + (f" ({node.source})" if node.source else ""),
+                    "use two real tensors",
+                )

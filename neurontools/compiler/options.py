@@ -1,0 +1,101 @@
+"""Compiler flags: the documented ones are checked and understood, others are kept and ignored (compile-runtime.md 2.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.machine.catalogue import DeviceType
+
+ERROR_STATUS = 70
+
+
+class CompileError(NeuronToolsError):
+    """The compiler refuses a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""
+
+    def __init__(self, code: str, text: str, remedy: str = "") -> None:
+        super().__init__(f"[{code}] {text}", remedy)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What the flags ask of the cost model. `matmul_dtype` is what float32 matrix products are cast to, or None."""
+
+    lnc: int
+    matmul_dtype: str | None
+
+
+_CHOICES = {
+    "--target": ("inf1", "inf2", "trn1", "trn1n", "trn2", "trn2n", "trn3"),
+    "--model-type": ("generic", "transformer", "unet-inference", "cnn-training"),
+    "--auto-cast": ("none", "matmult", "all"),
+    "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
+    "--distribution-strategy": ("llm-training", "nemo", "fsdp"),
+    "--optlevel": ("1", "2", "3"),
+    "--logical-nc-config": ("1", "2"),
+}
+_ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+_CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
+
+
+def target_of(device: DeviceType) -> str:
+    """Return the compiler's name of a device: trn1, inf2, ..."""
+    return device.sysfs.instance_type.lower()
+
+
+def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
+    """Return what compiler flags mean for a device.
+
+    Raises:
+        CompileError: NCC_EARG001 for a documented flag with a value that it does not have.
+    """
+    given = _values(flags)
+    for flag, value in given.items():
+        if value.lower() not in _CHOICES[flag]:
+            raise CompileError(
+                "NCC_EARG001",
+                f"argument {flag}: invalid choice: {value!r} (choose from {', '.join(_CHOICES[flag])})",
+                "correct NEURON_CC_FLAGS",
+            )
+    lnc = int(given.get("--logical-nc-config", device.lnc_default))
+    if lnc not in device.lnc_choices:
+        raise CompileError(
+            "NCC_EARG001",
+            f"argument --logical-nc-config: {lnc} is not offered by {device.name}",
+            "correct NEURON_CC_FLAGS or NEURON_LOGICAL_NC_CONFIG",
+        )
+    cast = given.get("--auto-cast", "none").lower() != "none"
+    return CompileOptions(lnc, _CAST_TYPES[given.get("--auto-cast-type", "bf16").lower()] if cast else None)
+
+
+def names_flag(flags: Sequence[str], flag: str) -> bool:
+    """Return whether a documented flag is given, by any of its spellings."""
+    return flag in _values(flags)
+
+
+def _values(flags: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    pending = ""
+    for word in flags:
+        if pending:
+            found[pending], pending = word, ""
+            continue
+        name, equals, value = word.partition("=")
+        if name.startswith("-O") and name[2:].isdigit():
+            name, equals, value = "-O", "=", name[2:]
+        name = _ALIASES.get(name, name)
+        if name not in _CHOICES:
+            continue
+        if equals:
+            found[name] = value
+        else:
+            pending = name
+    if pending:
+        found[pending] = ""
+    return found
