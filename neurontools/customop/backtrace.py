@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from neurontools.customop.memfile import executable_file
 from neurontools.customop.toolchain import INCLUDE, SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TIMEOUT_S = 30.0
 

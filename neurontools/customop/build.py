@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neurontools.customop import abi
-from neurontools.customop.compilers import Compiler, find_compiler
 from neurontools.customop.compilation import Unit, compile_units, describe, link
+from neurontools.customop.compilers import Compiler, find_compiler
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError
 from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
 from neurontools.customop.package import Parts, read_package, write_package

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neurontools.customop.diagnostics import Diagnostics, user_diagnostics
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.toolchain import BASE_FLAGS, INCLUDE, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=__assert_fail"
 _UNDECLARED = re.compile(

@@ -7,11 +7,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from neurontools.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _INSTALL = "install g++ (apt-get install g++, dnf install gcc-c++) or pip install ziglang, or set CXX"
 

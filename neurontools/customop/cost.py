@@ -8,10 +8,14 @@ is chosen so that a transfer of 4 KiB takes what the documented figures give.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from neurontools.customop.calls import CoreWork
 from neurontools.customop.manifest import Access, OperatorEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.customop.calls import CoreWork
 
 ELEMENT_ACCESS_NS = 200.0
 DOCUMENTED_NS_PER_BYTE = 0.6

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING
 
-from neurontools.customop.calls import Failure, Outcome
 from neurontools.customop.settings import execution_timeout_s
 from neurontools.runtime.log import Component, Level, RuntimeLog
+
+if TYPE_CHECKING:
+    from neurontools.customop.calls import Failure, Outcome
 
 _CONSUME = "pool_stdio_queue_consume_all_entries"
 _logger = logging.getLogger("neurontools.customop")

@@ -6,12 +6,15 @@ import ctypes
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
 from neurontools.customop.calls import Buffer, Outcome, outcome_of
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.memfile import executable_file
-from neurontools.customop.package import Parts
+
+if TYPE_CHECKING:
+    from neurontools.customop.package import Parts
 
 
 class InProcessExecutor:

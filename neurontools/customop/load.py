@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neurontools.customop.build import BuildRequest, build
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.ops import LoadedLibrary, register
 from neurontools.customop.package import read_package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _logger = logging.getLogger("neurontools.customop")
 
@@ -22,8 +25,8 @@ def load(
     shape_srcs: Iterable[str | os.PathLike[str]],
     build_directory: str | os.PathLike[str] | None = None,
     extra_cflags: Iterable[str] = (),
-    multicore: bool = False,  # noqa: FBT001, FBT002  the real function's parameter
-    verbose: bool = False,  # noqa: FBT001, FBT002  the real function's parameter
+    multicore: bool = False,
+    verbose: bool = False,
     **ignored: object,
 ) -> LoadedLibrary:
     """Build a library, if it is not up to date, and register its operators.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.calls import Buffer, TensorMeta
 from neurontools.customop.dtypes import DTYPES
-from neurontools.customop.operation import Completed, Operation, Value
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
+    from neurontools.customop.operation import Completed, Operation, Value
 
-def import_torch() -> Any:  # noqa: ANN401  the module
+
+def import_torch() -> Any:
     """Return torch.
 
     Raises:
@@ -81,7 +83,7 @@ def execute(
     torch = import_torch()
     values = _values(operation, arguments, codes)
     shape = operation.infer(values)
-    kept: list[torch.Tensor] = []
+    kept: list[Any] = []
     inputs: dict[int, Buffer] = {}
     for index, value in enumerate(values):
         if isinstance(value, TensorMeta):

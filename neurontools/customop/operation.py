@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.customop import abi, cost, gpsimd_log
@@ -12,9 +12,13 @@ from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, ne
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
-from neurontools.customop.manifest import OperatorEntry
-from neurontools.customop.package import Package
 from neurontools.customop.worker import WorkerExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.customop.manifest import OperatorEntry
+    from neurontools.customop.package import Package
 
 Value = TensorMeta | float | int
 _SHAPES_MAX = 1024

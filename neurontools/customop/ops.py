@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import cost
-from neurontools.customop.calls import Executor
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.manifest import OperatorEntry
 from neurontools.customop.marshalling import Codes, execute, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
-from neurontools.customop.package import Package
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
+
+    from neurontools.customop.calls import Executor
+    from neurontools.customop.manifest import OperatorEntry
+    from neurontools.customop.package import Package
 
 _logger = logging.getLogger("neurontools.customop")
 
@@ -106,23 +108,22 @@ def operation(qualified: str) -> Operation:
     return found
 
 
-def _check_free(torch: Any, entry: OperatorEntry) -> None:  # noqa: ANN401  the module
+def _check_free(torch: Any, entry: OperatorEntry) -> None:
     known = _registry.schemas.get(entry.qualified)
     if known is not None and known != entry.schema:
         raise CustomOpLibraryError(
             f"operator {entry.qualified} is loaded as {known}, the library has {entry.schema}",
             "start a new Python process to load the changed one",
         )
-    if known is None and torch._C._dispatch_find_schema_or_throw is not None:  # noqa: SLF001  there is no public test
-        names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
-        if entry.qualified in names:
-            raise CustomOpLibraryError(
-                f"operator {entry.qualified} exists already and is not from a custom operator library",
-                "choose another library name in NEURON_LIBRARY",
-            )
+    # torch has no public way to ask whether an operator exists without looking it up.
+    if known is None and entry.qualified in torch._C._dispatch_get_all_op_names():  # noqa: SLF001
+        raise CustomOpLibraryError(
+            f"operator {entry.qualified} exists already and is not from a custom operator library",
+            "choose another library name in NEURON_LIBRARY",
+        )
 
 
-def _define(torch: Any, entry: OperatorEntry) -> None:  # noqa: ANN401  the module
+def _define(torch: Any, entry: OperatorEntry) -> None:
     library = torch.library.Library(entry.library, "FRAGMENT")
     library.define(entry.schema)
     library.impl(entry.name, _cpu_implementation(entry.qualified), "CPU")
@@ -145,9 +146,7 @@ def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
         assert _registry.codes is not None
         shape = infer(_registry.operations[qualified], arguments, _registry.codes)
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), "meta")
-        result: torch.Tensor = torch.empty(
-            shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device
-        )
+        result: Any = torch.empty(shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device)
         return result
 
     return fake

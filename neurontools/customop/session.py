@@ -9,15 +9,19 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
 from neurontools.customop.arena import Arena
 from neurontools.customop.calls import Buffer, Failure, Outcome, outcome_of
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.memfile import Collector, executable_file
-from neurontools.customop.package import Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.customop.package import Parts
 
 _FIRST_FD = 32  # above every number that the worker's descriptors get
 _BACKTRACE_S = 1.0

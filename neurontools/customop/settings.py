@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXEC_TIMEOUT = "NEURON_RT_EXEC_TIMEOUT"
 STDOUT_QUEUE = "NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES"

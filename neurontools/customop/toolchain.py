@@ -10,10 +10,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neurontools import paths
-from neurontools.customop.compilers import Compiler
 from neurontools.customop.errors import CustomOpBuildError
+
+if TYPE_CHECKING:
+    from neurontools.customop.compilers import Compiler
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"

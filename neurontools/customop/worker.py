@@ -6,12 +6,15 @@ import atexit
 import os
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
-from neurontools.customop import abi
-from neurontools.customop.calls import Buffer, Outcome
-from neurontools.customop.package import Parts
 from neurontools.customop.session import Session, WorkerGoneError
 from neurontools.customop.settings import execution_timeout_s, stdout_queue_bytes
+
+if TYPE_CHECKING:
+    from neurontools.customop import abi
+    from neurontools.customop.calls import Buffer, Outcome
+    from neurontools.customop.package import Parts
 
 
 class WorkerExecutor:

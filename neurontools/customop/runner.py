@@ -1,0 +1,237 @@
+"""Trying an operator with made-up inputs: what comes out, how long it took here, how long the model says it takes."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.customop.dtypes import BY_NAME, DEVICE_NAMES
+from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.marshalling import Codes, execute, import_torch
+from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.package import Package, read_package
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from neurontools.customop.operation import Completed
+
+_TENSOR = re.compile(r"(?P<sizes>\d+(?:x\d+)*|scalar):(?P<dtype>\w+)(?::(?P<seed>\d+))?\Z")
+_FORM = "inputs look like 32x4096:float32, 32x4096:float32:7 (with a seed), or a number"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInput:
+    """A tensor to be made: normal numbers for floating types, 0 to 99 for integers."""
+
+    sizes: tuple[int, ...]
+    dtype: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSummary:
+    """What came out.
+
+    Args:
+        sizes: its shape.
+        dtype: its element type.
+        minimum: smallest element, NaN when there is none.
+        maximum: largest element, NaN when there is none.
+        mean: mean of the elements, NaN when there is none.
+        nan_count: elements that are no numbers.
+    """
+
+    sizes: tuple[int, ...]
+    dtype: str
+    minimum: float
+    maximum: float
+    mean: float
+    nan_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A tried operator.
+
+    Args:
+        op: its qualified name.
+        schema: its torch schema.
+        output: what came out.
+        repeatable: every run gave the same bytes.
+        repeat: how often it ran.
+        measured_best_ns: shortest time of a run on this computer, copies left out.
+        measured_median_ns: median of these times.
+        modelled_ns: modelled device time.
+        checks: the checks that all runs passed.
+        warnings: what the checks warn about.
+    """
+
+    op: str
+    schema: str
+    output: OutputSummary
+    repeatable: bool
+    repeat: int
+    measured_best_ns: int
+    measured_median_ns: int
+    modelled_ns: int
+    checks: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def parse_input(text: str) -> TensorInput | float | int:
+    """Read an input of the command line: `32x4096:float32[:seed]` or a number.
+
+    Raises:
+        UsageError: it is neither, or the device has no such dtype.
+    """
+    found = _TENSOR.match(text)
+    if found is None:
+        return _number(text)
+    name = found["dtype"]
+    if name not in BY_NAME or not BY_NAME[name].on_device:
+        raise UsageError(f"input {text}: no dtype {name} on the device", f"one of {', '.join(DEVICE_NAMES)}")
+    sizes = () if found["sizes"] == "scalar" else tuple(int(size) for size in found["sizes"].split("x"))
+    return TensorInput(sizes, name, int(found["seed"] or 0))
+
+
+def run(
+    path: str | os.PathLike[str],
+    op: str,
+    inputs: Sequence[TensorInput | float | int],
+    repeat: int = 1,
+    on_progress: Callable[[int], None] | None = None,
+) -> RunReport:
+    """Run an operator of a library file.
+
+    Args:
+        path: the library.
+        op: `library::operator`, or `operator` when that is enough.
+        inputs: its arguments.
+        repeat: how often to run it.
+        on_progress: called with the number of finished runs.
+
+    Raises:
+        NeuronCustomOpError: the operator fails.
+        CustomOpLibraryError: the file is no library, or has no such operator.
+        UsageError: the inputs are not what the operator takes.
+    """
+    package = read_package(path)
+    index = _find(package, op)
+    codes = Codes()
+    executor = new_executor(package)
+    try:
+        operation = Operation(package, index, executor)
+        arguments = _arguments(operation, inputs)
+        results = []
+        first: Any = None
+        repeatable = True
+        for done in range(repeat):
+            output, completed = execute(operation, arguments, codes)
+            results.append(completed)
+            first = output if first is None else first
+            repeatable = repeatable and _same_bytes(first, output)
+            if on_progress:
+                on_progress(done + 1)
+        return _report(package, operation, first, results, repeatable=repeatable)
+    finally:
+        executor.close()
+
+
+def _number(text: str) -> float | int:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise UsageError(f"input {text} makes no sense", _FORM)
+
+
+def _find(package: Package, op: str) -> int:
+    entries = package.manifest.operators
+    for index, entry in enumerate(entries):
+        if op in {entry.qualified, f"{entry.library}.{entry.name}"}:
+            return index
+    short = [index for index, entry in enumerate(entries) if entry.name == op]
+    if len(short) == 1:
+        return short[0]
+    names = ", ".join(entry.qualified for entry in entries)
+    raise CustomOpLibraryError(f"{package.path} has no operator {op}", f"it has {names}")
+
+
+def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]) -> list[Any]:
+    entry = operation.entry
+    if len(inputs) != len(entry.parameters):
+        raise UsageError(
+            f"{entry.qualified} takes {len(entry.parameters)} inputs, {len(inputs)} given",
+            f"schema: {entry.schema}",
+        )
+    made = []
+    for position, (value, word) in enumerate(zip(inputs, entry.parameters, strict=True)):
+        wants_tensor = word in {"tensor", "const-tensor"}
+        if wants_tensor != isinstance(value, TensorInput):
+            wanted = "a tensor" if wants_tensor else "a number"
+            raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", _FORM)
+        made.append(_tensor(value) if isinstance(value, TensorInput) else value)
+    return made
+
+
+def _tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
+    torch = import_torch()
+    generator = torch.Generator().manual_seed(value.seed)
+    dtype = getattr(torch, value.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(value.sizes, generator=generator).to(dtype)
+    return torch.randint(0, 100, value.sizes, generator=generator, dtype=dtype)
+
+
+def _same_bytes(left: Any, right: Any) -> bool:
+    torch = import_torch()
+    return bool(torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)))
+
+
+def _report(
+    package: Package, operation: Operation, output: Any, results: Sequence[Completed], *, repeatable: bool
+) -> RunReport:
+    entry = operation.entry
+    elapsed = [result.elapsed_ns for result in results]
+    return RunReport(
+        op=entry.qualified,
+        schema=entry.schema,
+        output=_summary(output),
+        repeatable=repeatable,
+        repeat=len(results),
+        measured_best_ns=min(elapsed),
+        measured_median_ns=round(statistics.median(elapsed)),
+        modelled_ns=results[-1].modelled_ns,
+        checks=_checks(package),
+        warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
+    )
+
+
+def _summary(output: Any) -> OutputSummary:
+    wide = output.double()
+    numbers = wide[~wide.isnan()]
+    some = numbers.numel() > 0
+    return OutputSummary(
+        sizes=tuple(output.shape),
+        dtype=str(output.dtype).removeprefix("torch."),
+        minimum=float(numbers.min()) if some else math.nan,
+        maximum=float(numbers.max()) if some else math.nan,
+        mean=float(numbers.mean()) if some else math.nan,
+        nan_count=int(wide.isnan().sum()),
+    )
+
+
+def _checks(package: Package) -> tuple[str, ...]:
+    checks = ["dtype and rank", "copies within tensors and TCM", "TCM canaries and leaks", "output coverage"]
+    if package.manifest.multicore:
+        checks.append("overlap of cores")
+    if not package.manifest.release:
+        checks.insert(0, "element bounds")
+    return tuple(checks)
