@@ -1,0 +1,187 @@
+"""The lazy device for Python programs: what torch_xla's modules and the command line are made of."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from neurontools.errors import NeuronToolsError
+from neurontools.xla import device, metrics
+from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
+
+if TYPE_CHECKING:
+    from neurontools.runtime.session import Runtime
+    from neurontools.xla.pycore import PythonEngine
+
+_lock = threading.Lock()
+_engine: PythonEngine | None = None
+_registry: Any = None
+_closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+
+class _Calls:
+    """What torch asks of the module torch.xla."""
+
+    def device_count(self) -> int:
+        return device_count()
+
+    def seed(self, seed: int) -> None:
+        engine().seed(int(seed))
+
+    def synchronize(self) -> None:
+        mark_step()
+
+
+def activate(name: str = "xla", open_machine: Callable[[], Machine] | None = None) -> None:
+    """Make the lazy device known to torch; once per process, further calls do nothing.
+
+    Args:
+        name: the device's name.
+        open_machine: where the cores come from; the simulated machine by default.
+
+    Raises:
+        DeviceError: torch is not the right version, or its PrivateUse1 has another name.
+    """
+    global _engine, _registry  # noqa: PLW0603
+    with _lock:
+        if _engine is not None:
+            return
+        if name != "xla":
+            raise DeviceError(f"the device cannot be called {name!r}", "use 'xla'")
+        from neurontools.xla.pycore import PythonEngine
+        from neurontools.xla.registry import Registry
+
+        device.check_torch()
+        device.rename(name)
+        device.self_test()
+        made = PythonEngine(open_machine or _open_machine)
+        _registry = Registry(made.recorder_for)
+        _registry.install()
+        device.install(name, _Calls())
+        _engine = made
+        atexit.register(shutdown)
+
+
+def engine() -> PythonEngine:
+    """Return the engine of this process.
+
+    Raises:
+        DeviceError: the device is not activated.
+    """
+    if _engine is None:
+        raise DeviceError("the xla device is not active", "call neurontools.xla.api.activate() first")
+    return _engine
+
+
+def mark_step(wait: bool = False) -> None:
+    """Run the pending graphs, then the step closures; graphs run synchronously, so `wait` changes nothing."""
+    metrics.count("MarkStep")
+    engine().cut()
+    closures, _closures[:] = tuple(_closures), []
+    for closure, arguments in closures:
+        closure(*arguments)
+
+
+def wait_device_ops() -> None:
+    """Return when the device has nothing left to do: at once, as graphs run synchronously."""
+
+
+def add_step_closure(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
+    """Call a function after the next mark_step."""
+    _closures.append((fn, tuple(args)))
+
+
+def device_count() -> int:
+    """Return the number of NeuronCores of this process; opens the device."""
+    return engine().machine.core_count()
+
+
+def device_kind() -> str:
+    """Return the core version, such as NC_v2; opens the device."""
+    return engine().machine.device_kind()
+
+
+def memory_info(index: int = 0) -> DeviceMemory:
+    """Return the device memory of a core."""
+    return engine().memory(index)
+
+
+def manual_seed(seed: int) -> None:
+    """Start the devices' random numbers anew."""
+    engine().seed(seed)
+
+
+def get_rng_state(index: int = 0) -> int:
+    """Return the state of a device's random numbers as an integer that `set_rng_state` takes."""
+    return engine().recorder(index).generator.state()
+
+
+def set_rng_state(seed: int, index: int = 0) -> None:
+    """Continue a device's random numbers at a state, or start them at a seed."""
+    engine().recorder(index).generator.restore(seed)
+
+
+def counter_names() -> list[str]:
+    """Return the names of the counters."""
+    return list(metrics.counters())
+
+
+def counter_value(name: str) -> int | None:
+    """Return a counter, None when it has not counted yet."""
+    return metrics.counters().get(name)
+
+
+def metric_names() -> list[str]:
+    """Return the names of the metrics."""
+    return list(metrics.metrics())
+
+
+def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]] | None:
+    """Return a metric as torch_xla does: number of samples, their sum, and (time, value) of the last ones.
+
+    Times are in seconds, values in nanoseconds or in the metric's own unit.
+    """
+    metric = metrics.metrics().get(name)
+    if metric is None:
+        return None
+    return (
+        metric.total_samples,
+        metric.accumulator,
+        tuple((at_ns / 1e9, value) for at_ns, value in metric.samples),
+    )
+
+
+def metrics_report() -> str:
+    """Return every metric and counter as text."""
+    return metrics.report()
+
+
+def runtime() -> Runtime:
+    """Return the runtime of this process; opens it.
+
+    Raises:
+        DeviceError: the device does not run on the simulated machine.
+    """
+    from neurontools.xla.machine import NeuronMachine
+
+    machine = engine().machine
+    if not isinstance(machine, NeuronMachine):
+        raise DeviceError("the device was activated without the simulated machine")
+    return machine.runtime
+
+
+def shutdown() -> None:
+    """Drop pending graphs and give the cores back; the next use opens them again."""
+    if _engine is not None:
+        try:
+            _engine.shutdown()
+        except NeuronToolsError:
+            return
+
+
+def _open_machine() -> Machine:
+    from neurontools.xla.machine import NeuronMachine
+
+    return NeuronMachine.open()

@@ -1,0 +1,124 @@
+"""Device buffers and the plain torch tensors that stand for them.
+
+A device tensor is a tensor of PrivateUse1 whose storage holds no bytes. The buffer hangs on the storage's Python
+object, which lives exactly as long as the storage, so views, detached tensors and saved tensors share one buffer and
+the last of them to go ends it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from neurontools.xla.recorder import Recorder
+
+META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)  # noqa: SLF001
+NEVER = object()
+Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
+
+
+class Buffer:
+    """The contents behind one storage.
+
+    Args:
+        recorder: the device.
+        epoch: the recording in which `slot` counts; NEVER when no operator has used the buffer.
+        slot: the number in that recording.
+        nbytes: size of the storage.
+        form: number of the geometry that `host` has, see `form_of`.
+
+    `host` is the CPU tensor with the contents, or None while a recorded operator is still to compute it. `charged`
+    tells whether device memory is accounted for.
+    """
+
+    __slots__ = ("charged", "epoch", "form", "host", "nbytes", "recorder", "slot")
+
+    def __init__(self, recorder: Recorder, epoch: object, slot: int, nbytes: int, form: int) -> None:
+        self.recorder = recorder
+        self.epoch = epoch
+        self.slot = slot
+        self.nbytes = nbytes
+        self.form = form
+        self.host: torch.Tensor | None = None
+        self.charged = False
+
+    def __del__(self) -> None:
+        recorder = self.recorder
+        recorder.destroyed += 1
+        if self.charged:
+            recorder.account.release(self.nbytes, defer=recorder.node is not recorder.root)
+
+
+_forms: dict[tuple[int, Geometry], int] = {}
+_form_values: list[tuple[int, Geometry]] = []
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Return dtype, shape, strides and offset."""
+    return (tensor.dtype, tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset())
+
+
+def form_of(nbytes: int, geometry: Geometry) -> int:
+    """Return the number of a storage size with a geometry; numbers keep the keys of the trace cache short."""
+    key = (nbytes, geometry)
+    form = _forms.get(key)
+    if form is None:
+        form = _forms[key] = len(_form_values)
+        _form_values.append(key)
+    return form
+
+
+def form_geometry(form: int) -> Geometry:
+    """Return the geometry of a form."""
+    return _form_values[form][1]
+
+
+def form_bytes(form: int) -> int:
+    """Return the storage size of a form."""
+    return _form_values[form][0]
+
+
+def view_of(host: torch.Tensor, geometry: Geometry) -> torch.Tensor:
+    """Return a host tensor's storage seen through a geometry."""
+    dtype, shape, strides, offset = geometry
+    if host.dtype != dtype:
+        flat = torch.empty(0, dtype=dtype)
+        flat.set_(host.untyped_storage(), offset, shape, strides)  # type: ignore[call-overload]
+        return flat
+    return torch.as_strided(host, shape, strides, offset)
+
+
+def buffer_of(tensor: torch.Tensor) -> Buffer:
+    """Return the buffer behind a device tensor.
+
+    Raises:
+        AttributeError: it is no tensor of the lazy device.
+    """
+    buffer: Buffer = tensor.untyped_storage()._neuron_buffer  # noqa: SLF001
+    return buffer
+
+
+def maybe_buffer(value: Any) -> Buffer | None:
+    """Return the buffer behind a value, None where it is no tensor of the lazy device."""
+    if isinstance(value, torch.Tensor) and value.device.type == "xla":
+        return buffer_of(value)
+    return None
+
+
+def default_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def restride(tensor: torch.Tensor, geometry: Geometry) -> torch.Tensor:
+    """Return a device tensor's storage seen through a geometry of the same dtype; nothing is recorded."""
+    return torch.ops.aten.as_strided.default.redispatch(
+        META, tensor, list(geometry[1]), list(geometry[2]), geometry[3]
+    )

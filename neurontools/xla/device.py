@@ -1,0 +1,143 @@
+"""Turns torch's PrivateUse1 into the device `xla`: name, guard, hooks, device module. All private API is used here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from neurontools.xla.engine import DeviceError
+
+_NEEDED = (
+    "create_empty_tensor",
+    "register_python_privateuseone_device_guard",
+    "register_python_privateuseone_hook",
+    "DeviceGuard",
+    "PrivateUse1Hooks",
+)
+_UNNAMED = "privateuseone"
+
+
+class DeviceCalls(Protocol):
+    """What torch asks of a device module."""
+
+    def device_count(self) -> int:
+        """Return the number of devices of this process."""
+        ...
+
+    def seed(self, seed: int) -> None:
+        """Seed every device."""
+        ...
+
+    def synchronize(self) -> None:
+        """Run what is recorded."""
+        ...
+
+
+def check_torch() -> None:
+    """Check that this torch has what a device in Python needs.
+
+    Raises:
+        DeviceError: a private function is missing, or PrivateUse1 has another name.
+    """
+    missing = [name for name in _NEEDED if not hasattr(getattr(torch._C, "_acc", None), name)]  # noqa: SLF001
+    if missing:
+        raise DeviceError(
+            f"torch {torch.__version__} lacks {', '.join(missing)}, which the xla device is built on",
+            "install torch 2.13",
+        )
+
+
+def rename(name: str) -> None:
+    """Give PrivateUse1 a name.
+
+    Raises:
+        DeviceError: another device has taken it in this process.
+    """
+    current = torch._C._get_privateuse1_backend_name()  # noqa: SLF001
+    if current not in {_UNNAMED, name}:
+        raise DeviceError(
+            f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {name!r}",
+            "use one of the two packages per process",
+        )
+    if current == _UNNAMED:
+        torch.utils.rename_privateuse1_backend(name)
+
+
+def install(name: str, calls: DeviceCalls) -> None:
+    """Register guard, hooks and the module `torch.<name>`."""
+    acc = torch._C._acc  # noqa: SLF001
+    torch._register_device_module(name, _module(name, calls))  # noqa: SLF001
+    acc.register_python_privateuseone_hook(_hooks(acc))
+    acc.register_python_privateuseone_device_guard(_guard(acc))
+    torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == name)
+    # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
+    torch.autograd.set_multithreading_enabled(False)
+
+
+def self_test() -> None:
+    """Make a device tensor and look at it, so that an unsuitable torch fails here with a reason.
+
+    Raises:
+        DeviceError: tensors of this device do not behave as the engine needs it.
+    """
+    tensor = torch._C._acc.create_empty_tensor((2, 3), torch.float32)  # noqa: SLF001
+    marker = object()
+    tensor.untyped_storage()._neuron_buffer = marker  # noqa: SLF001
+    meta = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)  # noqa: SLF001
+    view = torch.ops.aten.as_strided.default.redispatch(meta, tensor, [3], [1], 0)
+    del tensor
+    storage = view.untyped_storage()
+    if view.device.type != "xla" or getattr(storage, "_neuron_buffer", None) is not marker:
+        raise DeviceError(
+            f"torch {torch.__version__} does not keep views on the xla device", "install torch 2.13"
+        )
+    del storage._neuron_buffer  # noqa: SLF001
+
+
+def handle_maker(index: int) -> Any:
+    """Return the function that makes an empty contiguous handle on a device: shape, dtype -> tensor."""
+    return torch._C._acc.create_empty_tensor  # noqa: SLF001
+
+
+def _hooks(acc: Any) -> Any:
+    class Hooks(acc.PrivateUse1Hooks):  # type: ignore[misc,name-defined]
+        def is_available(self) -> bool:
+            return True
+
+        def is_built(self) -> bool:
+            return True
+
+        def has_primary_context(self, device_index: int) -> bool:
+            return True
+
+    return Hooks()
+
+
+def _guard(acc: Any) -> Any:
+    class Guard(acc.DeviceGuard):  # type: ignore[misc,name-defined]
+        def type_(self) -> Any:
+            return torch._C._autograd.DeviceType.PrivateUse1  # noqa: SLF001
+
+    return Guard()
+
+
+def _module(name: str, calls: DeviceCalls) -> Any:
+    import types
+
+    module = types.ModuleType(f"torch.{name}")
+    functions: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_is_in_bad_fork": lambda: False,
+        "device_count": calls.device_count,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "manual_seed": calls.seed,
+        "manual_seed_all": calls.seed,
+        "synchronize": lambda device=None: calls.synchronize(),
+        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
+    }
+    for function_name, function in functions.items():
+        setattr(module, function_name, function)
+    return module

@@ -1,0 +1,104 @@
+"""What the lazy device is made of, as interfaces: the engine above, and the machine that it drives below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from neurontools.compiler.graph import Graph
+from neurontools.errors import NeuronToolsError
+
+T = TypeVar("T")
+
+
+class DeviceError(NeuronToolsError):
+    """The lazy device cannot do what was asked."""
+
+
+class LostValueError(DeviceError):
+    """A tensor has no value because the graph that computes it failed or was interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Device memory of one core in bytes."""
+
+    used_bytes: int
+    peak_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGraph:
+    """A compiled graph on a core.
+
+    Args:
+        graph: what the NEFF holds; executables are generated from it.
+        digest: its sha256.
+        hit: whether the persistent cache had it.
+        compile_s: seconds until the NEFF was there.
+        handle: the machine's own model.
+    """
+
+    graph: Graph
+    digest: str
+    hit: bool
+    compile_s: float
+    handle: Any
+
+
+class Machine(Protocol):
+    """The cores that this process may use. `index` is the position of a core in the process, as in `xla:0`."""
+
+    def core_count(self) -> int:
+        """Return the number of cores."""
+        ...
+
+    def device_kind(self) -> str:
+        """Return the core version as torch_xla spells it, such as NC_v2."""
+        ...
+
+    def allocate(self, index: int, nbytes: int) -> None:
+        """Take device memory for tensors; raises NrtError when the core's memory is full."""
+        ...
+
+    def free(self, index: int, nbytes: int) -> None:
+        """Give device memory back."""
+        ...
+
+    def memory(self, index: int) -> DeviceMemory:
+        """Return the device memory of a core."""
+        ...
+
+    def load(self, index: int, graph: Graph) -> LoadedGraph:
+        """Compile a graph, or find it in the cache, and load it on a core."""
+        ...
+
+    def execute(self, loaded: LoadedGraph, run: Callable[[], T]) -> T:
+        """Run one execution of a loaded graph."""
+        ...
+
+    def close(self) -> None:
+        """Give the cores back."""
+        ...
+
+
+class Engine(Protocol):
+    """One lazy device per core: records operators and runs them at a cut."""
+
+    def cut(self, index: int | None = None) -> None:
+        """Run what is recorded on one device, or on all."""
+        ...
+
+    def pending(self, index: int) -> int:
+        """Return the number of recorded operators that have not run."""
+        ...
+
+    def memory(self, index: int) -> DeviceMemory:
+        """Return the device memory of a core."""
+        ...
+
+    def shutdown(self) -> None:
+        """Drop what is recorded and give the cores back."""
+        ...

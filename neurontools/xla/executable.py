@@ -1,0 +1,96 @@
+"""Programs: a recording's graph, compiled or found in the cache, loaded on a core, with its executable."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from neurontools.compiler.graph import Graph
+from neurontools.xla import metrics
+from neurontools.xla.debug import announce_compilation
+from neurontools.xla.engine import LoadedGraph, Machine
+from neurontools.xla.interp import Executable, generate, overload_of
+from neurontools.xla.operators import operator_of
+from neurontools.xla.trace import build_graph, input_forms
+from neurontools.xla.trie import TrieNode
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a cut runs.
+
+    Args:
+        loaded: the graph on its core.
+        function: its executable.
+        inputs: slots whose host tensors it takes.
+        fresh: slots whose host tensors it returns.
+        fresh_bytes: device memory that those take.
+        random: whether it draws random numbers.
+    """
+
+    loaded: LoadedGraph
+    function: Executable
+    inputs: tuple[int, ...]
+    fresh: tuple[int, ...]
+    fresh_bytes: int
+    random: bool
+
+
+class ProgramStore:
+    """The programs of one device in this process, by graph digest."""
+
+    def __init__(self, machine: Machine, index: int) -> None:
+        self._machine = machine
+        self._index = index
+        self._loaded: dict[str, LoadedGraph] = {}
+
+    def build(self, leaf: TrieNode, live: tuple[int, ...], cause: str) -> Program:
+        """Return the program of a recording that has none yet; compiles when the cache lacks the graph.
+
+        Args:
+            leaf: the last call of the recording.
+            live: slots that somebody can still see.
+            cause: why the recording was cut.
+        """
+        graph = build_graph(leaf, live, _libraries(node.call.op for node in leaf.path() if node.call))
+        loaded = self._load(graph, cause)
+        inputs = set(graph.inputs)
+        fresh = tuple(slot for slot in live if slot not in inputs)
+        return Program(
+            loaded=loaded,
+            function=generate(loaded.graph, input_forms(leaf)),
+            inputs=loaded.graph.inputs,
+            fresh=fresh,
+            fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),
+            random=any(operator_of(overload_of(node)).random for node in loaded.graph.nodes),
+        )
+
+    def _load(self, graph: Graph, cause: str) -> LoadedGraph:
+        digest = graph.digest()
+        known = self._loaded.get(digest)
+        if known is not None:
+            metrics.count("CachedCompile")
+            return known
+        start_ns = time.perf_counter_ns()
+        loaded = self._machine.load(self._index, graph)
+        metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
+        metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
+        metrics.sample("GraphSize", len(graph.nodes), "")
+        announce_compilation(graph, loaded, cause)
+        self._loaded[digest] = loaded
+        return loaded
+
+
+def _libraries(operators: Iterable[str]) -> tuple[str, ...]:
+    module = sys.modules.get("neurontools.customop.ops")
+    if module is None:
+        return ()
+    used = {name.rpartition(".")[0].replace(".", "::") for name in operators}
+    found = {
+        library.digest
+        for library in module.loaded_libraries()
+        if used & {str(name).partition(".")[0].replace(".", "::") for name in library.ops}
+    }
+    return tuple(sorted(found))

@@ -1,0 +1,167 @@
+"""Operators that are not recorded: run at once on the CPU, counted, and warned about once per operator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from neurontools.xla import metrics
+from neurontools.xla.buffers import buffer_of, maybe_buffer
+from neurontools.xla.guard import host_execution
+from neurontools.xla.operators import Kind, Operator, Parameter
+
+if TYPE_CHECKING:
+    from neurontools.xla.recorder import Recorder
+
+_log = logging.getLogger("neurontools.xla")
+_warned: set[str] = set()
+# The real device counts these as fallbacks too, but reading a value is not worth a warning.
+_EXPECTED = {"aten::_local_scalar_dense", "aten::equal"}
+_TAKES_CPU_TENSORS = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+
+
+def kernel_for(operator: Operator) -> Callable[..., Any]:
+    """Return a dispatcher kernel that runs an operator on the CPU."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return run_on_cpu(operator, args, kwargs)
+
+    return kernel
+
+
+def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
+    """Record a call some of whose arguments are no device tensors, or run it on the CPU.
+
+    CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
+
+    Args:
+        operator: what is called.
+        values: one value per parameter.
+
+    Raises:
+        RuntimeError: a tensor is on the CPU that torch does not take from there.
+    """
+    recorder = _recorder_in(values)
+    if recorder is None or not _can_move(operator, values):
+        return run_on_cpu(operator, *_as_call(operator, values))
+    upload = _Upload(operator, recorder, values)
+    moved = [upload(parameter, value) for parameter, value in zip(operator.parameters, values, strict=True)]
+    args, kwargs = _as_call(operator, moved)
+    return operator.overload(*args, **kwargs)
+
+
+def run_on_cpu(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+    """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for."""
+    _count(operator)
+    recorder = _recorder_in((*args, *(kwargs or {}).values()))
+    handles: dict[int, torch.Tensor] = {}
+
+    def down(value: Any) -> Any:
+        if isinstance(value, torch.device) and value.type == "xla":
+            return torch.device("cpu")
+        if maybe_buffer(value) is None:
+            return value
+        host = buffer_of(value).recorder.read(value, operator.name)
+        handles[host.untyped_storage()._cdata] = value  # noqa: SLF001
+        return host
+
+    def up(value: Any) -> Any:
+        if recorder is None or not isinstance(value, torch.Tensor):
+            return value
+        same = handles.get(value.untyped_storage()._cdata)  # noqa: SLF001
+        if same is not None and same.shape == value.shape:
+            return same
+        return recorder.adopt(value if same is None else value.clone())
+
+    draws = recorder is not None and operator.random
+    with recorder.lock if recorder is not None else nullcontext():
+        host_args, host_kwargs = tree_map(down, (list(args), kwargs or {}))
+        with host_execution(), recorder.generator.scope() if draws and recorder else nullcontext():
+            outcome = operator.overload(*host_args, **host_kwargs)
+        return tree_map(up, outcome)
+
+
+def _count(operator: Operator) -> None:
+    metrics.count(operator.name)
+    if operator.name not in _EXPECTED and operator.name not in _warned:
+        _warned.add(operator.name)
+        _log.warning("%s is not recorded on the xla device: it runs on the CPU", operator.name)
+
+
+class _Upload:
+    def __init__(self, operator: Operator, recorder: Recorder, values: Sequence[Any]) -> None:
+        self._operator = operator
+        self._recorder = recorder
+        self._first = next(_tensors(values))
+
+    def __call__(self, parameter: Parameter, value: Any) -> Any:
+        if parameter.kind is Kind.TENSOR_LIST and value is not None:
+            return [self._one(parameter, item) for item in value]
+        if parameter.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR}:
+            return self._one(parameter, value)
+        return value
+
+    def _one(self, parameter: Parameter, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, torch.Tensor):
+            with host_execution():
+                return self._recorder.adopt(torch.tensor(value, dtype=torch.result_type(self._first, value)))
+        if value.device.type == "xla":
+            return value
+        if parameter.written or (value.dim() and self._operator.name not in _TAKES_CPU_TENSORS):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{self._recorder.device} and {value.device}!"
+            )
+        with host_execution():
+            return self._recorder.adopt(value.clone())
+
+
+def _as_call(operator: Operator, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    args = []
+    kwargs = {}
+    for parameter, value in zip(operator.parameters, values, strict=True):
+        if parameter.keyword_only:
+            kwargs[parameter.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _recorder_in(values: Sequence[Any]) -> Recorder | None:
+    for tensor in _tensors(values):
+        if (buffer := maybe_buffer(tensor)) is not None:
+            return buffer.recorder
+    return None
+
+
+def _can_move(operator: Operator, values: Sequence[Any]) -> bool:
+    """Return whether everything that keeps a call from being recorded is on the host and can be uploaded."""
+    movable = False
+    for parameter, value in zip(operator.parameters, values, strict=True):
+        if parameter.kind is Kind.GENERATOR and value is not None:
+            return False
+        if parameter.kind is Kind.DEVICE and value is not None and value.type != "xla":
+            return False
+        if parameter.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR, Kind.TENSOR_LIST}:
+            items = value if isinstance(value, (list, tuple)) else (value,)
+            movable |= any(_is_on_host(item) for item in items)
+    return movable
+
+
+def _is_on_host(value: Any) -> bool:
+    return value is not None and not (isinstance(value, torch.Tensor) and value.device.type == "xla")

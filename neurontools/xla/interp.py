@@ -1,0 +1,185 @@
+"""Runs graphs on the host: one call at a time, or a whole graph as generated straight-line Python.
+
+The executable names every host tensor, calls torch's CPU kernels in the graph's order and drops each buffer after its
+last use. It is made from the graph alone, never from stored code, so a NEFF stays data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
+from neurontools.xla.buffers import Geometry, form_geometry, view_of
+from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.values import geometry_from, load_symbol
+
+Executable = Callable[[Sequence[Any], Sequence[float]], tuple[torch.Tensor, ...]]
+SOURCE_NAME = "<neurontools graph>"
+
+
+def run_call(
+    operator: Operator, call: Node, hosts: Sequence[torch.Tensor | None], floats: Sequence[float]
+) -> tuple[torch.Tensor | None, ...]:
+    """Run one call on host buffers and return its results in order.
+
+    Args:
+        operator: what to run.
+        call: the call.
+        hosts: host tensor of every slot so far.
+        floats: values of the lifted floats.
+    """
+
+    def load(arg: Arg) -> Any:
+        match arg:
+            case View():
+                host = hosts[arg.slot]
+                assert host is not None
+                return view_of(host, geometry_from(arg))
+            case Lifted():
+                return floats[arg.index]
+            case Symbol():
+                return load_symbol(arg)
+            case tuple():
+                return [load(item) for item in arg]
+        return arg
+
+    outcome = operator.overload(*map(load, call.args), **{name: load(arg) for name, arg in call.kwargs})
+    if operator.single:
+        return (outcome,)
+    return tuple(outcome or ())
+
+
+def generate(graph: Graph, input_forms: Sequence[int]) -> Executable:
+    """Return the executable of a graph.
+
+    Args:
+        graph: what to run.
+        input_forms: the geometry that the host tensor of each input has.
+
+    Raises:
+        GraphError: the graph names an operator that this process does not have.
+    """
+    writer = _Writer(graph, input_forms)
+    text = writer.text()
+    exec(compile(text, SOURCE_NAME, "exec"), writer.constants)  # noqa: S102  text written below from a checked graph
+    executable: Executable = writer.constants["run"]
+    return executable
+
+
+def overload_of(call: Node) -> Any:
+    """Return the operator overload that a call names.
+
+    Raises:
+        GraphError: it does not exist here.
+    """
+    namespace, _, rest = call.op.partition(".")
+    overload = find_overload(f"{namespace}::{rest}")
+    if overload is None:
+        raise GraphError(
+            f"operator {call.op} does not exist in this process",
+            "load the custom-operator library that defines it",
+        )
+    return overload
+
+
+class _Writer:
+    def __init__(self, graph: Graph, input_forms: Sequence[int]) -> None:
+        self.constants: dict[str, Any] = {"as_strided": torch.as_strided, "view_of": view_of}
+        self._graph = graph
+        self._names: dict[View, str] = {}
+        self._bases: dict[int, tuple[str, Geometry]] = {}
+        self._lines: list[str] = []
+        self._constant_names: dict[Any, str] = {}
+        self._last_use = _last_uses(graph)
+        for slot, form in zip(graph.inputs, input_forms, strict=True):
+            self._bases[slot] = (f"s{slot}", form_geometry(form))
+
+    def text(self) -> str:
+        inputs = "".join(f"s{slot}, " for slot in self._graph.inputs)
+        if inputs:
+            self._lines.append(f"({inputs}) = hosts")
+        for position, call in enumerate(self._graph.nodes):
+            self._call(call)
+            self._drop(position)
+        made = [slot for slot in self._graph.outputs if slot not in set(self._graph.inputs)]
+        self._lines.append("return (" + "".join(f"{self._bases[slot][0]}, " for slot in made) + ")")
+        return "def run(hosts, floats):\n" + "".join(f"    {line}\n" for line in self._lines)
+
+    def _call(self, call: Node) -> None:
+        overload = overload_of(call)
+        operator = operator_of(overload)
+        arguments = [self._argument(arg) for arg in call.args]
+        arguments += [f"{name}={self._argument(arg)}" for name, arg in call.kwargs]
+        expression = f"{self._constant(overload._op)}({', '.join(arguments)})"  # noqa: SLF001
+        if operator.returns_parameter >= 0 or not call.results:
+            self._lines.append(expression)
+            return
+        targets = [self._result(view, position) for position, view in enumerate(call.results)]
+        self._lines.append(f"{', '.join(targets)}{'' if operator.single else ','} = {expression}")
+
+    def _result(self, view: View | None, position: int) -> str:
+        if view is None or view.slot in self._bases:
+            return f"_{position}"
+        name = f"s{view.slot}"
+        self._bases[view.slot] = (name, geometry_from(view))
+        return name
+
+    def _argument(self, arg: Arg) -> str:
+        match arg:
+            case View():
+                return self._view(arg)
+            case Lifted():
+                return f"floats[{arg.index}]"
+            case Symbol():
+                return self._constant(load_symbol(arg))
+            case tuple():
+                return f"[{', '.join(self._argument(item) for item in arg)}]"
+            case float():
+                return f"float({str(arg)!r})"
+        return repr(arg)
+
+    def _view(self, view: View) -> str:
+        base, geometry = self._bases[view.slot]
+        if geometry == geometry_from(view):
+            return base
+        name = self._names.get(view)
+        if name is None:
+            name = self._names[view] = f"v{view.slot}_{len(self._names)}"
+            if geometry[0] == geometry_from(view)[0]:
+                made = f"as_strided({base}, {view.shape}, {view.strides}, {view.offset})"
+            else:
+                made = f"view_of({base}, {self._constant(geometry_from(view))})"
+            self._lines.append(f"{name} = {made}")
+        return name
+
+    def _constant(self, value: Any) -> str:
+        name = self._constant_names.get(value)
+        if name is None:
+            name = self._constant_names[value] = f"c{len(self._constant_names)}"
+            self.constants[name] = value
+        return name
+
+    def _drop(self, position: int) -> None:
+        slots = self._last_use.get(position, ())
+        names = [name for view, name in self._names.items() if view.slot in slots]
+        names += [self._bases[slot][0] for slot in slots if slot in self._bases]
+        for view in [view for view in self._names if view.slot in slots]:
+            del self._names[view]
+        if names:
+            self._lines.append(f"del {', '.join(names)}")
+
+
+def _last_uses(graph: Graph) -> dict[int, list[int]]:
+    last: dict[int, int] = {}
+    for position, call in enumerate(graph.nodes):
+        made = (view for view in call.results if view is not None)
+        last.update((view.slot, position) for view in (*reads(call), *made))
+    kept = {*graph.outputs, *graph.inputs}
+    dropped: dict[int, list[int]] = {}
+    for slot, position in last.items():
+        if slot not in kept:
+            dropped.setdefault(position, []).append(slot)
+    return dropped

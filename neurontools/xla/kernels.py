@@ -1,0 +1,231 @@
+"""Dispatcher kernels that record: straight-line Python generated per signature, because this runs for every operator.
+
+A kernel builds the edge key of the trace cache from its arguments; on a hit it makes the results without running
+anything, on a miss it hands over to the recorder, which learns the call by executing it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from neurontools.xla import fallback
+from neurontools.xla.buffers import Buffer
+from neurontools.xla.operators import Kind, Operator, find_overload, operator_of
+
+Kernel = Callable[..., Any]
+SOURCE_NAME = "<neurontools kernel>"
+_GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Kind
+    keyword_only: bool
+    has_default: bool
+
+
+_TWINS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_Tensor": "Tensor_Scalar"}
+
+
+def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:
+    """Return the kernel that records an operator.
+
+    Args:
+        operator: the operator; one that cannot be recorded gets a kernel that runs it on the CPU.
+        recorder_for: finds the recorder of a device argument, for operators without tensor arguments.
+    """
+    kinds = {parameter.kind for parameter in operator.parameters}
+    if not operator.recordable or not kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.DEVICE}:
+        return fallback.kernel_for(operator)
+    fields = tuple(
+        _Field(p.name if p.keyword_only else f"a{position}", p.kind, p.keyword_only, p.has_default)
+        for position, p in enumerate(operator.parameters)
+    )
+    defaults = [tuple(p.default) if isinstance(p.default, list) else p.default for p in operator.parameters]
+    twin = _scalar_twin(operator)
+    twin_keywords = None if twin is None else tuple(p.keyword_only for p in twin.parameters)
+    make = _factory(fields, operator.returns_parameter, twin_keywords)
+    twin_kernel = None if twin is None else kernel_for(twin, recorder_for)
+    kernel: Kernel = make(operator, defaults, fallback.record_slowly, recorder_for, Buffer, twin_kernel)
+    return kernel
+
+
+def _scalar_twin(operator: Operator) -> Operator | None:
+    """Find the overload that takes a number as the second argument: torch hands numbers to the tensor overload."""
+    schema = operator.overload._schema  # noqa: SLF001
+    twin = find_overload(f"{schema.name}.{_TWINS.get(schema.overload_name, '?')}")
+    if twin is None or len(operator.parameters) < 2 or operator.parameters[1].kind is not Kind.TENSOR:
+        return None
+    found = operator_of(twin)
+    same = [p.name for p in found.parameters] == [p.name for p in operator.parameters]
+    return found if same and found.parameters[1].kind is Kind.SCALAR else None
+
+
+@functools.cache
+def _factory(
+    fields: tuple[_Field, ...], returned: int, twin_keywords: tuple[bool, ...] | None
+) -> Callable[..., Kernel]:
+    namespace: dict[str, Any] = {}
+    text = "\n".join(_Writer(fields, returned, twin_keywords).lines())
+    exec(compile(text, SOURCE_NAME, "exec"), namespace)  # noqa: S102  text written below, from schemas
+    factory: Callable[..., Kernel] = namespace["make"]
+    return factory
+
+
+class _Writer:
+    """Writes the source text of a kernel factory for one signature."""
+
+    def __init__(
+        self, fields: tuple[_Field, ...], returned: int, twin_keywords: tuple[bool, ...] | None
+    ) -> None:
+        self._fields = fields
+        self._twin_keywords = twin_keywords
+        self._returned = returned
+        self._leader = next(
+            (i for i, field in enumerate(fields) if field.kind in {Kind.TENSOR, Kind.TENSOR_LIST}), None
+        )
+        self._all = "(" + "".join(f"{field.name}, " for field in fields) + ")"
+
+    def lines(self) -> list[str]:
+        head = [
+            "def make(_operator, defaults, _slowly, _recorder_for, _Buffer, _twin):",
+            *(f"    d{i} = defaults[{i}]" for i, field in enumerate(self._fields) if field.has_default),
+            "    _index = _operator.index",
+            f"    def kernel({self._declaration()}):",
+        ]
+        body = [
+            *self._try_twin(),
+            *self._find_buffers(),
+            f"_recorder = {self._recorder()}",
+            "with _recorder.lock:",
+            "    try:",
+            "        _epoch = _recorder.epoch",
+            *(f"        {line}" for line in self._key()),
+            "        _child = _recorder.node.edges.get(_key)",
+            "        if _child is None:",
+            f"            return _recorder.learn(_operator, _key, {self._all})",
+            "        _recorder.node = _child",
+            *(f"        {line}" for line in self._result()),
+            "    except BaseException:",
+            "        _recorder.rollback()",
+            "        raise",
+        ]
+        return [*head, *(f"        {line}" for line in body), "    return kernel"]
+
+    def _declaration(self) -> str:
+        parts = []
+        starred = False
+        for position, field in enumerate(self._fields):
+            if field.keyword_only and not starred:
+                parts.append("*")
+                starred = True
+            parts.append(f"{field.name}=d{position}" if field.has_default else field.name)
+        return ", ".join(parts)
+
+    def _try_twin(self) -> list[str]:
+        if self._twin_keywords is None:
+            return []
+        arguments = [
+            f"{field.name}={field.name}" if keyword else field.name
+            for field, keyword in zip(self._fields, self._twin_keywords, strict=True)
+        ]
+        second = self._fields[1].name
+        return [
+            f"if {second}.__class__ is float or {second}.__class__ is int or {second}.__class__ is bool:",
+            f"    return _twin({', '.join(arguments)})",
+        ]
+
+    def _find_buffers(self) -> list[str]:
+        gets = []
+        for position, field in enumerate(self._fields):
+            get = "{}.untyped_storage()._neuron_buffer"
+            match field.kind:
+                case Kind.TENSOR:
+                    gets.append(f"    b{position} = {get.format(field.name)}")
+                case Kind.OPTIONAL_TENSOR:
+                    absent = f"None if {field.name} is None else "
+                    gets.append(f"    b{position} = {absent}{get.format(field.name)}")
+                case Kind.TENSOR_LIST:
+                    each = f"None if t is None else {get.format('t')}"
+                    gets.append(f"    b{position} = [{each} for t in {field.name}]")
+        lines = ["try:", *gets, "except AttributeError:", f"    return _slowly(_operator, {self._all})"]
+        conditions = self._slow_conditions()
+        return [
+            *(lines if gets else []),
+            *(
+                [f"if {' or '.join(conditions)}:", f"    return _slowly(_operator, {self._all})"]
+                if conditions
+                else []
+            ),
+        ]
+
+    def _slow_conditions(self) -> list[str]:
+        conditions = []
+        for field in self._fields:
+            if field.kind is Kind.GENERATOR:
+                conditions.append(f"{field.name} is not None")
+            if field.kind is Kind.DEVICE and self._leader is not None:
+                conditions.append(f"({field.name} is not None and {field.name}.type != 'xla')")
+        if self._leader is not None and self._fields[self._leader].kind is Kind.TENSOR_LIST:
+            conditions.append(f"not b{self._leader} or b{self._leader}[0] is None")
+        return conditions
+
+    def _recorder(self) -> str:
+        if self._leader is None:
+            name = next(field.name for field in self._fields if field.kind is Kind.DEVICE)
+            return f"_recorder_for({name})"
+        item = "[0]" if self._fields[self._leader].kind is Kind.TENSOR_LIST else ""
+        return f"b{self._leader}{item}.recorder"
+
+    def _key(self) -> list[str]:
+        lines = []
+        parts = ["_index"]
+        for position, (name, kind, _, has_default) in enumerate(self._fields):
+            slot = f"b{position}.slot if b{position}.epoch is _epoch else _recorder.bind(b{position})"
+            part = f"k{position}"
+            match kind:
+                case Kind.TENSOR:
+                    lines.append(f"{part} = {slot}")
+                    part = f"{part}, {_GEOMETRY.format(name)}"
+                case Kind.OPTIONAL_TENSOR:
+                    value = f"({slot}, {_GEOMETRY.format(name)})"
+                    lines.append(f"{part} = None if b{position} is None else {value}")
+                case Kind.TENSOR_LIST:
+                    lines.append(f"{part} = _recorder.describe({name}, b{position})")
+                case Kind.SCALAR:
+                    shortcut = f"None if {name} is d{position} else " if has_default else ""
+                    lines.append(f"{part} = {shortcut}_recorder.scalar({name})")
+                case Kind.SCALAR_LIST:
+                    lines.append(f"{part} = tuple([_recorder.scalar(v) for v in {name}])")
+                case Kind.LIST:
+                    lines.append(f"{part} = None if {name} is None else tuple({name})")
+                case Kind.CONSTANT:
+                    part = name
+                case Kind.FIXED_SCALAR:
+                    part = f"{name}.__class__, {name}"
+                case _:
+                    continue
+            parts.append(part)
+        return [*lines, f"_key = ({', '.join(parts)},)"]
+
+    def _result(self) -> list[str]:
+        if self._returned >= 0:
+            return [f"return {self._fields[self._returned].name}"]
+        tensors = "".join(
+            f"{'*' if field.kind is Kind.TENSOR_LIST else ''}{field.name}, "
+            for field in self._fields
+            if field.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR, Kind.TENSOR_LIST}
+        )
+        return [
+            "_quick = _child.quick",
+            "if _quick is None:",
+            f"    return _recorder.produce(_child, ({tensors}))",
+            "_handle = _recorder.make(_quick[0], _quick[1])",
+            "_slots = _recorder.slots",
+            "_buffer = _Buffer(_recorder, _epoch, len(_slots), _quick[2], _quick[3])",
+            "_slots.append(_buffer)",
+            "_handle.untyped_storage()._neuron_buffer = _buffer",
+            "return _handle",
+        ]

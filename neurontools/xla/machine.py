@@ -1,0 +1,95 @@
+"""The simulated machine under the lazy device: its runtime, and the compile cache in front of the compiler."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from neurontools.cache.store import CompileCache
+from neurontools.compiler.graph import Graph
+from neurontools.profiler.capture import capture_from_environ
+from neurontools.runtime.session import Runtime
+from neurontools.xla.engine import DeviceMemory, LoadedGraph
+from neurontools.xla.loglines import show_cache_lines
+from neurontools.xla.trace import scratch_bytes
+
+T = TypeVar("T")
+
+
+class NeuronMachine:
+    """The cores that this process claims on the simulated machine.
+
+    Args:
+        runtime: the claim.
+        cache: where compiled graphs are kept.
+    """
+
+    def __init__(self, runtime: Runtime, cache: CompileCache) -> None:
+        self.runtime = runtime
+        self._cache = cache
+
+    @classmethod
+    def open(cls) -> NeuronMachine:
+        """Claim cores as the environment asks, start the machine if need be, and attach a profile if wanted."""
+        show_cache_lines()
+        runtime = Runtime.open(on_notice=_notice)
+        capture = capture_from_environ(runtime)
+        if capture is not None and capture not in runtime.observers:
+            runtime.observers.append(capture)
+        return cls(runtime, CompileCache.open())
+
+    def core_count(self) -> int:
+        """Return the number of claimed cores."""
+        return len(self.runtime.cores)
+
+    def device_kind(self) -> str:
+        """Return NC_v2, NC_v3 or NC_v3d."""
+        version = self.runtime.instance.device.core.monitor_version(self.runtime.lnc)
+        return f"NC_{version}"
+
+    def allocate(self, index: int, nbytes: int) -> None:
+        """Take device memory for tensors."""
+        self.runtime.allocate(index, nbytes)
+
+    def free(self, index: int, nbytes: int) -> None:
+        """Give device memory back."""
+        self.runtime.free(index, nbytes)
+
+    def memory(self, index: int) -> DeviceMemory:
+        """Return the device memory of a core."""
+        info = self.runtime.memory_info(index)
+        return DeviceMemory(info.used_bytes, info.peak_bytes, info.limit_bytes)
+
+    def load(self, index: int, graph: Graph) -> LoadedGraph:
+        """Compile a graph, or find it in the cache, and load it on a core."""
+        name = f"SyncTensorsGraph.{len(graph.nodes)}"
+        result = self._cache.get_or_compile(graph, self.runtime.instance.device, name)
+        neff = result.neff
+        model = self.runtime.load(
+            index,
+            name=name,
+            uuid=neff.uuid,
+            neff=result.data,
+            code_bytes=len(result.data),
+            constant_bytes=0,
+            scratch_bytes=scratch_bytes(neff.graph),
+            modelled_ns=neff.cost.total_ns,
+            flops=neff.cost.flops,
+            gpsimd_ns=neff.cost.gpsimd_ns,
+        )
+        return LoadedGraph(neff.graph, neff.graph.digest(), result.hit, result.seconds, model)
+
+    def execute(self, loaded: LoadedGraph, run: Callable[[], T]) -> T:
+        """Run one execution of a loaded graph."""
+        return self.runtime.execute(loaded.handle, run)
+
+    def close(self) -> None:
+        """Unload everything and give the cores back."""
+        self.runtime.close()
+
+
+def _notice(text: str) -> None:
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), f"{text}\n".encode())

@@ -1,0 +1,63 @@
+"""Device memory accounting of one core: batched, because a step frees and allocates many small buffers."""
+
+from __future__ import annotations
+
+from neurontools.xla.engine import DeviceMemory, Machine
+
+
+class MemoryAccount:
+    """What the tensors of one device take.
+
+    Frees arrive from finalizers, so at any moment, also in the middle of a call into the machine: they are counted
+    first and passed on when no call is under way and no graph is open.
+    """
+
+    __slots__ = ("_closed", "_freed_bytes", "_index", "_inside", "_machine", "used_bytes")
+
+    def __init__(self, machine: Machine, index: int) -> None:
+        self._machine = machine
+        self._index = index
+        self._freed_bytes = 0
+        self._inside = False
+        self._closed = False
+        self.used_bytes = 0
+
+    def charge(self, nbytes: int) -> None:
+        """Take device memory.
+
+        Raises:
+            NrtError: the core's memory is full.
+        """
+        self.settle()
+        self._inside = True
+        try:
+            self._machine.allocate(self._index, nbytes)
+            self.used_bytes += nbytes
+        finally:
+            self._inside = False
+
+    def release(self, nbytes: int, *, defer: bool) -> None:
+        """Give device memory back, at once or with the next `settle`."""
+        self.used_bytes -= nbytes
+        self._freed_bytes += nbytes
+        if not defer and not self._inside:
+            self.settle()
+
+    def settle(self) -> None:
+        """Pass on the frees that were put off."""
+        if self._freed_bytes and not self._inside and not self._closed:
+            self._inside = True
+            try:
+                freed_bytes, self._freed_bytes = self._freed_bytes, 0
+                self._machine.free(self._index, freed_bytes)
+            finally:
+                self._inside = False
+
+    def read(self) -> DeviceMemory:
+        """Return the core's memory after settling."""
+        self.settle()
+        return self._machine.memory(self._index)
+
+    def close(self) -> None:
+        """Pass nothing on any more: the machine is gone."""
+        self._closed = True

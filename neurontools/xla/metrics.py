@@ -1,0 +1,122 @@
+"""Counters and timings of the lazy device, reported in torch_xla's text form (compile-runtime.md section 4.4)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_SAMPLES = 1024
+_PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
+
+
+@dataclass(slots=True)
+class Metric:
+    """A series of samples. `samples` holds (monotonic ns, value) of the last 1024; `unit` is "ns" or ""."""
+
+    unit: str
+    total_samples: int = 0
+    accumulator: float = 0.0
+    samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+    def add(self, value: float) -> None:
+        """Append a sample."""
+        self.total_samples += 1
+        self.accumulator += value
+        self.samples.append((time.monotonic_ns(), value))
+
+
+_counters: dict[str, int] = {}
+_metrics: dict[str, Metric] = {}
+_sources: list[Callable[[], dict[str, int]]] = []
+
+
+def count(name: str, by: int = 1) -> None:
+    """Add to a counter."""
+    _counters[name] = _counters.get(name, 0) + by
+
+
+def sample(name: str, value: float, unit: str = "ns") -> None:
+    """Add a sample to a metric."""
+    metric = _metrics.get(name)
+    if metric is None:
+        metric = _metrics[name] = Metric(unit)
+    metric.add(value)
+
+
+def add_source(read: Callable[[], dict[str, int]]) -> None:
+    """Let counters be read from a place that counts faster than `count`."""
+    _sources.append(read)
+
+
+def counters() -> dict[str, int]:
+    """Return every counter that is not zero."""
+    found = dict(_counters)
+    for read in _sources:
+        for name, value in read().items():
+            found[name] = found.get(name, 0) + value
+    return {name: value for name, value in sorted(found.items()) if value}
+
+
+def metrics() -> dict[str, Metric]:
+    """Return every metric by name."""
+    return dict(sorted(_metrics.items()))
+
+
+def clear() -> None:
+    """Forget all samples and set every counter to zero."""
+    for read in _sources:
+        for name, value in read().items():
+            _counters[name] = -value
+    for name in set(_counters) - {name for read in _sources for name in read()}:
+        del _counters[name]
+    _metrics.clear()
+
+
+def report() -> str:
+    """Return the text of torch_xla.debug.metrics.metrics_report()."""
+    blocks = [_metric_block(name, metric) for name, metric in metrics().items()]
+    blocks += [f"Counter: {name}\n  Value: {value}\n" for name, value in counters().items()]
+    return "".join(blocks)
+
+
+def duration_text(nanoseconds: float) -> str:
+    """Return a duration as torch_xla writes it, such as 09s969ms486.408us."""
+    microseconds = nanoseconds / 1e3
+    parts = []
+    for factor, suffix, width in ((86_400e6, "d", 2), (3_600e6, "h", 2), (60e6, "m", 2), (1e6, "s", 2)):
+        whole, microseconds = divmod(microseconds, factor)
+        if whole or parts:
+            parts.append(f"{int(whole):0{width}}{suffix}")
+    whole, microseconds = divmod(microseconds, 1e3)
+    if whole or parts:
+        parts.append(f"{int(whole):03}ms")
+    return "".join(parts) + f"{microseconds:07.3f}us"
+
+
+def _metric_block(name: str, metric: Metric) -> str:
+    lines = [
+        f"Metric: {name}",
+        f"  TotalSamples: {metric.total_samples}",
+        f"  Accumulator: {_value_text(metric.accumulator, metric.unit)}",
+    ]
+    held = list(metric.samples)
+    span_s = (held[-1][0] - held[0][0]) / 1e9
+    if span_s > 0:
+        rate = sum(value for _, value in held) / span_s
+        lines.append(f"  ValueRate: {_value_text(rate, metric.unit)} / second")
+        lines.append(f"  Rate: {len(held) / span_s:.6g} / second")
+    ordered = sorted(value for _, value in held)
+    shares = (
+        f"{percent}%={_value_text(ordered[len(ordered) * percent // 100], metric.unit)}"
+        for percent in _PERCENTILES
+    )
+    lines.append("  Percentiles: " + "; ".join(shares))
+    return "\n".join(lines) + "\n"
+
+
+def _value_text(value: float, unit: str) -> str:
+    if unit == "ns":
+        return duration_text(value)
+    return f"{value:.2f}"

@@ -1,0 +1,181 @@
+"""What the recorder knows of an operator, read from torch's schemas, and where the schemas do not tell enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+
+class Kind(Enum):
+    """How a parameter is recorded."""
+
+    TENSOR = "tensor"
+    OPTIONAL_TENSOR = "optional tensor"
+    TENSOR_LIST = "tensor list"
+    SCALAR = "scalar"
+    FIXED_SCALAR = "fixed scalar"
+    SCALAR_LIST = "scalar list"
+    CONSTANT = "constant"
+    LIST = "list"
+    DEVICE = "device"
+    IGNORED = "ignored"
+    GENERATOR = "generator"
+    UNSUPPORTED = "unsupported"
+
+
+_KINDS = {
+    "Tensor": Kind.TENSOR,
+    "number": Kind.SCALAR,
+    "Device": Kind.DEVICE,
+    "Layout": Kind.CONSTANT,
+    "Generator": Kind.GENERATOR,
+    "List[Tensor]": Kind.TENSOR_LIST,
+    "List[Optional[Tensor]]": Kind.TENSOR_LIST,
+    "List[number]": Kind.SCALAR_LIST,
+    "List[int]": Kind.LIST,
+    "List[float]": Kind.LIST,
+    "List[bool]": Kind.LIST,
+    "int": Kind.CONSTANT,
+    "float": Kind.CONSTANT,
+    "bool": Kind.CONSTANT,
+    "str": Kind.CONSTANT,
+    "ScalarType": Kind.CONSTANT,
+    "MemoryFormat": Kind.CONSTANT,
+    "SymInt": Kind.CONSTANT,
+}
+_IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
+# These compute a shape from their scalars, so the scalars' values have to be part of the trace.
+_SHAPED_BY_SCALARS = {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"}
+# Running statistics are updated in place, which these schemas do not say.
+_HIDDEN_WRITES = {
+    "aten::native_batch_norm": ("running_mean", "running_var"),
+    "aten::batch_norm_update_stats": ("running_mean", "running_var"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an operator. `default` is only meaningful where `has_default` is set."""
+
+    name: str
+    kind: Kind
+    keyword_only: bool
+    has_default: bool
+    default: Any
+    written: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """An operator overload as the recorder sees it.
+
+    Args:
+        index: number in the trace cache's keys.
+        overload: what is recorded and executed.
+        parameters: in schema order.
+        returns_parameter: position of the parameter that an in-place operator returns, or -1.
+        single: whether it returns one tensor; otherwise a tuple or list of tensors.
+        returns_list: whether it returns a list of tensors.
+        recordable: whether its result's shape depends on shapes alone and all of its types can be stored.
+        random: whether it draws random numbers.
+    """
+
+    index: int
+    overload: Any
+    parameters: tuple[Parameter, ...]
+    returns_parameter: int
+    single: bool
+    returns_list: bool
+    recordable: bool
+    random: bool
+
+    @property
+    def name(self) -> str:
+        """The name as in torch_xla's counters: aten::mm."""
+        return str(self.overload._schema.name)  # noqa: SLF001
+
+    def __str__(self) -> str:
+        return str(self.overload)
+
+
+_operators: dict[Any, Operator] = {}
+
+
+def operator_of(overload: Any) -> Operator:
+    """Return what is known of an operator overload."""
+    known = _operators.get(overload)
+    if known is None:
+        known = _operators[overload] = _read(overload, len(_operators))
+    return known
+
+
+def find_overload(qualified_name: str) -> Any:
+    """Return the overload of a name like aten::add.Tensor, None where torch has no such."""
+    namespace, _, rest = qualified_name.partition("::")
+    name, _, overload_name = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
+    except AttributeError:
+        return None
+
+
+def _read(overload: Any, index: int) -> Operator:
+    schema = overload._schema  # noqa: SLF001
+    hidden = _HIDDEN_WRITES.get(schema.name, ())
+    parameters = tuple(_parameter(schema.name, argument, hidden) for argument in schema.arguments)
+    returns = [str(value.type) for value in schema.returns]
+    tags = set(overload.tags)
+    dynamic = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+    return Operator(
+        index=index,
+        overload=overload,
+        parameters=parameters,
+        returns_parameter=_returned(schema),
+        single=returns == ["Tensor"],
+        returns_list=returns == ["List[Tensor]"],
+        recordable=(
+            (not dynamic or schema.name == "aten::index")
+            and not any(parameter.kind is Kind.UNSUPPORTED for parameter in parameters)
+            and (returns == ["List[Tensor]"] or all(kind == "Tensor" for kind in returns))
+            and not any(argument.is_out for argument in schema.arguments)
+        ),
+        random=torch.Tag.nondeterministic_seeded in tags,
+    )
+
+
+def _parameter(operator: str, argument: Any, hidden: tuple[str, ...]) -> Parameter:
+    kind_name = str(argument.type)
+    optional = kind_name.startswith("Optional[")
+    if optional:
+        kind_name = kind_name[len("Optional[") : -1]
+    kind = _KINDS.get(kind_name, Kind.UNSUPPORTED)
+    if kind is Kind.TENSOR and optional:
+        kind = Kind.OPTIONAL_TENSOR
+    if argument.name in _IGNORED_NAMES:
+        kind = Kind.IGNORED
+    if kind is Kind.SCALAR and operator in _SHAPED_BY_SCALARS:
+        kind = Kind.FIXED_SCALAR
+    has_default = argument.has_default_value()
+    return Parameter(
+        name=argument.name,
+        kind=kind,
+        keyword_only=argument.kwarg_only,
+        has_default=has_default,
+        default=argument.default_value if has_default else None,
+        written=(argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden,
+    )
+
+
+def _returned(schema: Any) -> int:
+    if len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
+        return -1
+    alias = schema.returns[0].alias_info
+    if alias is None or not alias.is_write:
+        return -1
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
+            return position
+    return -1

@@ -1,0 +1,107 @@
+"""The engine in pure Python: one recorder per core, opened on first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from neurontools.xla import metrics
+from neurontools.xla.device import handle_maker
+from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
+from neurontools.xla.recorder import Recorder
+
+
+class PythonEngine:
+    """Records operators per device and runs them at cuts.
+
+    Args:
+        open_machine: gives the cores when the device is used for the first time.
+    """
+
+    def __init__(self, open_machine: Callable[[], Machine]) -> None:
+        self._open_machine = open_machine
+        self._machine: Machine | None = None
+        self._recorders: dict[int, Recorder] = {}
+        self._lock = threading.RLock()
+        self._seed: int | None = None
+        metrics.add_source(self._tensor_counters)
+
+    @property
+    def machine(self) -> Machine:
+        """The cores of this process; opens them."""
+        with self._lock:
+            if self._machine is None:
+                self._machine = self._open_machine()
+            return self._machine
+
+    def opened(self) -> bool:
+        """Return whether the device has been used."""
+        return self._machine is not None
+
+    def recorder(self, index: int) -> Recorder:
+        """Return the recorder of a device.
+
+        Raises:
+            DeviceError: this process has no such core.
+        """
+        found = self._recorders.get(index)
+        if found is not None:
+            return found
+        with self._lock:
+            count = self.machine.core_count()
+            if not 0 <= index < count:
+                raise DeviceError(
+                    f"device xla:{index} does not exist: this process has {count} NeuronCore(s)",
+                    "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
+                )
+            made = self._recorders[index] = Recorder(index, self.machine, handle_maker(index))
+            if self._seed is not None:
+                made.generator.seed(self._seed)
+            return made
+
+    def recorder_for(self, device: Any) -> Recorder:
+        """Return the recorder of a torch device; without an index that is xla:0."""
+        if isinstance(device, str):
+            device = torch.device(device)
+        return self._recorders.get(device.index or 0) or self.recorder(device.index or 0)
+
+    def cut(self, index: int | None = None, cause: str = "mark_step") -> None:
+        """Run what is recorded on one device, or on all."""
+        for recorder in tuple(self._recorders.values()):
+            if index is None or recorder.index == index:
+                recorder.cut(cause)
+
+    def pending(self, index: int) -> int:
+        """Return the number of recorded operators that have not run."""
+        found = self._recorders.get(index)
+        return len(found.node.path()) if found is not None else 0
+
+    def memory(self, index: int) -> DeviceMemory:
+        """Return the device memory of a core."""
+        return self.recorder(index).account.read()
+
+    def seed(self, seed: int) -> None:
+        """Start every device's random numbers anew."""
+        self._seed = seed
+        for recorder in tuple(self._recorders.values()):
+            recorder.generator.seed(seed)
+
+    def shutdown(self) -> None:
+        """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
+        with self._lock:
+            machine, self._machine = self._machine, None
+            for recorder in self._recorders.values():
+                recorder.close()
+            self._recorders.clear()
+            if machine is not None:
+                machine.close()
+
+    def _tensor_counters(self) -> dict[str, int]:
+        recorders = tuple(self._recorders.values())
+        return {
+            "CreateXlaTensor": sum(recorder.created for recorder in recorders),
+            "DestroyXlaTensor": sum(recorder.destroyed for recorder in recorders),
+        }

@@ -1,0 +1,491 @@
+"""The recorder of one device: walks the trace cache while operators arrive, learns what it has not seen, cuts.
+
+A call that the trie knows is recorded without running. The first unknown call switches to learning: what is recorded
+so far is run call by call, and this and every further call up to the cut is run at once on the host buffers; its
+result is the shape inference. The cut compiles the whole path. The learning pass is that path's first execution: the
+cut announces it to the machine as one execution, which commits the buffers, and runs nothing a second time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from neurontools.compiler.graph import Arg, Lifted, Node
+from neurontools.xla import fallback, metrics
+from neurontools.xla.buffers import (
+    NEVER,
+    Buffer,
+    buffer_of,
+    default_strides,
+    form_geometry,
+    form_of,
+    geometry_of,
+    restride,
+    view_of,
+)
+from neurontools.xla.engine import DeviceError, LostValueError, Machine
+from neurontools.xla.executable import Program, ProgramStore
+from neurontools.xla.guard import host_execution
+from neurontools.xla.interp import run_call
+from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.operators import Kind, Operator, Parameter
+from neurontools.xla.rng import DeviceGenerator
+from neurontools.xla.source import current_source
+from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
+from neurontools.xla.values import UnstorableError, store_constant, view_from
+
+_TRIE_LIMIT = 200_000
+_LIFTED = "lifted"
+_HELD_BY_RECORDER = 2
+
+
+class Recorder:
+    """One device. `index` is its position in this process; `make` creates an empty contiguous handle."""
+
+    def __init__(self, index: int, machine: Machine, make: Any) -> None:
+        self.index = index
+        self.make = make
+        self.device = torch.device("xla", index)
+        self.account = MemoryAccount(machine, index)
+        self.generator = DeviceGenerator()
+        self.lock = threading.RLock()
+        self.programs = ProgramStore(machine, index)
+        self.root = self.node = new_root()
+        self.epoch: object = object()
+        self.slots: list[Buffer] = []
+        self.floats: list[float] = []
+        self.learning = False
+        self.created = 0
+        self.destroyed = 0
+        self._machine = machine
+        self._known_nodes = 0
+
+    # Parts of an edge key
+
+    def bind(self, buffer: Buffer) -> int:
+        """Make a buffer an input of the recording and return its part of the key."""
+        if buffer.recorder is not self:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{self.device} and {buffer.recorder.device}!"
+            )
+        self.host_of(buffer)
+        slot = len(self.slots)
+        self.slots.append(buffer)
+        buffer.slot = slot
+        buffer.epoch = self.epoch
+        return -1 - buffer.form
+
+    def describe(self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[Buffer | None]) -> Hashable:
+        """Return the key part of a list of tensors."""
+        parts: list[Hashable] = []
+        for tensor, buffer in zip(tensors, buffers, strict=True):
+            if tensor is None or buffer is None:
+                parts.append(None)
+                continue
+            slot = buffer.slot if buffer.epoch is self.epoch else self.bind(buffer)
+            parts.append((slot, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()))
+        return tuple(parts)
+
+    def scalar(self, value: Any) -> Hashable:
+        """Return the key part of a number; floats become inputs of the graph."""
+        if value.__class__ is float:
+            self.floats.append(value)
+            return _LIFTED
+        return (value.__class__, value)
+
+    # Buffers
+
+    def adopt(self, host: torch.Tensor) -> torch.Tensor:
+        """Return a device tensor whose contents are a host tensor, which must be nobody else's."""
+        nbytes = host.untyped_storage().nbytes()
+        geometry = geometry_of(host)
+        handle = self.make(geometry[1], geometry[0])
+        buffer = Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry))
+        self.created += 1
+        self.fill(buffer, host)
+        handle.untyped_storage()._neuron_buffer = buffer
+        if geometry[3] or default_strides(geometry[1]) != geometry[2]:
+            handle = restride(handle, geometry)
+        return handle
+
+    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialised device tensor; nothing is allocated before something uses it."""
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        nbytes = 0 if 0 in shape else extent * dtype.itemsize
+        geometry = (dtype, shape, strides, 0)
+        handle = self.make(shape, dtype)
+        handle.untyped_storage()._neuron_buffer = Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry))
+        self.created += 1
+        return handle if default_strides(shape) == strides else restride(handle, geometry)
+
+    def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
+        """Give a buffer its contents, with the geometry of its form, and account for them."""
+        if not buffer.charged:
+            self.account.charge(buffer.nbytes)
+            buffer.charged = True
+        buffer.host = host
+
+    def host_of(self, buffer: Buffer) -> torch.Tensor:
+        """Return a buffer's contents outside a recording that changes them."""
+        if buffer.host is None:
+            if buffer.epoch is not NEVER:
+                raise LostValueError(
+                    f"a tensor on {self.device} has no value: the graph that computes it did not finish",
+                    "compute it again",
+                )
+            dtype, shape, strides, _ = form_geometry(buffer.form)
+            self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype))
+        assert buffer.host is not None
+        return buffer.host
+
+    def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
+        """Return the host view of a device tensor, cutting first when its value is still recorded."""
+        buffer = buffer_of(tensor)
+        with self.lock:
+            if buffer.epoch is self.epoch:
+                self.cut(cause)
+            geometry = geometry_of(tensor)
+            host = self.host_of(buffer)
+            return host if form_geometry(buffer.form) == geometry else view_of(host, geometry)
+
+    # Hits
+
+    def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None]) -> Any:
+        """Return the results of a known call."""
+        handles: list[torch.Tensor | None] = []
+        for recipe in child.recipes:
+            handles.append(self._handle(recipe, tensors, handles))
+        return _shape_results(child.operator, handles)
+
+    def _handle(
+        self, recipe: Recipe, tensors: Sequence[torch.Tensor | None], earlier: Sequence[torch.Tensor | None]
+    ) -> torch.Tensor | None:
+        match recipe:
+            case None:
+                return None
+            case Alias():
+                base = (earlier if recipe.of_result else tensors)[recipe.tensor]
+                assert base is not None
+                return restride(base, recipe.geometry)
+        handle = self.make(recipe.geometry[1], recipe.geometry[0])
+        buffer = Buffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.form)
+        self.slots.append(buffer)
+        handle.untyped_storage()._neuron_buffer = buffer
+        return handle if recipe.contiguous else restride(handle, recipe.geometry)
+
+    def rollback(self) -> None:
+        """Return to the last complete call after an exception in the middle of one."""
+        node = self.node
+        while node.slots > len(self.slots) or node.lifted > len(self.floats):
+            assert node.parent is not None
+            node = node.parent
+        self.node = node
+        for buffer in self.slots[node.slots :]:
+            buffer.epoch = NEVER
+        del self.slots[node.slots :]
+        del self.floats[node.lifted :]
+
+    # Misses
+
+    def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
+        """Run a call that the trie does not know, add it, and return its results."""
+        self.rollback()
+        if not self.learning:
+            self._catch_up()
+            self.learning = True
+        parent = self.node
+        call = _Call(self)
+        try:
+            call.read(operator, values)
+        except UnstorableError:
+            self.rollback()
+            return fallback.run_on_cpu(operator, values)
+        bound = len(self.slots) - parent.slots
+        with host_execution(), self.generator.scope() if operator.random else nullcontext():
+            outcome = operator.overload(*call.host_args, **call.host_kwargs)
+        recipes, hosts = call.recipes(operator, outcome)
+        child = TrieNode(
+            parent=parent,
+            operator=operator,
+            call=None,
+            recipes=recipes,
+            quick=_quick(operator, recipes),
+            added=(
+                *(buffer.form for buffer in self.slots[parent.slots :]),
+                *(recipe.form for recipe in recipes if isinstance(recipe, Fresh)),
+            ),
+            bound=bound,
+            lifted=len(self.floats),
+            slots=len(self.slots) + sum(isinstance(recipe, Fresh) for recipe in recipes),
+            written=(*call.written, *(recipe.slot for recipe in recipes if isinstance(recipe, Fresh))),
+        )
+        child.call = call.node(operator, recipes)
+        self._known_nodes += 1
+        handles: list[torch.Tensor | None] = []
+        for recipe, host in zip(recipes, hosts, strict=True):
+            handles.append(self._handle(recipe, call.tensors, handles))
+            if isinstance(recipe, Fresh):
+                self.slots[recipe.slot].host = host
+        parent.edges[key] = child
+        self.node = child
+        if operator.returns_parameter >= 0:
+            return values[operator.returns_parameter]
+        return _shape_results(operator, handles)
+
+    def _catch_up(self) -> None:
+        hosts: list[torch.Tensor | None] = []
+        for node in self.node.path():
+            start = len(hosts)
+            hosts += [self.slots[slot].host for slot in range(start, start + node.bound)]
+            assert node.call is not None
+            assert node.operator is not None
+            with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
+                results = run_call(node.operator, node.call, hosts, self.floats)
+            fresh = [
+                host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
+            ]
+            for host in fresh:
+                self.slots[len(hosts)].host = host
+                hosts.append(host)
+
+    # Cuts
+
+    def cut(self, cause: str) -> None:
+        """Run what is recorded and start a new recording."""
+        with self.lock:
+            self.account.settle()
+            if self.node is self.root:
+                return
+            try:
+                self._execute(cause)
+            finally:
+                self.reset()
+
+    def reset(self) -> None:
+        """Forget what is recorded; values that it would have computed are lost."""
+        self.node = self.root
+        self.learning = False
+        self.slots = []
+        self.floats = []
+        self.epoch = object()
+        if self._known_nodes > _TRIE_LIMIT:
+            self.root = self.node = new_root()
+            self._known_nodes = 0
+        self.account.settle()
+
+    def close(self) -> None:
+        """Forget what is recorded and account for nothing from now on."""
+        with self.lock:
+            self.reset()
+            self.account.close()
+
+    def _execute(self, cause: str) -> None:
+        node, slots = self.node, self.slots
+        held = _HELD_BY_RECORDER
+        count = sys.getrefcount
+        live = tuple([slot for slot in node.visible() if count(slots[slot]) > held])
+        program = node.programs.get(live)
+        if program is None:
+            program = node.programs[live] = self.programs.build(node, live, cause)
+        else:
+            metrics.count("CachedCompile")
+        self.created += node.slots - len(program.inputs)
+        try:
+            if program.fresh_bytes:
+                self.account.charge(program.fresh_bytes)
+                for slot in program.fresh:
+                    slots[slot].charged = True
+            start_ns = time.perf_counter_ns()
+            if self.learning:
+                self._machine.execute(program.loaded, _commit)
+            else:
+                self._run(program)
+            metrics.sample("ExecuteTime", time.perf_counter_ns() - start_ns)
+        except BaseException:
+            for slot in program.fresh:
+                slots[slot].host = None
+            raise
+
+    def _run(self, program: Program) -> None:
+        slots = self.slots
+        hosts = [slots[slot].host for slot in program.inputs]
+        floats = self.floats
+        function = program.function
+        with host_execution(), self.generator.scope() if program.random else nullcontext():
+            outcome = self._machine.execute(program.loaded, lambda: function(hosts, floats))
+        for slot, host in zip(program.fresh, outcome, strict=True):
+            slots[slot].host = host
+
+
+class _Call:
+    """A call under way: its arguments in the graph's terms and on the host."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.tensors: list[torch.Tensor | None] = []
+        self.written: list[int] = []
+        self.host_args: list[Any] = []
+        self.host_kwargs: dict[str, Any] = {}
+        self._args: list[Arg] = []
+        self._kwargs: list[tuple[str, Arg]] = []
+        self._storages: dict[int, int] = {}
+        self._values: tuple[Any, ...] = ()
+
+    def read(self, operator: Operator, values: tuple[Any, ...]) -> None:
+        self._values = values
+        positional = [parameter for parameter in operator.parameters if not parameter.keyword_only]
+        last = max(
+            (i for i, parameter in enumerate(positional) if not _omitted(parameter, values[i])), default=-1
+        )
+        for position, parameter in enumerate(operator.parameters):
+            value = values[position]
+            if _omitted(parameter, value) if parameter.keyword_only else position > last:
+                self._skip(parameter, value)
+            elif parameter.keyword_only:
+                stored, host = self._convert(parameter, value)
+                self._kwargs.append((parameter.name, stored))
+                self.host_kwargs[parameter.name] = host
+            else:
+                if parameter.kind in {Kind.IGNORED, Kind.DEVICE}:
+                    value = parameter.default
+                stored, host = self._convert(parameter, value)
+                self._args.append(stored)
+                self.host_args.append(host)
+
+    def _skip(self, parameter: Parameter, value: Any) -> None:
+        if parameter.kind is Kind.OPTIONAL_TENSOR:
+            self.tensors.append(None)
+        elif parameter.kind is Kind.TENSOR_LIST:
+            self.tensors += value or ()
+
+    def node(self, operator: Operator, recipes: tuple[Recipe, ...]) -> Node:
+        results: list[Any] = []
+        if operator.returns_parameter >= 0:
+            returned = self._values[operator.returns_parameter]
+            results = [view_from(buffer_of(returned).slot, geometry_of(returned))]
+        slots: list[int] = []
+        for recipe in recipes:
+            match recipe:
+                case Fresh():
+                    slots.append(recipe.slot)
+                case Alias(of_result=True):
+                    slots.append(slots[recipe.tensor])
+                case Alias():
+                    base = self.tensors[recipe.tensor]
+                    assert base is not None
+                    slots.append(buffer_of(base).slot)
+                case _:
+                    slots.append(-1)
+            results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
+        return Node(
+            str(operator.overload), tuple(self._args), tuple(self._kwargs), tuple(results), current_source()
+        )
+
+    def recipes(
+        self, operator: Operator, outcome: Any
+    ) -> tuple[tuple[Recipe, ...], tuple[torch.Tensor | None, ...]]:
+        if operator.returns_parameter >= 0 or outcome is None:
+            return (), ()
+        hosts = tuple(outcome) if isinstance(outcome, (list, tuple)) else (outcome,)
+        recipes: list[Recipe] = []
+        own: dict[int, int] = {}
+        slot = len(self.recorder.slots)
+        for position, host in enumerate(hosts):
+            if host is None:
+                recipes.append(None)
+                continue
+            if host.layout is not torch.strided:
+                raise DeviceError(
+                    f"{operator} gives a {host.layout} tensor, which {self.recorder.device} lacks"
+                )
+            geometry = geometry_of(host)
+            storage = host.untyped_storage()
+            if storage._cdata in self._storages:  # noqa: SLF001
+                recipes.append(Alias(self._storages[storage._cdata], False, geometry))  # noqa: SLF001
+            elif storage._cdata in own:  # noqa: SLF001
+                recipes.append(Alias(own[storage._cdata], True, geometry))  # noqa: SLF001
+            else:
+                own[storage._cdata] = position  # noqa: SLF001
+                contiguous = geometry[3] == 0 and default_strides(geometry[1]) == geometry[2]
+                nbytes = storage.nbytes()
+                recipes.append(Fresh(slot, geometry, nbytes, form_of(nbytes, geometry), contiguous))
+                slot += 1
+        return tuple(recipes), hosts
+
+    def _convert(self, parameter: Parameter, value: Any) -> tuple[Arg, Any]:
+        match parameter.kind:
+            case Kind.TENSOR | Kind.OPTIONAL_TENSOR:
+                return self._tensor(parameter, value)
+            case Kind.TENSOR_LIST:
+                pairs = [self._tensor(parameter, item) for item in value]
+                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
+            case Kind.SCALAR:
+                return self._scalar(value)
+            case Kind.SCALAR_LIST:
+                pairs = [self._scalar(item) for item in value]
+                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
+        return store_constant(value), value
+
+    def _scalar(self, value: Any) -> tuple[Arg, Any]:
+        if value.__class__ is not float:
+            return store_constant(value), value
+        self.recorder.floats.append(value)
+        return Lifted(len(self.recorder.floats) - 1), value
+
+    def _tensor(self, parameter: Parameter, tensor: torch.Tensor | None) -> tuple[Arg, torch.Tensor | None]:
+        self.tensors.append(tensor)
+        if tensor is None:
+            return None, None
+        buffer = buffer_of(tensor)
+        if buffer.epoch is not self.recorder.epoch:
+            self.recorder.bind(buffer)
+        geometry = geometry_of(tensor)
+        base = buffer.host
+        assert base is not None
+        host = base if form_geometry(buffer.form) == geometry else view_of(base, geometry)
+        self._storages.setdefault(host.untyped_storage()._cdata, len(self.tensors) - 1)  # noqa: SLF001
+        if parameter.written:
+            self.written.append(buffer.slot)
+        return view_from(buffer.slot, geometry), host
+
+
+def _omitted(parameter: Parameter, value: Any) -> bool:
+    if parameter.kind in {Kind.IGNORED, Kind.DEVICE, Kind.GENERATOR}:
+        return True
+    if not parameter.has_default:
+        return False
+    if parameter.kind is Kind.SCALAR:
+        return value is parameter.default
+    if isinstance(value, (list, tuple)) and parameter.default is not None:
+        return list(value) == list(parameter.default)
+    return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)
+
+
+def _quick(
+    operator: Operator, recipes: tuple[Recipe, ...]
+) -> tuple[tuple[int, ...], torch.dtype, int, int] | None:
+    if operator.single and len(recipes) == 1 and isinstance(recipes[0], Fresh) and recipes[0].contiguous:
+        only = recipes[0]
+        return (only.geometry[1], only.geometry[0], only.nbytes, only.form)
+    return None
+
+
+def _shape_results(operator: Operator | None, handles: list[torch.Tensor | None]) -> Any:
+    assert operator is not None
+    if operator.single:
+        return handles[0]
+    if operator.returns_list:
+        return handles
+    return tuple(handles) if handles else None
+
+
+def _commit() -> None:
+    """Stand for the run of a graph whose learning pass has computed everything."""

@@ -1,0 +1,89 @@
+"""Which operators get which kernel, and their registration with torch's dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from neurontools.xla import fallback
+from neurontools.xla.kernels import Kernel, kernel_for
+from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.recorder import Recorder
+from neurontools.xla.special import VIEWS, out_kernel, special_kernels
+
+_KEY = "PrivateUse1"
+# These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
+_WHOLE = {
+    "ones", "zeros", "full", "arange", "linspace", "logspace", "eye", "rand", "randn", "randint", "randperm",
+    "scalar_tensor", "tril_indices", "triu_indices", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like",
+    "randint_like", "new_zeros", "new_ones", "new_full", "bernoulli", "clone", "repeat", "stack", "embedding",
+    "select_backward", "slice_backward", "diagonal_backward", "constant_pad_nd", "masked_fill", "masked_scatter",
+    "select_scatter", "slice_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
+}  # fmt: skip
+
+
+class Registry:
+    """The kernels of the device, kept alive for as long as the process runs."""
+
+    def __init__(self, recorder_for: Callable[[Any], Recorder]) -> None:
+        self._recorder_for = recorder_for
+        self._everything = torch.library.Library("_", "IMPL")
+        self._aten = torch.library.Library("aten", "IMPL")
+        self._others: dict[str, Any] = {}
+
+    def install(self) -> None:
+        """Register every kernel."""
+        specials = special_kernels(self.record, self._recorder_for)
+        for name, kernel in specials.items():
+            self._aten.impl(name, kernel, _KEY)
+        for qualified in torch._C._dispatch_get_all_op_names():  # noqa: SLF001
+            name = qualified.removeprefix("aten::")
+            if name == qualified or name in specials or not _wanted(qualified, name):
+                continue
+            overload = find_overload(qualified)
+            if overload is not None:
+                self._aten.impl(name, self._kernel(overload), _KEY)
+        self._aten.impl("is_pinned", _is_pinned, "CPU")
+        self._aten.impl("_pin_memory", _pin_memory, "CPU")
+        self._everything.fallback(self._first_sight, _KEY)
+
+    def record(self, operator: Operator) -> Kernel:
+        """Return the kernel that records an operator."""
+        return kernel_for(operator, self._recorder_for)
+
+    def _kernel(self, overload: Any) -> Kernel:
+        if any(argument.is_out for argument in overload._schema.arguments):  # noqa: SLF001
+            return out_kernel(overload)
+        return self.record(operator_of(overload))
+
+    def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
+        """Serve an operator that has no kernel yet, custom operators above all, and give it one."""
+        kernel = self._kernel(overload)
+        namespace = overload.namespace
+        library = self._others.get(namespace)
+        if library is None:
+            library = self._others[namespace] = torch.library.Library(namespace, "IMPL")
+        library.impl(overload, kernel, _KEY)
+        return kernel(*args, **kwargs)
+
+
+def _wanted(qualified: str, name: str) -> bool:
+    plain = name.partition(".")[0]
+    if plain in VIEWS:
+        return False
+    if plain.startswith("_foreach_") or plain in _WHOLE:
+        return True
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CPU"))  # noqa: SLF001
+
+
+def _is_pinned(self: torch.Tensor, device: Any = None) -> bool:
+    return False
+
+
+def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+    return self.clone()
+
+
+__all__ = ["Registry", "fallback"]

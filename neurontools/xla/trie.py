@@ -1,0 +1,99 @@
+"""The trace cache: a trie whose edges are operator calls and whose nodes are recordings that were seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.compiler.graph import Node
+from neurontools.xla.buffers import Geometry
+
+if TYPE_CHECKING:
+    from neurontools.xla.executable import Program
+    from neurontools.xla.operators import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A result in a new buffer. `handle` is False for the second and later views of one new buffer."""
+
+    slot: int
+    geometry: Geometry
+    nbytes: int
+    form: int
+    contiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A result that is a view of a tensor argument (`tensor` counts them in order) or of an earlier result."""
+
+    tensor: int
+    of_result: bool
+    geometry: Geometry
+
+
+Recipe = Fresh | Alias | None
+
+
+@dataclass(slots=True, eq=False)
+class TrieNode:
+    """One recorded call and what follows it.
+
+    Args:
+        parent: the call before it, None at the root.
+        operator: what was called, None at the root.
+        call: the call in the graph's terms, None at the root.
+        recipes: how to make the results without running anything.
+        quick: shape, dtype, bytes and form when there is one result, new and contiguous.
+        added: forms of the slots that the call adds, inputs first.
+        bound: how many of those are inputs.
+        lifted: floats that became inputs, up to and including this call.
+        slots: slots in use after this call.
+        written: slots that the call makes or changes.
+
+    `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the cut.
+    """
+
+    parent: TrieNode | None
+    operator: Operator | None
+    call: Node | None
+    recipes: tuple[Recipe, ...] = ()
+    quick: tuple[tuple[int, ...], torch.dtype, int, int] | None = None
+    added: tuple[int, ...] = ()
+    bound: int = 0
+    lifted: int = 0
+    slots: int = 0
+    written: tuple[int, ...] = ()
+    edges: dict[Hashable, TrieNode] = field(default_factory=dict)
+    programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
+    candidates: tuple[int, ...] | None = None
+
+    def path(self) -> tuple[TrieNode, ...]:
+        """Return the recorded calls from the first to this one."""
+        return tuple(reversed(tuple(self._up())))
+
+    def visible(self) -> tuple[int, ...]:
+        """Return the slots that calls up to here make or change: those that somebody may want to see."""
+        if self.candidates is None:
+            self.candidates = tuple(sorted({slot for node in self._up() for slot in node.written}))
+        return self.candidates
+
+    def _up(self) -> Iterator[TrieNode]:
+        node: TrieNode | None = self
+        while node is not None and node.parent is not None:
+            yield node
+            node = node.parent
+
+
+def new_root() -> TrieNode:
+    """Return an empty trie."""
+    return TrieNode(parent=None, operator=None, call=None)
+
+
+def edge_key(*parts: Any) -> Hashable:
+    """Return a key for an edge that is made by hand."""
+    return parts

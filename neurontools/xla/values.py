@@ -1,0 +1,59 @@
+"""Arguments between torch's objects and the canonical graph's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from neurontools.compiler.graph import Arg, Symbol, View
+from neurontools.xla.buffers import Geometry
+
+_PREFIX = "torch."
+
+
+class UnstorableError(Exception):
+    """A constant argument has no form in a graph, so the operator cannot be recorded."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return float32 for torch.float32."""
+    return str(dtype).removeprefix(_PREFIX)
+
+
+def view_from(slot: int, geometry: Geometry) -> View:
+    """Return a geometry on a slot in the graph's terms."""
+    dtype, shape, strides, offset = geometry
+    return View(slot, dtype_name(dtype), shape, strides, offset)
+
+
+def geometry_from(view: View) -> Geometry:
+    """Return the geometry of a view."""
+    return (getattr(torch, view.dtype), view.shape, view.strides, view.offset)
+
+
+def store_constant(value: Any) -> Arg:
+    """Return the graph's form of a constant argument.
+
+    Raises:
+        UnstorableError: it has none.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case torch.dtype():
+            return Symbol("dtype", dtype_name(value))
+        case torch.memory_format():
+            return Symbol("memory_format", str(value).removeprefix(_PREFIX))
+        case torch.layout():
+            return Symbol("layout", str(value).removeprefix(_PREFIX))
+        case list() | tuple():
+            return tuple(store_constant(item) for item in value)
+    raise UnstorableError(type(value).__name__)
+
+
+def load_symbol(symbol: Symbol) -> Any:
+    """Return the torch object that a symbol names."""
+    if symbol.kind == "device":
+        return torch.device(symbol.name)
+    return getattr(torch, symbol.name)
