@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from neurontools.commands import console, ls
 
-from neurontools import env
+from neurontools import __version__, env
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.ls_flags import FlagError, parse
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from collections.abc import Sequence
 
 DEFAULT_PERIOD_S = 1.0
@@ -31,8 +30,10 @@ EXAMPLES = """examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> ArgumentParser:
     """Return the command's parser."""
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="neuron-ls",
         description="List the Neuron devices of the machine and the processes on them.",
@@ -121,8 +122,11 @@ def _main(words: Sequence[str]) -> int:
         flags = parse(own.rest)
     except FlagError as error:
         return ls.show((1, f"{error}\n".encode("utf-8", "replace"), b""))
-    if flags.help or own.version:
-        console.parse(build_parser(), ["--help" if flags.help else "--version"])
+    if flags.help:
+        console.parse(build_parser(), ["--help"])
+    if own.version:
+        console.out(f"neuron-ls {__version__}")
+        return 0
     machine = own.machine or env.machine()
     reply = _ask(own.rest, machine)
     if own.period_s is None or reply is None:
@@ -172,6 +176,8 @@ def _watch(words: list[str], machine: str, period_s: float, reply: ls.Reply, *, 
 
 def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
     if lines_of_json:
+        import json
+
         return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
     if sys.stdout.isatty():
         return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
