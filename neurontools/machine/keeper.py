@@ -118,12 +118,12 @@ class Keeper:
         telemetry = self._telemetry.pop(key, None)
         if telemetry is None:
             return ()
-        telemetry.refresh(time.monotonic_ns())
-        self._handle(Leave(key, telemetry.totals()))
-        telemetry.close()
         pidfd = self._pidfds.pop(key)
         self._loop.remove_reader(pidfd)
         os.close(pidfd)
+        telemetry.refresh(time.monotonic_ns())
+        self._handle(Leave(key, telemetry.totals()))
+        telemetry.close()
         for suffix in (_PAGE, _RECORD):
             _remove(self._path(key, suffix))
         log.info("process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)

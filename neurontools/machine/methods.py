@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.keeper import Keeper
-    from neurontools.machine.processes import ProcessKey
+    from neurontools.machine.processes import Peer, ProcessKey
     from neurontools.machine.server import Connection
 
 log = logging.getLogger("neurond")
@@ -84,22 +84,18 @@ class Methods:
         return len(self._greeted)
 
     def on_open(self, connection: Connection) -> None:
-        """Refuse other users and processes that this host's pids do not name."""
+        """Take a new connection in."""
         self._greeted[connection] = None
         self._on_clients()
-        peer = connection.peer
-        if peer.uid != os.getuid():
-            reason = f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
-        elif peer.pid == 0:
-            reason = "the client runs in another pid namespace, so its process can't be told from others"
-        else:
-            return
-        log.warning("refused a client: %s", reason)
-        connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
-        connection.end()
 
     def on_line(self, connection: Connection, line: bytes | None) -> None:
         """Answer a line."""
+        reason = _why_not(connection.peer)
+        if reason:
+            log.warning("refused a client: %s", reason)
+            connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
+            connection.end()
+            return
         if line is not None and line.startswith(RENDER):
             connection.send(render_answer(self._keeper, line[len(RENDER) :]))
             return
@@ -291,6 +287,14 @@ class Methods:
                 f"the process that made this connection ({connection.peer.pid}) is gone; a forked child is not it",
             )
         return key
+
+
+def _why_not(peer: Peer) -> str:
+    if peer.uid != os.getuid():
+        return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
+    if peer.pid == 0:
+        return "the client runs in another pid namespace, so its process can't be told from others"
+    return ""
 
 
 def _key_of(connection: Connection) -> ProcessKey:

@@ -128,24 +128,23 @@ def open_socket(machine: str) -> socket.socket:
     try:
         sock.settimeout(ANSWER_TIMEOUT_S)
         sock.connect(path)
-        owner = peer_of(sock).uid
-        if owner != os.getuid():
-            raise DaemonError(
-                f"the machine at {path} belongs to uid {owner}",
-                f"set {env.RUNTIME_DIR} to a directory of yours",
-            )
-    except PermissionError as error:
+        _check_owner(sock, path)
+    except BaseException as error:
         sock.close()
-        raise DaemonError(
-            f"cannot connect to {path}: {error.strerror}", "it may be another user's"
-        ) from error
-    except OSError as error:
-        sock.close()
-        raise no_machine(machine) from error
-    except DaemonError:
-        sock.close()
+        if isinstance(error, PermissionError):
+            raise DaemonError(f"cannot connect to {path}: {error.strerror}", "it may be another user's") from error
+        if isinstance(error, OSError):
+            raise no_machine(machine) from error
         raise
     return sock
+
+
+def _check_owner(sock: socket.socket, path: str) -> None:
+    owner = peer_of(sock).uid
+    if owner != os.getuid():
+        raise DaemonError(
+            f"the machine at {path} belongs to uid {owner}", f"set {env.RUNTIME_DIR} to a directory of yours"
+        )
 
 
 def _some(sock: socket.socket, machine: str) -> bytes:

@@ -1,0 +1,111 @@
+"""Lines, requests and what is wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.machine.protocol import (
+    MAX_LINE_BYTES,
+    ErrorCode,
+    LineBuffer,
+    Params,
+    RpcError,
+    parse_request,
+    request_line,
+)
+
+
+def code_of(line: bytes | None) -> ErrorCode:
+    with pytest.raises(RpcError) as caught:
+        parse_request(line)
+    return caught.value.code
+
+
+def test_a_request_is_read_as_it_was_written() -> None:
+    request = parse_request(request_line(7, "allocate", {"core": 1, "nbytes": 2}))
+    assert (request.request_id, request.method) == (7, "allocate")
+    assert request.params.integer("core", 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"", ErrorCode.PARSE),
+        (b"{", ErrorCode.PARSE),
+        (b"\xff\xfe\x00", ErrorCode.PARSE),
+        (b"[" * 200_000, ErrorCode.PARSE),
+        (b'{"id":' + b"9" * 5000 + b"}", ErrorCode.PARSE),
+        (b"[]", ErrorCode.INVALID_REQUEST),
+        (b"3", ErrorCode.INVALID_REQUEST),
+        (b"{}", ErrorCode.INVALID_REQUEST),
+        (b'{"jsonrpc":"1.0","method":"hello"}', ErrorCode.INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","method":3}', ErrorCode.INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","method":"x","id":[]}', ErrorCode.INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","method":"x","id":true}', ErrorCode.INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","method":"x","params":[1]}', ErrorCode.INVALID_PARAMS),
+        (None, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_no_request_has_its_code(line: bytes | None, code: ErrorCode) -> None:
+    assert code_of(line) == code
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_an_error(data: bytes) -> None:
+    with contextlib.suppress(RpcError):
+        assert parse_request(data).method is not None
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", -1, None, [], 2**63])
+def test_a_whole_number_is_a_whole_number_in_range(value: object) -> None:
+    with pytest.raises(RpcError):
+        Params({"core": value}).integer("core", 0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.0, "1", True, None, 1e9])
+def test_a_period_is_a_number_in_range(value: object) -> None:
+    with pytest.raises(RpcError):
+        Params({"period_s": value}).number("period_s", 0.05, 3600)
+
+
+def test_parameters_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(RpcError, match="'corse'"):
+        Params({"corse": 1}).only("cores")
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda piece: b"\n" not in piece), max_size=10), st.data())
+def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    buffer, out = LineBuffer(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        out += buffer.feed(stream[:size])
+        stream = stream[size:]
+    assert out == lines
+
+
+def test_a_line_of_the_greatest_length_passes_and_a_longer_one_is_skipped() -> None:
+    buffer = LineBuffer()
+    longest = b"x" * MAX_LINE_BYTES
+    assert buffer.feed(longest) == []
+    assert buffer.feed(b"\nnext\n") == [longest, b"next"]
+    assert buffer.feed(longest + b"y") == [None]
+    assert buffer.feed(b"still the same line") == []
+    assert buffer.feed(b"\nnext\n") == [b"next"]
+    assert buffer.feed(longest + b"y\nnext\n") == [None, b"next"]
+
+
+def test_an_error_has_a_remedy_for_programs() -> None:
+    from neurontools.machine.protocol import error_line
+
+    error = RpcError(ErrorCode.REFUSED, "no", "do this", {"held": 3}, request_id=4)
+    assert json.loads(error_line(error)) == {
+        "jsonrpc": "2.0",
+        "id": 4,
+        "error": {"code": -32002, "message": "no", "data": {"held": 3, "remedy": "do this"}},
+    }

@@ -1,0 +1,286 @@
+"""The rules of the machine, by events alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from neurontools.machine.events import (
+    Adopt,
+    Allocate,
+    Changed,
+    CoresBusy,
+    Free,
+    Invalid,
+    Joined,
+    Layout,
+    Leave,
+    Left,
+    OutOfMemory,
+    Process,
+    Refused,
+    Register,
+)
+from neurontools.machine.processes import ProcessKey
+from neurontools.machine.state import Machine
+
+LAYOUT = Layout(device_count=4, cores_per_device=2, memory_bytes=1000)
+A, B, C = ProcessKey(10, 1), ProcessKey(11, 2), ProcessKey(12, 3)
+
+
+def register(key: ProcessKey, **wishes: object) -> Register:
+    return Register(key, 0, "tag", "python a.py", "2.0", **{"uses_device": True, **wishes})  # type: ignore[arg-type]
+
+
+def cores_of(machine: Machine, event: Register) -> tuple[int, ...]:
+    (effect,) = machine.handle(event, 5)
+    assert isinstance(effect, Joined)
+    return effect.process.cores
+
+
+def refusal(machine: Machine, event: object) -> object:
+    (effect,) = machine.handle(event, 5)  # type: ignore[arg-type]
+    assert isinstance(effect, Refused)
+    return effect.reason
+
+
+def test_a_process_gets_all_cores_unless_it_asks_for_fewer() -> None:
+    assert cores_of(Machine(LAYOUT), register(A)) == tuple(range(8))
+    assert cores_of(Machine(LAYOUT), register(A, count=0)) == tuple(range(8))
+
+
+def test_all_cores_means_all_of_the_machine_not_all_that_are_free() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(5,)))
+    reason = refusal(machine, register(B, count=0))
+    assert isinstance(reason, CoresBusy)
+    assert (reason.requested, reason.count, reason.available) == ((), 8, 7)
+    assert [owner.key for owner in reason.owners] == [A]
+
+
+def test_a_number_of_cores_is_the_first_free_run_of_that_length() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(1,)))
+    assert cores_of(machine, register(B, count=2)) == (2, 3)
+    assert cores_of(machine, register(C, count=1)) == (0,)
+
+
+def test_free_cores_that_are_apart_do_not_make_a_run() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(1, 3, 5, 7)))
+    reason = refusal(machine, register(B, count=2))
+    assert isinstance(reason, CoresBusy)
+    assert reason.available == 4
+
+
+def test_a_core_has_one_owner() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(2, 3)))
+    reason = refusal(machine, register(B, cores=(3, 4)))
+    assert isinstance(reason, CoresBusy)
+    assert (reason.requested, reason.available) == ((3, 4), 1)
+    assert machine.lifetime == {"processes": 1, "claims_refused": 1}
+
+
+def test_cores_are_free_again_when_their_owner_left() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A))
+    (effect,) = machine.handle(Leave(A, (("executions", 3),)), 6)
+    assert isinstance(effect, Left)
+    assert cores_of(machine, register(B)) == tuple(range(8))
+    assert machine.lifetime == {"processes": 2, "executions": 3}
+
+
+def test_leaving_twice_does_nothing() -> None:
+    machine = Machine(LAYOUT)
+    assert machine.handle(Leave(A), 1) == ()
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"cores": ()},
+        {"cores": (1, 1)},
+        {"cores": (8,)},
+        {"cores": (-1,)},
+        {"count": -1},
+        {"uses_device": False, "cores": (1,)},
+        {"uses_device": False, "count": 1},
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, object]) -> None:
+    machine = Machine(LAYOUT)
+    assert isinstance(refusal(machine, register(A, **wishes)), Invalid)
+    assert not machine.processes
+    assert machine.lifetime == {}
+
+
+def test_more_cores_than_there_are_is_a_matter_of_availability() -> None:
+    reason = refusal(Machine(LAYOUT), register(A, count=9))
+    assert isinstance(reason, CoresBusy)
+    assert (reason.count, reason.available) == (9, 8)
+
+
+def test_a_process_that_looks_claims_nothing_and_is_not_counted() -> None:
+    machine = Machine(LAYOUT)
+    assert cores_of(machine, register(A, uses_device=False)) == ()
+    assert machine.lifetime == {}
+    assert cores_of(machine, register(B)) == tuple(range(8))
+
+
+def test_a_process_registers_once() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, count=1))
+    assert isinstance(refusal(machine, register(A, count=1)), Invalid)
+
+
+def test_the_cores_of_a_device_share_its_memory() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(2, 3, 4)))
+    machine.handle(Allocate(A, 2, 600), 1)
+    assert refusal(machine, Allocate(A, 3, 401)) == OutOfMemory(device=1, total=1000, used=600, needed=401)
+    (effect,) = machine.handle(Allocate(A, 3, 400), 1)
+    assert isinstance(effect, Changed)
+    assert effect.process.reserved == ((2, 600), (3, 400))
+    assert machine.used_bytes(1) == 1000
+    assert isinstance(machine.handle(Allocate(A, 4, 1000), 1)[0], Changed)
+    assert machine.lifetime["allocations_refused"] == 1
+
+
+def test_memory_that_is_not_reserved_can_not_be_freed() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(0,)))
+    machine.handle(Allocate(A, 0, 10), 1)
+    assert isinstance(refusal(machine, Free(A, 0, 11)), Invalid)
+    assert isinstance(refusal(machine, Free(A, 1, 1)), Invalid)
+    assert isinstance(refusal(machine, Allocate(B, 0, 1)), Invalid)
+    assert isinstance(refusal(machine, Allocate(A, 0, 0)), Invalid)
+
+
+def test_a_repeated_request_is_applied_once() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(0,)))
+    for _ in range(2):
+        machine.handle(Allocate(A, 0, 10, held=0), 1)
+    assert machine.used_bytes(0) == 10
+    for _ in range(2):
+        machine.handle(Free(A, 0, 4, held=10), 1)
+    assert machine.used_bytes(0) == 6
+
+
+def test_a_repeated_request_that_was_lost_is_applied() -> None:
+    machine = Machine(LAYOUT)
+    cores_of(machine, register(A, cores=(0,)))
+    machine.handle(Allocate(A, 0, 10), 1)
+    machine.handle(Allocate(A, 0, 5, held=10), 1)
+    assert machine.used_bytes(0) == 15
+
+
+def process(key: ProcessKey, cores: tuple[int, ...], *reserved: tuple[int, int]) -> Process:
+    return Process(key, 0, "", "job", "2.0", bool(cores), cores, 1, reserved)
+
+
+def test_an_adopted_process_has_what_it_had() -> None:
+    machine = Machine(LAYOUT, {"processes": 4})
+    (effect,) = machine.handle(Adopt(process(A, (0, 1), (1, 300))), 1)
+    assert isinstance(effect, Joined)
+    assert machine.used_bytes(0) == 300
+    assert isinstance(refusal(machine, register(B, cores=(1,))), CoresBusy)
+    assert machine.lifetime["processes"] == 4
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        process(A, (1, 2)),
+        process(B, (0,), (0, 1001)),
+        process(B, (0,), (1, 5)),
+        process(B, (0,), (0, -5)),
+        process(B, (99,)),
+        process(C, (0, 2)),
+    ],
+)
+def test_a_claim_that_contradicts_the_machine_is_not_adopted(claim: Process) -> None:
+    machine = Machine(LAYOUT)
+    machine.handle(Adopt(process(A, (2,))), 1)
+    (effect,) = machine.handle(Adopt(claim), 1)
+    assert isinstance(effect, Refused)
+    assert list(machine.processes) == [A]
+    assert machine.claimed_count() == 1
+
+
+keys = st.sampled_from([A, B, C, ProcessKey(10, 9)])
+core_ids = st.integers(-1, 8)
+sizes = st.integers(-1, 700)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Whatever is asked in whatever order, the books are right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = Machine(LAYOUT)
+        self.joined: dict[ProcessKey, Process] = {}
+
+    def apply(self, event: object) -> None:
+        for effect in self.machine.handle(event, 1):  # type: ignore[arg-type]
+            match effect:
+                case Joined() | Changed():
+                    self.joined[effect.process.key] = effect.process
+                case Left():
+                    del self.joined[effect.process.key]
+
+    @rule(
+        key=keys,
+        cores=st.none() | st.lists(core_ids, max_size=3).map(tuple),
+        count=st.none() | st.integers(-1, 9),
+    )
+    def register(self, key: ProcessKey, cores: tuple[int, ...] | None, count: int | None) -> None:
+        self.apply(register(key, cores=cores, count=count))
+
+    @rule(key=keys, cores=st.lists(core_ids, max_size=3).map(tuple), size=sizes)
+    def adopt(self, key: ProcessKey, cores: tuple[int, ...], size: int) -> None:
+        self.apply(Adopt(process(key, cores, *[(core, size) for core in cores[:1]])))
+
+    @rule(key=keys)
+    def leave(self, key: ProcessKey) -> None:
+        self.apply(Leave(key))
+
+    @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
+    def allocate(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
+        self.apply(Allocate(key, core, size, held))
+
+    @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
+    def free(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
+        self.apply(Free(key, core, size, held))
+
+    @invariant()
+    def effects_tell_everything(self) -> None:
+        assert self.joined == self.machine.processes
+
+    @invariant()
+    def every_core_has_one_owner_or_none(self) -> None:
+        claims = [core for member in self.joined.values() for core in member.cores]
+        assert len(claims) == len(set(claims)) == self.machine.claimed_count()
+        for core in range(LAYOUT.core_count):
+            owner = self.machine.owner(core)
+            assert (core in claims) == (owner is not None)
+            assert owner is None or core in owner.cores
+
+    @invariant()
+    def memory_adds_up_and_fits(self) -> None:
+        for device in range(LAYOUT.device_count):
+            held = [
+                nbytes
+                for member in self.joined.values()
+                for core, nbytes in member.reserved
+                if LAYOUT.device_of(core) == device
+            ]
+            assert all(nbytes > 0 for nbytes in held)
+            assert self.machine.used_bytes(device) == sum(held) <= LAYOUT.memory_bytes
+
+
+AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory = AnyHistory.TestCase
