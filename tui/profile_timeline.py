@@ -220,7 +220,7 @@ class TimelineView(Widget, can_focus=True):
             segments = [Segment(text[:width], PLAIN)]
         else:
             segments = self._body(y - _AXIS_LINES + self._scroll)
-        return Strip(segments).adjust_cell_length(width)
+        return Strip(segments).adjust_cell_length(width, PLAIN)
 
     def _body(self, line: int) -> list[Segment]:
         if line >= len(self._lines):

@@ -68,7 +68,7 @@ class _LineEncoder:
         self._names = names
         self._uuid = number(_EVENT_UUID, line.number)
         self._end = _tail(number(_TYPE, _END), self._uuid)
-        self._begin: dict[tuple[int, int], bytes] = {}
+        self._begin: dict[int, bytes] = {}
 
     def encode(self, block: object) -> bytes:
         """Return the packets of some events, by their numbers."""
@@ -78,10 +78,7 @@ class _LineEncoder:
         for start, duration, action, execution in zip(
             *(column[block].tolist() for column in columns), strict=True
         ):
-            own = execution if trace.actions[action].track in _PER_EXECUTION else -1
-            begin = self._begin.get((action, own))
-            if begin is None:
-                begin = self._encode_begin(action, own)
+            begin = self._begin.get(action) or self._encode_begin(action, execution)
             parts += (_timed(start, begin), _timed(start + duration, self._end))
         return b"".join(parts)
 
@@ -93,8 +90,8 @@ class _LineEncoder:
             number(_NAME_IID, self._names[known.name]),
             _annotations(known, execution),
         )
-        if execution < 0:
-            self._begin[action, execution] = begin
+        if known.track not in _PER_EXECUTION:
+            self._begin[action] = begin
         return begin
 
 
@@ -114,7 +111,7 @@ def _annotations(action: Action, execution: int) -> bytes:
         _annotation(name, number(4, value)) for name, value in zip(_NUMBERS, numbers, strict=True) if value
     ]
     found += [_annotation(name, text(6, value)) for name, value in zip(_TEXTS, texts, strict=True) if value]
-    if execution >= 0:
+    if action.track in _PER_EXECUTION:
         found.append(_annotation(_EXECUTION, number(4, execution)))
     return b"".join(found)
 

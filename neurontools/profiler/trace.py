@@ -243,7 +243,7 @@ class _Table:
 
 def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[Row, ...]:
     keys, firsts = np.unique(key, return_index=True)
-    lasts = [*firsts[1:], len(key)]
+    lasts = [*firsts, len(key)][1:]
     rows = []
     for number, first, last in zip(keys, firsts, lasts, strict=True):
         process, nc = int(number) >> 16, (int(number) >> 8) & 0xFF

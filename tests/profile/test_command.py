@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Maker
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+SCRIPT = str(Path(sys.executable).parent / "neuron-profile")
+
+
+def test_view_in_a_pipe_prints_the_summary(tool: Tool, profile_dir: Path) -> None:
+    for arguments in (
+        ("view", str(profile_dir)),
+        ("view", "-d", str(profile_dir)),
+        ("view", "--output-format", "summary-text", "-s", str(next(profile_dir.iterdir()))),
+        ("summary", str(profile_dir)),
+    ):
+        done = tool("neuron-profile", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(
+            "Profile of a simulated trn1.2xlarge: 1 process, 2 NeuronCores, 112 events"
+        )
+        assert "tensor_engine_active_time_percent" in done.stdout
+
+
+def test_json_is_the_same_from_view_and_summary(tool: Tool, profile_dir: Path) -> None:
+    one = tool("neuron-profile", "summary", str(profile_dir), "--json", "--nc", "1")
+    two = tool("neuron-profile", "view", str(profile_dir), "--output-format", "summary-json", "--nc", "1")
+    assert one.stdout == two.stdout
+    assert [core["nc_idx"] for core in json.loads(one.stdout)["cores"]] == [1]
+
+
+def test_top_lists_operators(tool: Tool, profile_dir: Path) -> None:
+    done = tool("neuron-profile", "top", str(profile_dir), "-k", "2", "--skip-warmup")
+    assert [line.split()[:3] for line in done.stdout.splitlines()[2:]] == [
+        ["aten.mm", "Tensor", "16"],
+        ["aten.copy_", "DMA", "24"],
+    ]
+    rows = json.loads(tool("neuron-profile", "top", str(profile_dir), "--json").stdout)
+    assert rows[0]["total_ns"] == 140_000
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("json", "ntff.json"), ("chrome", "ntff.trace.json"), ("perfetto", "ntff.pftrace")]
+)
+def test_trace_files_have_the_vendors_names(
+    tool: Tool, profile_dir: Path, home: Path, form: str, name: str
+) -> None:
+    done = tool("neuron-profile", "view", str(profile_dir), "--output-format", form, cwd=home)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (home / name).stat().st_size > 1000
+    tool(
+        "neuron-profile", "view", str(profile_dir), "--output-format", form, "--output-file", "mine", cwd=home
+    )
+    assert (home / "mine").read_bytes() == (home / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (("view", "missing"), 1, "error: no profile at missing: no such directory"),
+        (("view", "p", "-d", "p"), 2, "error: several profiles given: p, p"),
+        (
+            ("view", "p", "--output-format", "parquet"),
+            2,
+            "error: --output-format parquet: Parquet is not written",
+        ),
+        (("summary", "p", "--nc", "x"), 2, "error: --nc=x is no list of cores"),
+        (("summary", "p", "--nc", "9"), 1, "error: nothing is left of the profile after filtering"),
+        (("summary", "p", "--from", "soon"), 2, "error: 'soon' is no time"),
+        (("inspect",), 2, "error: no program given"),
+        (("inspect", "-o", "x", "no-such-program"), 1, "error: cannot run no-such-program"),
+    ],
+)
+def test_errors_are_one_line_and_a_hint(
+    tool: Tool, profile_dir: Path, home: Path, arguments: tuple[str, ...], code: int, error: str
+) -> None:
+    (home / "p").symlink_to(profile_dir)
+    done = tool("neuron-profile", *arguments, cwd=home)
+    assert (done.returncode, done.stdout) == (code, "")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(error)
+    assert lines[1].startswith("hint: ")
+    assert len(lines) == 2
+
+
+def test_usage_errors_exit_with_2(tool: Tool) -> None:
+    for arguments in ((), ("dance",), ("top", "-k", "0"), ("view", "--output-format", "pdf")):
+        done = tool("neuron-profile", *arguments)
+        assert done.returncode == 2
+        assert "usage: neuron-profile" in done.stderr
+
+
+def test_a_run_that_executed_nothing_is_explained(tool: Tool, home: Path, maker: Maker) -> None:
+    maker.capture(home / "p").on_close()
+    done = tool("neuron-profile", "view", str(home / "p"))
+    assert done.returncode == 0
+    assert "no events: the program executed nothing on a NeuronCore" in done.stdout
+    assert tool("neuron-profile", "top", str(home / "p")).returncode == 1
+
+
+def test_inspect_runs_a_program_with_profiling_on(tool: Tool, home: Path) -> None:
+    code = (
+        "import os, sys; print(*(f'{k}={v}' for k, v in os.environ.items() if 'INSPECT' in k)); sys.exit(7)"
+    )
+    done = tool("neuron-profile", "inspect", "-o", "out", "--", sys.executable, "-c", code, cwd=home)
+    assert done.returncode == 7
+    assert f"NEURON_RT_INSPECT_OUTPUT_DIR={home.resolve()}/out" in done.stdout
+    assert "NEURON_RT_INSPECT_ENABLE=1" in done.stdout
+    assert "NEURON_RT_INSPECT_DEVICE_PROFILE=1" in done.stdout
+
+
+def test_without_numpy_one_line_says_how_to_get_it(profile_dir: Path) -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from neurontools.commands.profile import main\n"
+        f"sys.exit(main(['summary', {str(profile_dir)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: profiles need numpy, which is not installed",
+        "hint: pip install 'neurontools[profile]'",
+    ]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom neurontools.commands.profile import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'numpy', 'textual', 'rich', 'torch', 'dataclasses'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "examples:" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_view_on_a_terminal_opens_the_timeline_and_q_ends_it(profile_dir: Path) -> None:
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [SCRIPT, "view", str(profile_dir)], stdin=slave, stdout=slave, stderr=slave, close_fds=True
+    ) as child:
+        os.close(slave)
+        seen = b""
+        while b"nrt_execute" not in seen:
+            seen += os.read(master, 65536)
+        os.write(master, b"q")
+        try:
+            while os.read(master, 65536):
+                pass
+        except OSError:  # the terminal is gone with its last user
+            pass
+        assert child.wait(timeout=30) == 0
+    os.close(master)
+    assert "device clock, modelled" in seen.decode(errors="replace")

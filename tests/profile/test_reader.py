@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from neurontools.profiler import records
+from neurontools.profiler.meta import ProfileError, read_meta
+from neurontools.profiler.reader import open_captures
+from neurontools.profiler.trace import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Maker
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ProfileError) as error:
+        open_captures(str(path))
+    assert error.value.remedy
+    assert "\n" not in error.value.message
+    return error.value.message
+
+
+def test_what_is_not_a_profile_is_named_with_its_reason(home: Path) -> None:
+    (home / "empty").mkdir()
+    (home / "other").mkdir()
+    (home / "other" / "notes.txt").write_text("x")
+    (home / "notes.txt").write_text("x")
+    assert "no such directory" in refused(home / "missing")
+    assert "is empty" in refused(home / "empty")
+    assert "holds no profile" in refused(home / "other")
+    assert "is a file" in refused(home / "notes.txt")
+
+
+def test_a_real_ntff_is_refused_by_name(home: Path) -> None:
+    (home / "real").mkdir()
+    (home / "real" / "profile.ntff").write_bytes(b"\0" * 64)
+    for path in (home / "real", home / "real" / "profile.ntff"):
+        assert "profile.ntff is a trace of real Neuron hardware" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"format": "other", "schema": 1}', "is not of a neurontools profile"),
+        ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 32}', "schema 9, supported is 1"),
+        ('{"format": "neurontools-profile", "schema": 1, "record_bytes": 32}', "is damaged: KeyError"),
+    ],
+)
+def test_a_bad_description_is_explained(profile_dir: Path, content: str, reason: str) -> None:
+    next(profile_dir.glob("*/meta.json")).write_text(content)
+    assert reason in refused(profile_dir)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("model", 99), ("track", 200), ("operation", 10_000), ("duration_ns", -5), ("start_ns", -1)],
+)
+def test_a_record_that_points_nowhere_is_damage(profile_dir: Path, field: str, value: int) -> None:
+    path = next(profile_dir.glob("*/events.bin"))
+    events = np.fromfile(path, dtype=records.record_dtype())
+    events[field][3] = value
+    events.tofile(path)
+    assert "record 3 of" in refused(profile_dir)
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "{}", '{"model": 5}', '{"program": "1", "total_ns": 1, "operations": [[1]]}']
+)
+def test_a_damaged_model_line_is_numbered(profile_dir: Path, line: str) -> None:
+    path = next(profile_dir.glob("*/models.jsonl"))
+    path.write_text(line + "\n" + path.read_text())
+    assert "line 1, is damaged" in refused(profile_dir)
+
+
+def test_an_unfinished_model_line_is_ignored(profile_dir: Path) -> None:
+    path = next(profile_dir.glob("*/models.jsonl"))
+    path.write_text(path.read_text() + '{"model": 2, "na')
+    assert load(str(profile_dir)).event_count > 0
+
+
+def test_a_tail_of_zeros_after_a_power_cut_is_ignored(profile_dir: Path) -> None:
+    path = next(profile_dir.glob("*/events.bin"))
+    before = load(str(profile_dir)).event_count
+    path.write_bytes(path.read_bytes() + bytes(10 * records.RECORD.size + 5))
+    assert load(str(profile_dir)).event_count == before
+
+
+def test_a_process_directory_and_its_event_file_open_too(profile_dir: Path) -> None:
+    process = next(profile_dir.iterdir())
+    for path in (process, process / "events.bin", process / "meta.json"):
+        assert load(str(path)).event_count == load(str(profile_dir)).event_count
+
+
+def test_processes_of_one_boot_share_the_monotonic_clock_others_meet_in_unix_time(
+    home: Path, maker: Maker
+) -> None:
+    for _ in range(3):
+        maker.finished(home / "p", steps=1)
+    first, second, third = sorted((home / "p").iterdir())
+    one = read_meta(str(first))
+    replace(one, pid=2, started_unix_ns=one.started_unix_ns + 1).write(str(second))
+    replace(one, pid=3, boot_id="other", started_unix_ns=one.started_unix_ns + 10**9).write(str(third))
+    found = load(str(home / "p"))
+    starts = {
+        row.pid: int(found.start[row.first]) for row in found.rows if row.track is records.Track.RUNTIME
+    }
+    assert starts == {one.pid: 0, 2: 0, 3: 10**9}
+
+
+def test_a_description_survives_being_stored(profile_dir: Path) -> None:
+    process = next(profile_dir.iterdir())
+    meta = read_meta(str(process))
+    assert json.loads((process / "meta.json").read_text())["clocks"].keys() == {"wall", "device"}
+    meta.write(str(process))
+    assert read_meta(str(process)) == meta

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.profiler.meta import Peaks, ProfileError
+from neurontools.profiler.metrics import core_metrics
+from neurontools.profiler.operators import engine_totals, top_operators
+from neurontools.profiler.records import ENGINES, Track
+from neurontools.profiler.selection import Selection, select
+from neurontools.profiler.summary import summarise
+from neurontools.profiler.summary_text import report, to_json, to_text
+from neurontools.profiler.trace import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Maker
+
+    from neurontools.profiler.trace import Trace
+
+
+def metrics_of(trace: Trace, nc: int = 0) -> dict[str, float]:
+    core = next(core for core in summarise(trace).cores if core.nc == nc)
+    return {metric.name: metric.value for metric in core.metrics}
+
+
+def test_metrics_of_a_known_program(trace: Trace) -> None:
+    metrics = metrics_of(trace)
+    expected = {
+        "total_time": 5 * 25_000e-9,
+        "total_exec_time": 5 * 24_000e-9,
+        "total_active_time": 5 * 24_000e-9,
+        "total_active_time_percent": 96.0,
+        "trace_count": 5,
+        "neuroncore_cycle_count": 175_000,
+        "hardware_flops": 5 * 6_291_456,
+        "tensor_engine_active_time": 5 * 14_000e-9,
+        "tensor_engine_active_time_percent": 56.0,
+        "tensor_engine_instruction_count": 10,
+        "matmul_instruction_count": 10,
+        "activate_instruction_time": 5 * 2_500e-9,
+        "dma_active_time": 5 * 7_000e-9,
+        "dma_transfer_time": 5 * 10_000e-9,
+        "dma_transfer_count": 15,
+        "hbm_read_bytes": 5 * 131_072,
+        "hbm_write_bytes": 5 * 32_768,
+        "mm_arithmetic_intensity": 6_291_456 / 163_840,
+        "peak_flops_bandwidth_ratio": 92e12 / 410e9,
+        "mfu_estimated_percent": 100 * 6_291_456 / (92e12 * 25e-6),
+        "mbu_estimated_percent": 100 * 163_840 / (410e9 * 25e-6),
+        "sync_engine_instruction_count": 0,
+        "cc_op_count": 0,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+
+
+def test_metrics_that_need_an_unknown_peak_are_left_out(trace: Trace) -> None:
+    rows = tuple(row for row in trace.rows if not row.track.measured and row.nc == 0)
+    names = {metric.name for metric in core_metrics(trace, rows, Peaks())}
+    assert not names & {"mfu_estimated_percent", "mbu_estimated_percent", "neuroncore_cycle_count"}
+    assert "hardware_flops" in names
+
+
+def test_setup_instructions_do_not_count_as_execution(home: Path, maker: Maker) -> None:
+    class WithSetup(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (
+                self.operation("wait", "Sync", 0, 3_000, opcode="EVENT_SEMAPHORE"),
+                self.operation("aten.mm", "Tensor", 5_000, 1_000),
+                self.operation("aten.relu", "Scalar", 7_000, 2_000),
+            )
+
+    WithSetup().finished(home / "p", steps=4)
+    metrics = metrics_of(load(str(home / "p")))
+    assert metrics["total_exec_time"] == pytest.approx(4 * 4_000e-9)
+    assert metrics["total_active_time"] == pytest.approx(4 * 6_000e-9)
+
+
+def test_the_first_execution_is_the_warm_up(trace: Trace) -> None:
+    model = summarise(trace).models[0]
+    assert (model.executions, model.failures) == (5, 0)
+    assert model.warmup_wall_ns == 3_000_000
+    assert (model.wall_min_ns, model.wall_median_ns, model.wall_max_ns) == (300_000, 300_000, 300_000)
+    assert model.modelled_ns == 25_000
+
+
+def test_skipping_the_warm_up_leaves_the_other_executions(trace: Trace) -> None:
+    warm = select(trace, Selection(skip_warmup=True))
+    assert metrics_of(warm)["trace_count"] == 4
+    assert summarise(warm).models[0].wall_max_ns == 300_000
+    assert warm.event_count == trace.event_count - 2 * (1 + 2 + 9)
+
+
+def test_selections_keep_cores_and_stretches(trace: Trace) -> None:
+    assert {row.nc for row in select(trace, Selection(ncs=frozenset({1}))).rows} == {1}
+    early = select(trace, Selection(to_ns=2_000_000))
+    assert [row.track for row in early.rows] == [Track.RUNTIME, Track.RUNTIME]
+    with pytest.raises(ProfileError, match="nothing is left"):
+        select(trace, Selection(from_ns=10**15))
+
+
+def test_a_neff_selects_the_models_loaded_from_it(trace: Trace, profile_dir: Path, home: Path) -> None:
+    stored = next(profile_dir.glob("*/neff_*.neff"))
+    assert select(trace, Selection(neff=str(stored))).event_count == trace.event_count
+    (home / "other.neff").write_bytes(b"other")
+    with pytest.raises(ProfileError, match="no records of"):
+        select(trace, Selection(neff=str(home / "other.neff")))
+    with pytest.raises(ProfileError, match="cannot read"):
+        select(trace, Selection(neff=str(home / "missing.neff")))
+
+
+def test_operators_are_grouped_and_sorted_by_time(trace: Trace) -> None:
+    operators = top_operators(trace)
+    assert [(each.name, each.engine, each.count, each.total_ns) for each in operators[:3]] == [
+        ("aten.mm", "Tensor", 20, 140_000),
+        ("aten.copy_", "DMA", 30, 100_000),
+        ("aten.relu", "Scalar", 10, 25_000),
+    ]
+    assert sum(each.share for each in operators) == pytest.approx(1)
+    assert sum(each.total_ns for each in operators) == sum(each.total_ns for each in engine_totals(trace))
+    assert top_operators(trace, 2) == operators[:2]
+
+
+def test_text_and_json_agree_and_label_their_clocks(trace: Trace) -> None:
+    what = report(trace)
+    text, data = to_text(what), json.loads(json.dumps(to_json(what)))
+    assert "measured on this computer" in text
+    assert "modelled (not measured)" in text
+    assert data["is_simulation"] is True
+    assert data["cores"][0]["modelled"] == metrics_of(trace)
+    assert data["models"][0]["modelled_ns"] == 25_000
+    assert all(len(line) <= 96 for line in text.splitlines())
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from([*(track.label for track in ENGINES), "DMA"]),
+        st.integers(0, 500),
+        st.integers(0, 200),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(OPERATIONS, st.integers(1, 4))
+def test_active_time_of_any_schedule_equals_brute_force(
+    tmp_path_factory: pytest.TempPathFactory, maker: Maker, drawn: list[tuple[str, int, int]], steps: int
+) -> None:
+    class Drawn(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return tuple(self.operation("op", engine, start, duration) for engine, start, duration in drawn)
+
+    directory = tmp_path_factory.mktemp("drawn")
+    Drawn().finished(directory, steps=steps)
+    metrics = metrics_of(load(str(directory)))
+
+    def covered(engines: set[str]) -> int:
+        return len(
+            {
+                ns
+                for engine, start, length in drawn
+                if engine in engines
+                for ns in range(start, start + length)
+            }
+        )
+
+    for track in ENGINES:
+        name = f"{track.label.lower()}_engine_active_time"
+        assert round(metrics[name] * 1e9) == steps * covered({track.label})
+    assert round(metrics["total_active_time"] * 1e9) == steps * covered({engine for engine, _, _ in drawn})
+    last = max(start + length for _, start, length in drawn)
+    assert round(metrics["total_exec_time"] * 1e9) == steps * (last - min(start for _, start, _ in drawn))
