@@ -30,6 +30,7 @@ class LinePane(Widget):
         super().__init__(id=id)
         self._style_of = styles_by_role
         self._lines: tuple[Line, ...] = ()
+        self._composed: tuple[Style | None, dict[Role, Style]] = (None, {})
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -54,8 +55,11 @@ class LinePane(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return one row for the compositor."""
+        width, background = self.size.width, self.rich_style
         if y >= len(self._lines):
-            return Strip.blank(self.size.width, self.rich_style)
-        background, style_of = self.rich_style, self._style_of
-        segments = [Segment(text, background + style_of[role]) for text, role in self._lines[y]]
-        return Strip(segments).adjust_cell_length(self.size.width, background)
+            return Strip.blank(width, background)
+        if self._composed[0] != background:
+            self._composed = (background, {role: background + own for role, own in self._style_of.items()})
+        style_of = self._composed[1]
+        strip = Strip([Segment(text, style_of[role]) for text, role in self._lines[y]])
+        return strip.adjust_cell_length(width, background)

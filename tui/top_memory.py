@@ -33,8 +33,8 @@ def summary_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 
     Label and value pairs where they fit; in a narrower terminal the labels stand in the bar.
     """
-    host = model.view.host_memory if model.view else MemoryUse()
-    device = model.view.device_memory if model.view else MemoryUse()
+    host = model.view.memory.host if model.view else MemoryUse()
+    device = model.view.memory.device if model.view else MemoryUse()
     if width < _PAIRS_WIDTH:
         return _summary_table(host, device, width)
     long = width >= _LONG_LABELS_WIDTH

@@ -88,9 +88,8 @@ class TopModel:
         self._after = update
         self._find_tabs(update.snapshot)
         self._compute()
-        if first and len(update.snapshot.devices) == 1 and self.view:
-            self._opened = frozenset(node.key for node in self.view.memory_tree)
-            self._show_rows()
+        if first and len(update.snapshot.devices) == 1:
+            self.toggle()
 
     def move(self, steps: int) -> None:
         """Move the selection in the tree, stopping at its ends."""
@@ -127,15 +126,16 @@ class TopModel:
 
     def toggle_all(self) -> None:
         """Open the whole tree, or close it when all of it is open."""
-        everything = frozenset(node.key for node in walk(self.view.memory_tree)) if self.view else frozenset()
+        everything = frozenset(node.key for node in walk(self.view.memory.tree() if self.view else ()))
         self._opened = frozenset() if everything <= self._opened else self._opened | everything
         self._show_rows()
 
     def expand_kinds(self, *kinds: NodeKind) -> None:
         """Open all nodes of these kinds that use memory."""
-        nodes = self.view.memory_tree if self.view else ()
         self._opened |= frozenset(
-            node.key for node in walk(nodes) if node.kind in kinds and (node.device_bytes or node.host_bytes)
+            node.key
+            for node in walk(self.view.memory.tree() if self.view else ())
+            if node.kind in kinds and (node.device_bytes or node.host_bytes)
         )
         self._show_rows()
 
@@ -176,7 +176,7 @@ class TopModel:
 
     def _show_rows(self) -> None:
         here = self.selected_row.node.key if self.selected_row else None
-        self.rows = visible_rows(self.view.memory_tree, self._opened) if self.view else ()
+        self.rows = visible_rows(self.view.memory.tree(self._opened)) if self.view else ()
         index = self.selected
         while here:
             found = [i for i, row in enumerate(self.rows) if row.node.key == here]

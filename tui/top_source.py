@@ -75,7 +75,7 @@ class DaemonSource:
                     if self._closed.is_set():
                         break
             except NoMachineError:
-                trouble = "machine stopped, waiting for it"
+                trouble = "machine not running, waiting for it"
             except NeuronToolsError as error:
                 trouble = f"{error.message}, retrying"
             except (OSError, ValueError, KeyError, TypeError) as error:

@@ -34,15 +34,15 @@ class TreeRow:
     parent: NodeKey | None
 
 
-def visible_rows(nodes: Iterable[MemoryNode], opened: frozenset[NodeKey]) -> tuple[TreeRow, ...]:
-    """Return the rows of a tree in which the nodes with these keys are open."""
-    return tuple(_walk(nodes, opened, 0, None))
+def visible_rows(nodes: Iterable[MemoryNode]) -> tuple[TreeRow, ...]:
+    """Return the rows of a tree; what is closed has no children in it."""
+    return tuple(_rows(nodes, 0, None))
 
 
 def walk(nodes: Iterable[MemoryNode]) -> Iterator[MemoryNode]:
     """Yield all nodes that can be opened, parents first."""
     for node in nodes:
-        if node.children:
+        if node.expandable:
             yield node
             yield from walk(node.children)
 
@@ -62,11 +62,7 @@ def label(node: MemoryNode) -> str:
             return clean(node.name)
 
 
-def _walk(
-    nodes: Iterable[MemoryNode], opened: frozenset[NodeKey], depth: int, parent: NodeKey | None
-) -> Iterator[TreeRow]:
+def _rows(nodes: Iterable[MemoryNode], depth: int, parent: NodeKey | None) -> Iterator[TreeRow]:
     for node in nodes:
-        is_open = node.key in opened if node.children else None
-        yield TreeRow(node, depth, is_open, parent)
-        if is_open:
-            yield from _walk(node.children, opened, depth + 1, node.key)
+        yield TreeRow(node, depth, bool(node.children) if node.expandable else None, parent)
+        yield from _rows(node.children, depth + 1, node.key)

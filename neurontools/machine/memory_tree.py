@@ -1,6 +1,6 @@
-"""Who uses which memory: sums by category, and the tree device - core - model - category. Every parent is the sum of its children.
+"""Who uses which memory: sums by category, and the tree device - core - model - category.
 
-Memory of a core that no model accounts for is listed as categories beside the models. Host memory belongs to
+Every parent is the sum of its children. Memory of a core that no model accounts for is listed as categories beside the models. Host memory belongs to
 processes, not to cores, and is a tree of its own at the end; a core's host-side buffers stay with the core.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Iterator
 
     from neurontools.machine.snapshot import DeviceState, ModelState, ProcessState, Snapshot
 
@@ -56,7 +55,8 @@ class MemoryNode:
 
     `key` is the same in every snapshot; `number` is the device's index, the core's index inside its device, the
     model's id or the process's pid; `name` the model's name, the process's tag or the category. `cores` are the
-    machine-wide ids of the cores that the node lies under.
+    machine-wide ids of the cores that the node lies under. `children` is empty when the node is closed; whether
+    there are any says `expandable`.
     """
 
     key: NodeKey
@@ -67,34 +67,47 @@ class MemoryNode:
     host_bytes: int
     cores: tuple[int, ...]
     running: bool
+    expandable: bool
     children: tuple[MemoryNode, ...]
 
 
-def host_memory(snapshot: Snapshot) -> MemoryUse:
-    """Return the host memory of all processes by category."""
-    amounts = _sum(_amounts(process.host_memory) for process in snapshot.processes)
-    on_cores = _sum(place.total for places in _places(snapshot).values() for place in places)
-    return _memory(_add(amounts, (*_NOTHING[:_DEVICE_COUNT], *on_cores[_DEVICE_COUNT:])))
-
-
-def device_memory(snapshot: Snapshot) -> MemoryUse:
-    """Return the device memory of all processes by category."""
-    on_cores = _sum(place.total for places in _places(snapshot).values() for place in places)
-    return _memory((*on_cores[:_DEVICE_COUNT], *_NOTHING[_DEVICE_COUNT:]))
-
-
-def memory_tree(snapshot: Snapshot, *, only_used: bool = False) -> tuple[MemoryNode, ...]:
-    """Return the tree: a node for each device, then one for the host when a process has memory there.
+class MemoryMap:
+    """Who uses which memory in a snapshot.
 
     Args:
         snapshot: the machine.
-        only_used: leave out devices and cores that no process of the snapshot uses.
+        only_used: leave out of the tree devices and cores that no process of the snapshot uses.
     """
-    places = _places(snapshot)
-    devices = (_device(device, places, only_used=only_used) for device in snapshot.devices)
-    nodes = [node for node in devices if node.children or not only_used]
-    host = _host(snapshot)
-    return (*nodes, host) if host.children else tuple(nodes)
+
+    def __init__(self, snapshot: Snapshot, *, only_used: bool = False) -> None:
+        self._snapshot = snapshot
+        self._only_used = only_used
+        self._places = _places(snapshot)
+        on_cores = _sum(place.total for places in self._places.values() for place in places)
+        on_host = _sum(_amounts(process.host_memory) for process in snapshot.processes)
+        self.host = _memory(_add(on_host, (*_NOTHING[:_DEVICE_COUNT], *on_cores[_DEVICE_COUNT:])))
+        """Host memory of all processes by category."""
+        self.device = _memory((*on_cores[:_DEVICE_COUNT], *_NOTHING[_DEVICE_COUNT:]))
+        """Device memory of all processes by category."""
+
+    def tree(self, opened: Container[NodeKey] | None = None) -> tuple[MemoryNode, ...]:
+        """Return the tree: a node for each device, then one for the host when a process has memory there.
+
+        Args:
+            opened: keys of the nodes whose children are wanted, None for all; a closed node costs next to nothing.
+        """
+        tree = _Tree(opened)
+        nodes = []
+        for device in self._snapshot.devices:
+            cores = {
+                core: self._places[core]
+                for core in sorted(device.core_ids)
+                if self._places[core] or not self._only_used
+            }
+            if cores or not self._only_used:
+                nodes.append(tree.device(device, cores))
+        hosted = [process for process in self._snapshot.processes if process.host_memory.total_bytes]
+        return (*nodes, tree.host(hosted)) if hosted else tuple(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,84 +134,116 @@ def _places(snapshot: Snapshot) -> dict[int, list[_Place]]:
     return places
 
 
-def _device(device: DeviceState, places: dict[int, list[_Place]], *, only_used: bool) -> MemoryNode:
-    key: NodeKey = ("device", device.index)
-    cores = tuple(
-        _core(key, index, core, places[core])
-        for index, core in enumerate(sorted(device.core_ids))
-        if places[core] or not only_used
-    )
-    return _parent(key, NodeKind.DEVICE, device.index, "", tuple(node.cores[0] for node in cores), cores)
+class _Tree:
+    """Makes nodes; their children only where they are wanted."""
 
+    def __init__(self, opened: Container[NodeKey] | None) -> None:
+        self._opened = opened
 
-def _core(parent: NodeKey, index: int, core: int, places: list[_Place]) -> MemoryNode:
-    key = (*parent, "core", core)
-    models = [_model(key, place.process, model) for place in places for model in place.models]
-    everything = _sum(place.total for place in places)
-    in_models = _sum(_amounts(model.memory) for place in places for model in place.models)
-    rest = tuple(map(sub, everything, in_models))
-    return _parent(key, NodeKind.CORE, index, "", (core,), (*models, *_leaves(key, rest, (core,))))
+    def device(self, device: DeviceState, cores: dict[int, list[_Place]]) -> MemoryNode:
+        key: NodeKey = ("device", device.index)
+        total = _sum(place.total for places in cores.values() for place in places)
+        children = (
+            self.core(key, sorted(device.core_ids).index(core), core, places)
+            for core, places in cores.items()
+        )
+        return self._branch(key, NodeKind.DEVICE, device.index, "", tuple(cores), total, children)
 
+    def core(self, parent: NodeKey, index: int, core: int, places: list[_Place]) -> MemoryNode:
+        key = (*parent, "core", core)
+        total = _sum(place.total for place in places)
+        return self._branch(
+            key, NodeKind.CORE, index, "", (core,), total, self._on_core(key, core, places, total)
+        )
 
-def _model(parent: NodeKey, process: ProcessState, model: ModelState) -> MemoryNode:
-    key = (*parent, "model", process.pid, process.start_ticks, model.model_id)
-    cores = (model.core,)
-    leaves = _leaves(key, _amounts(model.memory), cores)
-    return _parent(key, NodeKind.MODEL, model.model_id, model.name, cores, leaves, running=model.running)
+    def host(self, processes: list[ProcessState]) -> MemoryNode:
+        key: NodeKey = ("host",)
+        totals = [_amounts(process.host_memory) for process in processes]
+        children = (
+            self._branch(
+                own := (*key, process.pid, process.start_ticks),
+                NodeKind.PROCESS,
+                process.pid,
+                process.tag or str(process.pid),
+                (),
+                total,
+                _leaves(own, total, (), on_host=True),
+                on_host=True,
+            )
+            for process, total in zip(processes, totals, strict=True)
+        )
+        return self._branch(key, NodeKind.HOST, 0, "", (), _sum(totals), children, on_host=True)
 
+    def _on_core(
+        self, key: NodeKey, core: int, places: list[_Place], total: _Amounts
+    ) -> Iterator[MemoryNode]:
+        in_models = _NOTHING
+        for place in places:
+            for model in place.models:
+                amounts = _amounts(model.memory)
+                in_models = _add(in_models, amounts)
+                yield self._model(key, place.process, model, amounts)
+        yield from _leaves(key, tuple(map(sub, total, in_models)), (core,))
 
-def _host(snapshot: Snapshot) -> MemoryNode:
-    processes = []
-    for process in snapshot.processes:
-        if process.host_memory.total_bytes:
-            key = ("host", process.pid, process.start_ticks)
-            leaves = _leaves(key, _amounts(process.host_memory), (), on_host=True)
-            name = process.tag or str(process.pid)
-            processes.append(_parent(key, NodeKind.PROCESS, process.pid, name, (), leaves))
-    return _parent(("host",), NodeKind.HOST, 0, "", (), tuple(processes))
+    def _model(
+        self, parent: NodeKey, process: ProcessState, model: ModelState, amounts: _Amounts
+    ) -> MemoryNode:
+        key = (*parent, "model", process.pid, process.start_ticks, model.model_id)
+        cores = (model.core,)
+        leaves = _leaves(key, amounts, cores)
+        return self._branch(
+            key, NodeKind.MODEL, model.model_id, model.name, cores, amounts, leaves, running=model.running
+        )
+
+    def _branch(
+        self,
+        key: NodeKey,
+        kind: NodeKind,
+        number: int,
+        name: str,
+        cores: tuple[int, ...],
+        total: _Amounts,
+        children: Iterator[MemoryNode],
+        *,
+        running: bool = True,
+        on_host: bool = False,
+    ) -> MemoryNode:
+        everything = sum(total)
+        on_device = 0 if on_host else sum(total[:_DEVICE_COUNT])
+        first = next(children, None)
+        is_open = first is not None and (self._opened is None or key in self._opened)
+        return MemoryNode(
+            key=key,
+            kind=kind,
+            number=number,
+            name=name,
+            device_bytes=on_device,
+            host_bytes=everything - on_device,
+            cores=cores,
+            running=running,
+            expandable=first is not None,
+            children=(first, *children) if is_open and first is not None else (),
+        )
 
 
 def _leaves(
     parent: NodeKey, amounts: _Amounts, cores: tuple[int, ...], *, on_host: bool = False
-) -> tuple[MemoryNode, ...]:
-    return tuple(
-        MemoryNode(
-            key=(*parent, name),
-            kind=NodeKind.CATEGORY,
-            number=0,
-            name=name,
-            device_bytes=0 if on_host or index >= _DEVICE_COUNT else size,
-            host_bytes=size if on_host or index >= _DEVICE_COUNT else 0,
-            cores=cores,
-            running=True,
-            children=(),
-        )
-        for index, (name, size) in enumerate(zip(_NAMES, amounts, strict=True))
-        if size
-    )
-
-
-def _parent(
-    key: NodeKey,
-    kind: NodeKind,
-    number: int,
-    name: str,
-    cores: tuple[int, ...],
-    children: tuple[MemoryNode, ...],
-    *,
-    running: bool = True,
-) -> MemoryNode:
-    return MemoryNode(
-        key=key,
-        kind=kind,
-        number=number,
-        name=name,
-        device_bytes=sum([child.device_bytes for child in children]),
-        host_bytes=sum([child.host_bytes for child in children]),
-        cores=cores,
-        running=running,
-        children=children,
-    )
+) -> Iterator[MemoryNode]:
+    for index, (name, size) in enumerate(zip(_NAMES, amounts, strict=True)):
+        if size:
+            host = on_host or index >= _DEVICE_COUNT
+            yield MemoryNode(
+                key=(*parent, name),
+                kind=NodeKind.CATEGORY,
+                number=0,
+                name=name,
+                device_bytes=0 if host else size,
+                host_bytes=size if host else 0,
+                cores=cores,
+                running=True,
+                expandable=False,
+                children=(),
+            )
 
 
 def _add(one: _Amounts, other: _Amounts) -> _Amounts:
@@ -206,7 +251,7 @@ def _add(one: _Amounts, other: _Amounts) -> _Amounts:
 
 
 def _sum(amounts: Iterable[_Amounts]) -> _Amounts:
-    return reduce(_add, amounts, _NOTHING)
+    return tuple(map(sum, zip(_NOTHING, *amounts, strict=True)))
 
 
 def _memory(amounts: _Amounts) -> MemoryUse:

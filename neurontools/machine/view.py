@@ -1,4 +1,4 @@
-"""What dashboards show of a machine, as numbers: utilization and FLOPs per core, memory by category, the memory tree.
+"""What dashboards show of a machine, as numbers: utilization and FLOPs per core, memory by category.
 
 Pure: every number comes from the snapshots that are passed in. Rates need two snapshots; with one they are zero.
 """
@@ -6,13 +6,9 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from neurontools.machine.memory_tree import MemoryNode, device_memory, host_memory, memory_tree
+from neurontools.machine.memory_tree import MemoryMap
 from neurontools.machine.snapshot import ProcessState, Snapshot, busy_share
-
-if TYPE_CHECKING:
-    from neurontools.machine.memory import MemoryUse
 
 ProcessKey = tuple[int, int]
 
@@ -45,9 +41,7 @@ class MachineView:
     mean_utilization: float
     mean_flops_s: float
     total_flops_s: float
-    host_memory: MemoryUse
-    device_memory: MemoryUse
-    memory_tree: tuple[MemoryNode, ...]
+    memory: MemoryMap
 
 
 def process_key(process: ProcessState) -> ProcessKey:
@@ -112,7 +106,5 @@ def machine_view(before: Snapshot | None, after: Snapshot, process: ProcessKey |
         mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,
         mean_flops_s=total_flops_s / len(counted) if counted else 0.0,
         total_flops_s=total_flops_s,
-        host_memory=host_memory(after),
-        device_memory=device_memory(after),
-        memory_tree=memory_tree(after, only_used=process is not None),
+        memory=MemoryMap(after, only_used=process is not None),
     )

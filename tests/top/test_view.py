@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.memory_tree import MemoryNode, NodeKind, device_memory, host_memory, memory_tree
+from neurontools.machine.memory_tree import MemoryMap, MemoryNode, NodeKind
 from neurontools.machine.snapshot import CoreUse, DeviceState, ModelState, ProcessState, Snapshot
 from neurontools.machine.view import core_rates, device_processes, machine_view, process_key, restrict
 
@@ -91,7 +91,7 @@ def every_node(nodes: tuple[MemoryNode, ...]) -> list[MemoryNode]:
 @given(snapshots())
 @settings(max_examples=60, deadline=None)
 def test_every_parent_of_the_memory_tree_is_the_sum_of_its_children(snapshot: Snapshot) -> None:
-    for node in every_node(memory_tree(snapshot)):
+    for node in every_node(MemoryMap(snapshot).tree()):
         if node.kind is not NodeKind.CATEGORY and node.children:
             assert node.device_bytes == sum(child.device_bytes for child in node.children)
             assert node.host_bytes == sum(child.host_bytes for child in node.children)
@@ -103,24 +103,32 @@ def test_every_parent_of_the_memory_tree_is_the_sum_of_its_children(snapshot: Sn
 
 @given(snapshots())
 @settings(max_examples=60, deadline=None)
+def test_a_closed_node_says_the_same_as_an_open_one(snapshot: Snapshot) -> None:
+    whole = MemoryMap(snapshot).tree()
+    assert MemoryMap(snapshot).tree(()) == tuple(replace(node, children=()) for node in whole)
+    assert MemoryMap(snapshot).tree({node.key for node in every_node(whole)}) == whole
+
+
+@given(snapshots())
+@settings(max_examples=60, deadline=None)
 def test_the_tree_and_the_summary_agree(snapshot: Snapshot) -> None:
-    tree = memory_tree(snapshot)
-    assert sum(node.device_bytes for node in tree) == device_memory(snapshot).total_bytes
-    assert sum(node.host_bytes for node in tree) == host_memory(snapshot).total_bytes
+    tree = MemoryMap(snapshot).tree()
+    assert sum(node.device_bytes for node in tree) == MemoryMap(snapshot).device.total_bytes
+    assert sum(node.host_bytes for node in tree) == MemoryMap(snapshot).host.total_bytes
 
 
 @given(snapshots())
 @settings(max_examples=60, deadline=None)
 def test_the_processes_together_are_the_machine(snapshot: Snapshot) -> None:
     parts = [restrict(snapshot, process_key(process)) for process in snapshot.processes]
-    assert sum(device_memory(part).total_bytes for part in parts) == device_memory(snapshot).total_bytes
-    assert sum(host_memory(part).total_bytes for part in parts) == host_memory(snapshot).total_bytes
+    assert sum(MemoryMap(part).device.total_bytes for part in parts) == MemoryMap(snapshot).device.total_bytes
+    assert sum(MemoryMap(part).host.total_bytes for part in parts) == MemoryMap(snapshot).host.total_bytes
 
 
 @given(snapshots())
 @settings(max_examples=60, deadline=None)
 def test_keys_of_the_tree_are_unique(snapshot: Snapshot) -> None:
-    keys = [node.key for node in every_node(memory_tree(snapshot))]
+    keys = [node.key for node in every_node(MemoryMap(snapshot).tree())]
     assert len(keys) == len(set(keys))
 
 
@@ -182,7 +190,7 @@ def test_a_process_that_took_over_a_pid_starts_at_zero() -> None:
 
 def test_a_view_of_a_process_that_is_gone_is_empty() -> None:
     view = machine_view(None, two_devices(0, process(1, (busy(0, 1, 1),))), (99, 99))
-    assert (view.memory_tree, view.mean_utilization, view.device_memory.total_bytes) == ((), 0.0, 0)
+    assert (view.mean_utilization, view.memory.device.total_bytes, view.total_flops_s) == (0.0, 0, 0.0)
 
 
 def test_processes_that_only_look_are_no_device_processes() -> None:
@@ -197,8 +205,8 @@ def test_a_model_that_is_seen_before_its_memory_counts_once() -> None:
     early = two_devices(0, process(1, (busy(0, 0, 0),), (model,)))
     use = replace(busy(0, 0, 0), memory=MemoryUse(constants=10, model_code=5, tensors=1))
     later = two_devices(0, process(1, (use,), (model,)))
-    assert (device_memory(early).total_bytes, device_memory(later).total_bytes) == (15, 16)
-    core = memory_tree(later)[0].children[0]
+    assert (MemoryMap(early).device.total_bytes, MemoryMap(later).device.total_bytes) == (15, 16)
+    core = MemoryMap(later).tree()[0].children[0]
     assert [(node.kind, node.device_bytes) for node in core.children] == [
         (NodeKind.MODEL, 15),
         (NodeKind.CATEGORY, 1),
