@@ -82,6 +82,8 @@ class OwnFlags:
             if flag == "--machine":
                 self.machine = value if equals else "".join(pending[:1])
                 del pending[: 0 if equals else 1]
+                if not self.machine:
+                    raise FlagError("expected argument for flag `--machine'")
             elif flag == "--watch":
                 if not equals and pending and pending[0][:1].isdigit():
                     value = pending.pop(0)

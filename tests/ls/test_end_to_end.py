@@ -237,6 +237,8 @@ def test_watching_ends_when_the_machine_does(tool):
         (["--watch", "1e9"], "flag `--watch' expects 0.05 to 86400 seconds, not `1e9'"),
         (["--device", "3-1"], "flag `--device' expects devices such as 0,2 or 0-3, not `3-1'"),
         (["--device"], "flag `--device' expects devices such as 0,2 or 0-3, not `'"),
+        (["--machine"], "expected argument for flag `--machine'"),
+        (["--machine="], "expected argument for flag `--machine'"),
         (["--csv=1"], "bool flag `--csv' cannot have an argument"),
     ],
 )
