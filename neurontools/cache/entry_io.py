@@ -1,0 +1,178 @@
+"""Reading and writing one entry's files. What is published is complete before its done marker appears."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.files import remove_quietly, sync_directory, write_atomically
+from neurontools.cache.locks import flock
+from neurontools.compiler.neff import Neff, NeffError, parse
+from neurontools.compiler.options import CompileError
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Graph
+
+_HOLD_WAIT_S = 1.0
+_HOLD_POLL_S = 0.02
+_OLD_LEFTOVER_S = 60.0
+_MAX_LOG_BYTES = 1 << 20
+_ERROR_LINE = re.compile(r"\[(NCC_[A-Z]+[0-9]+)\] (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sound NEFF from the cache; `held` is the descriptor that marks its entry as in use, None where it cannot."""
+
+    neff: Neff
+    data: bytes
+    held: int | None
+
+
+def look_up(entry: str, digest: str, *, validate_hash: bool) -> Found | None:
+    """Return the NEFF of a finished entry, or None when there is none.
+
+    Args:
+        entry: the entry's directory.
+        digest: the graph's full digest, which the NEFF's graph must have.
+        validate_hash: check the NEFF's digest, too.
+
+    Raises:
+        NeffError: the entry claims to be finished and its NEFF is damaged or of another graph.
+    """
+    if not os.path.exists(f"{entry}/{layout.DONE}"):
+        return None
+    held = hold(entry)
+    try:
+        with open(f"{entry}/{layout.NEFF}", "rb") as stored:
+            data = stored.read()
+        neff = _parse_expected(data, digest, validate_hash=validate_hash)
+    except OSError:
+        let_go(held)
+        return None
+    except NeffError:
+        let_go(held)
+        raise
+    return Found(neff, data, held)
+
+
+def hold(entry: str) -> int | None:
+    """Mark an entry as in use: a shared flock on its directory, which pruning respects.
+
+    Returns:
+        The descriptor to keep open, or None when the entry is being removed or cannot be opened.
+    """
+    try:
+        descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        deadline = time.monotonic() + _HOLD_WAIT_S
+        while not flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_HOLD_POLL_S)
+        if os.path.samestat(os.stat(entry), os.fstat(descriptor)):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def let_go(held: int | None) -> None:
+    """Take back the mark that `hold` made."""
+    if held is not None:
+        os.close(held)
+
+
+def begin(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
+    """Store what is to be compiled: the graph in place of the HLO module, and the flags.
+
+    Raises:
+        OSError: the entry cannot be written to.
+    """
+    _remove_leftovers(entry)
+    if not os.path.exists(f"{root}/{layout.ROOT_LOCK}"):
+        layout.make_root(root)
+    write_atomically(f"{entry}/{layout.GRAPH}", graph.to_bytes())
+    write_atomically(f"{entry}/{layout.FLAGS}", json.dumps(list(flags)).encode())
+
+
+def publish(entry: str, data: bytes) -> None:
+    """Store a NEFF and, after it is on disk, the done marker.
+
+    Raises:
+        OSError: the entry cannot be written to; it is not marked as done then.
+    """
+    remove_quietly(f"{entry}/{layout.DONE}")
+    remove_quietly(f"{entry}/{layout.LOG}")
+    write_atomically(f"{entry}/{layout.NEFF}", data)
+    write_atomically(f"{entry}/{layout.DONE}", b"")
+
+
+def keep_failure(entry: str, error: CompileError) -> None:
+    """Store why a compile failed, so that the next lookup need not try again.
+
+    Raises:
+        OSError: the entry cannot be written to.
+    """
+    for name in (layout.DONE, layout.NEFF):
+        remove_quietly(f"{entry}/{name}")
+    lines = [f"ERROR: {error.message}", f"hint: {error.remedy}", "Compiler status ERROR", ""]
+    write_atomically(f"{entry}/{layout.LOG}", "\n".join(lines).encode())
+    sync_directory(entry)
+
+
+def read_failure(entry: str) -> CompileError | None:
+    """Return the failure that an entry remembers, or None; a log without an error code counts as none."""
+    if os.path.exists(f"{entry}/{layout.NEFF}"):
+        return None
+    try:
+        with open(f"{entry}/{layout.LOG}", "rb") as log:
+            text = log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+    found = _ERROR_LINE.search(text)
+    if found is None:
+        return None
+    remedy = re.search(r"^hint: (.*)$", text, re.MULTILINE)
+    return CompileError(found[1], found[2], remedy[1] if remedy else "")
+
+
+def is_trusted(root: str, entry: str) -> bool:
+    """Return whether native code of an entry may be loaded: all on the way is this user's or root's alone to write."""
+    owners = {os.getuid(), 0}
+    try:
+        for path in (root, os.path.dirname(entry), entry, f"{entry}/{layout.NEFF}"):
+            found = os.lstat(path)
+            if found.st_uid not in owners or found.st_mode & 0o022:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def _parse_expected(data: bytes, digest: str, *, validate_hash: bool) -> Neff:
+    neff = parse(data, validate_hash=validate_hash)
+    if neff.graph.digest() != digest:
+        raise NeffError("it holds another graph")
+    return neff
+
+
+def _remove_leftovers(entry: str) -> None:
+    now = time.time()
+    for item in os.scandir(entry):
+        if item.name.startswith(layout.TEMPORARY_PREFIX):
+            try:
+                old = now - item.stat(follow_symlinks=False).st_mtime > _OLD_LEFTOVER_S
+            except OSError:
+                continue
+            if old:
+                remove_quietly(item.path)

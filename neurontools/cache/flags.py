@@ -1,0 +1,88 @@
+"""NEURON_CC_FLAGS: what is the wrapper's, what is the compiler's, and the hash that names an entry (1.2 and 1.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FLAGS_VARIABLE = "NEURON_CC_FLAGS"
+_WITH_VALUE = frozenset({"--cache_dir", "--log_level", "--compile_workdir"})
+_ALONE = frozenset({"--no_cache", "--retry_failed_compilation", "--dump"})
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSettings:
+    """NEURON_CC_FLAGS taken apart. `compiler` goes to the compiler and into the hash, the rest does not."""
+
+    compiler: tuple[str, ...] = ()
+    cache_dir: str = ""
+    log_level: str = ""
+    no_cache: bool = False
+    retry_failed: bool = False
+
+
+def read_environment_flags(environ: Mapping[str, str]) -> FlagSettings:
+    """Return NEURON_CC_FLAGS of an environment, taken apart.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    text = environ.get(FLAGS_VARIABLE, "")
+    return read_flags(text) if text.strip() else FlagSettings()
+
+
+def read_flags(text: str) -> FlagSettings:
+    """Return a flags string taken apart; values may follow `=` or a blank.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    import shlex
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"cannot read {FLAGS_VARIABLE}: {error}", "close the quote") from error
+    compiler: list[str] = []
+    wrapper: dict[str, str] = {}
+    position = 0
+    while position < len(words):
+        name, equals, value = words[position].partition("=")
+        position += 1
+        if name in _WITH_VALUE:
+            if not equals and position < len(words):
+                value = words[position]
+                position += 1
+            wrapper[name] = value
+        elif name in _ALONE:
+            wrapper[name] = "1"
+        else:
+            compiler.append(words[position - 1])
+    return FlagSettings(
+        compiler=tuple(compiler),
+        cache_dir=wrapper.get("--cache_dir", ""),
+        log_level=wrapper.get("--log_level", ""),
+        no_cache="--no_cache" in wrapper,
+        retry_failed="--retry_failed_compilation" in wrapper,
+    )
+
+
+def flags_hash(flags: Sequence[str]) -> str:
+    """Return the 8 hex digits that name a list of flags: the rule since about version 2.15, order-sensitive."""
+    return _md5(json.dumps(list(flags)))
+
+
+def old_flags_hash(flags: Sequence[str]) -> str:
+    """Return the 8 hex digits by the rule of versions up to about 2.12."""
+    return _md5(" ".join(flags))
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:8]

@@ -1,0 +1,69 @@
+"""Names of the cache's files and directories (compile-runtime.md section 1.3)."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from neurontools.cache.flags import flags_hash
+
+ROOT_LOCK = "lock"
+COMPILER_PREFIX = "neuronxcc-"
+GRAPH = "model.hlo_module.pb"
+GRAPH_NAMES = (GRAPH, "model.hlo.pb", "model.hlo_module.pb.gz", "model.hlo.pb.gz")
+FLAGS = "compile_flags.json"
+NEFF = "model.neff"
+DONE = "model.done"
+LOG = "model.log"
+LOCK = GRAPH + ".lock"
+LOCK_SUFFIX = ".lock"
+STAMP = ".last_used"
+TEMPORARY_PREFIX = ".tmp-"
+TRASH = ".trash"
+CACHE_TAG = "CACHEDIR.TAG"
+TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
+_TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
+_MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
+_OLDEST_PREFIX = "USER_neuroncc-"
+
+
+def module_name(graph_hash: str, flags: tuple[str, ...]) -> str:
+    """Return the directory name of an entry."""
+    return f"MODULE_{graph_hash}+{flags_hash(flags)}"
+
+
+def compiler_name(version: str) -> str:
+    """Return the directory name of a compiler version."""
+    return COMPILER_PREFIX + version
+
+
+def is_compiler_dir(name: str) -> bool:
+    """Return whether a name in the root is that of a compiler version's directory."""
+    return name.startswith(COMPILER_PREFIX) and len(name) > len(COMPILER_PREFIX)
+
+
+def is_oldest_layout(name: str) -> bool:
+    """Return whether a name in the root belongs to the layout of 2022, which is recognised and left alone."""
+    return name.startswith(_OLDEST_PREFIX) or name == "neuron-compile-cache"
+
+
+def split_module(name: str) -> tuple[str, str] | None:
+    """Return graph hash and flags hash of an entry's directory name, or None for another name."""
+    found = _MODULE.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
+def make_root(root: str) -> None:
+    """Make the root with its lock file, and mark it as a cache if it is new (CACHEDIR.TAG).
+
+    Raises:
+        OSError: it cannot be made or written to.
+    """
+    if not os.path.isdir(root):
+        os.makedirs(root, exist_ok=True)
+    if not os.path.exists(f"{root}/{ROOT_LOCK}"):
+        is_new = not os.listdir(root)
+        os.close(os.open(f"{root}/{ROOT_LOCK}", os.O_CREAT | os.O_WRONLY, 0o666))
+        if is_new:
+            with open(f"{root}/{CACHE_TAG}", "w", encoding="ascii") as tag:
+                tag.write(_TAG_TEXT)

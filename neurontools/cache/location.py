@@ -1,0 +1,73 @@
+"""Where the compile cache is, and which setting said so (compile-runtime.md section 1.2).
+
+Order: an explicit path, `--cache_dir` in NEURON_CC_FLAGS, NEURON_COMPILE_CACHE_URL, the default of the real tools.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache.flags import read_environment_flags
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_ROOT = "/var/tmp/neuron-compile-cache"  # noqa: S108  the real tools' default
+URL_VARIABLE = "NEURON_COMPILE_CACHE_URL"
+FLAG_SOURCE = "--cache_dir in NEURON_CC_FLAGS"
+ARGUMENT_SOURCE = "command line"
+DEFAULT_SOURCE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that can name the root; `value` is "" where it is not set."""
+
+    source: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The chosen root (absolute), the setting that chose it, and every setting in order of precedence."""
+
+    root: str
+    source: str
+    candidates: tuple[Candidate, ...]
+
+
+def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) -> Location:
+    """Return the cache's root.
+
+    Args:
+        environ: environment, None for this process's.
+        url: an explicit path or `file://` URL, which beats every setting.
+
+    Raises:
+        UsageError: the setting that wins names a remote store or nothing usable.
+    """
+    variables = os.environ if environ is None else environ
+    candidates = (
+        Candidate(ARGUMENT_SOURCE, url or ""),
+        Candidate(FLAG_SOURCE, read_environment_flags(variables).cache_dir),
+        Candidate(URL_VARIABLE, variables.get(URL_VARIABLE, "")),
+        Candidate(DEFAULT_SOURCE, DEFAULT_ROOT),
+    )
+    chosen = next(candidate for candidate in candidates if candidate.value)
+    return Location(_local_path(chosen), chosen.source, candidates)
+
+
+def _local_path(chosen: Candidate) -> str:
+    value = chosen.value.removeprefix("file://")
+    scheme, separator, _ = value.partition("://")
+    if separator:
+        raise UsageError(
+            f"the compile cache at {chosen.value} ({chosen.source}) is remote: {scheme} is not supported",
+            "name a local directory, and copy or mount the remote cache there",
+        )
+    if "\0" in value:
+        raise UsageError(f"the path of the compile cache ({chosen.source}) holds a NUL character")
+    return os.path.abspath(os.path.expanduser(value))

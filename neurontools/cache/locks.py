@@ -1,0 +1,175 @@
+"""Locks of the cache: one existence-based file per entry while it is compiled, one flock for the whole root.
+
+A lock file of ours names its owner and appears with its content (written aside, then linked), so that no reader sees
+it empty; the real wrapper's is a zero-byte file. A dead owner's lock is taken over under the root's flock, where it is
+looked at again, so two waiters cannot both take it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache.files import remove_quietly, write_aside
+from neurontools.cache.layout import LOCK, ROOT_LOCK
+from neurontools.cache.owner import HEARTBEAT_S, Liveness, Owner, liveness, owner_from_bytes, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAX_LOCK_BYTES = 4096
+_NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """A lock file as found. `age_s` counts from its last heartbeat; `owner` is None for a foreign lock."""
+
+    path: str
+    owner: Owner | None
+    age_s: float
+    liveness: Liveness
+
+    @property
+    def holder(self) -> str:
+        """Words for people: which process on which host, and whether it lives."""
+        if self.owner is None:
+            return "a process that left no name"
+        return f"process {self.owner.pid} on {self.owner.host} ({self.liveness})"
+
+
+def examine_lock(path: str) -> LockState | None:
+    """Return the state of a lock file, or None when there is none."""
+    try:
+        with open(path, "rb") as lock:
+            content = lock.read(_MAX_LOCK_BYTES)
+            beat = os.fstat(lock.fileno()).st_mtime
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return LockState(path, None, 0.0, Liveness.UNKNOWN)
+    owner = owner_from_bytes(content)
+    age_s = max(0.0, time.time() - beat)
+    return LockState(path, owner, age_s, liveness(owner, age_s))
+
+
+@contextmanager
+def root_locked(root: str) -> Iterator[None]:
+    """Hold the root's lock, as the real tools do; where the file system has no flock, hold nothing.
+
+    Raises:
+        OSError: the lock file cannot be opened for writing.
+    """
+    descriptor = os.open(f"{root}/{ROOT_LOCK}", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def flock(descriptor: int, operation: int) -> bool:
+    """Apply flock; return False when it would block, True when held or where flock does not exist.
+
+    Raises:
+        OSError: another failure.
+    """
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+    return True
+
+
+class EntryLock:
+    """The lock on an entry that this process compiles, with its heartbeat."""
+
+    def __init__(self, root: str, path: str, owner: Owner) -> None:
+        self._root = root
+        self._path = path
+        self._owner = owner
+        self._released = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="neuron-cache-heartbeat", daemon=True)
+        self._heart.start()
+
+    def release(self) -> None:
+        """Remove the lock, unless somebody took it over meanwhile."""
+        self._released.set()
+        self._heart.join()
+        try:
+            with root_locked(self._root):
+                self._remove()
+        except OSError:
+            self._remove()
+
+    def _remove(self) -> None:
+        found = examine_lock(self._path)
+        if found is not None and found.owner == self._owner:
+            remove_quietly(self._path)
+
+    def _beat(self) -> None:
+        while not self._released.wait(HEARTBEAT_S):
+            try:
+                os.utime(self._path)
+            except OSError:
+                return
+
+
+def try_lock(root: str, entry: str) -> EntryLock | None:
+    """Lock an entry if nobody holds it or its holder is dead.
+
+    Returns:
+        The lock, or None while a living or unnamed holder has it.
+
+    Raises:
+        OSError: the entry's directory is gone or cannot be written to.
+    """
+    path = f"{entry}/{LOCK}"
+    found = examine_lock(path)
+    if found is None:
+        owner = this_process()
+        return EntryLock(root, path, owner) if _create(entry, path, owner) else None
+    if found.liveness is not Liveness.DEAD:
+        return None
+    with root_locked(root):
+        again = examine_lock(path)
+        if again is not None and again.liveness is Liveness.DEAD:
+            os.unlink(path)
+        owner = this_process()
+        return EntryLock(root, path, owner) if _create(entry, path, owner) else None
+
+
+def _create(entry: str, path: str, owner: Owner) -> bool:
+    aside = write_aside(entry, owner.to_bytes())
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}:
+            raise
+        return _create_without_links(path, owner)
+    finally:
+        remove_quietly(aside)
+    return True
+
+
+def _create_without_links(path: str, owner: Owner) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, owner.to_bytes())
+    finally:
+        os.close(descriptor)
+    return True

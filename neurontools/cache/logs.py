@@ -1,0 +1,37 @@
+"""The cache's log lines, in the real wrapper's words and shape (compile-runtime.md section 1.5)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+CACHE = "NEURON_CACHE"
+WRAPPER = "NEURON_CC_WRAPPER"
+logger = logging.getLogger("neurontools.cache")
+
+
+class WrapperFormatter(logging.Formatter):
+    """Formats a record as `2023-08-25 21:51:36.000433:  7592  INFO ||NEURON_CACHE||: text`.
+
+    The fraction is the milliseconds in six digits, as the real wrapper prints it. The tag comes from the record's
+    `tag` attribute.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        moment = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")  # noqa: DTZ006  local, as there
+        tag = getattr(record, "tag", CACHE)
+        head = f"{moment}.{int(record.msecs):06d}: {record.process or 0:>5}  {record.levelname}"
+        return f"{head} ||{tag}||: {record.getMessage()}"
+
+
+def log(level: int, tag: str, text: str) -> None:
+    """Log one line of the wrapper under a tag."""
+    logger.log(level, "%s", text, extra={"tag": tag})
+
+
+def apply_level(name: str) -> None:
+    """Set the level that `--log_level` in NEURON_CC_FLAGS names; other names change nothing."""
+    level = logging.getLevelNamesMapping().get(name.upper())
+    if level is not None:
+        logger.setLevel(level)

@@ -1,0 +1,217 @@
+"""One lookup: hit, replayed failure, waiting for another process, or compile and publish."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout, logs
+from neurontools.cache.entry_io import begin, is_trusted, keep_failure, look_up, publish, read_failure
+from neurontools.cache.locks import examine_lock, try_lock
+from neurontools.compiler import compile as compiler
+from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
+from neurontools.compiler.options import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.entry_io import Found
+    from neurontools.cache.locks import EntryLock
+    from neurontools.cache.root import CacheRoot
+    from neurontools.compiler.graph import Graph
+    from neurontools.machine.catalogue import DeviceType
+
+_FIRST_POLL_S = 0.01
+_SLOWEST_POLL_S = 0.5
+_NOTICE_S = 60.0
+_ATTEMPTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CacheResult:
+    """A graph's NEFF.
+
+    `entry` is its directory, "" when it is not cached. `trusted` says whether native parts of it may be loaded.
+    """
+
+    neff: Neff
+    data: bytes
+    hit: bool
+    entry: str
+    seconds: float
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is looked for, and how."""
+
+    graph: Graph
+    device: DeviceType
+    name: str
+    flags: tuple[str, ...]
+    libraries: tuple[NativePart, ...]
+    entry: str
+    retry_failed: bool
+    validate_hash: bool
+
+
+class Lookup:
+    """A request on its way through one root."""
+
+    def __init__(self, root: CacheRoot, request: Request) -> None:
+        self._root = root
+        self._request = request
+        self._entry = request.entry
+        self._digest = request.graph.digest()
+        self._started = time.monotonic()
+        self._seen_damage = False
+
+    def run(self) -> CacheResult:
+        """Return the NEFF from the cache, or compile it into the cache.
+
+        Raises:
+            CompileError: the compiler refuses the graph, now or in a cached failure.
+            OSError: the cache cannot be written to, and nothing was compiled.
+        """
+        found = self._look_up()
+        if found is not None:
+            return self._hit(found)
+        for _ in range(_ATTEMPTS):
+            try:
+                lock = self._lock()
+            except FileNotFoundError:
+                continue
+            if lock is not None:
+                try:
+                    found = self._look_up()
+                    return self._compile_and_publish() if found is None else self._hit(found)
+                finally:
+                    lock.release()
+            found = self._look_up()
+            if found is not None:
+                return self._hit(found)
+        raise OSError(f"the entry {self._entry} keeps disappearing")
+
+    def compile_uncached(self) -> CacheResult:
+        """Return the NEFF compiled now, without looking at the cache.
+
+        Raises:
+            CompileError: the compiler refuses the graph.
+        """
+        return self._compiled(self._compile(), "")
+
+    def _look_up(self) -> Found | None:
+        try:
+            found = look_up(self._entry, self._digest, validate_hash=self._request.validate_hash)
+        except NeffError as error:
+            self._tell_damage(error)
+            return None
+        if found is None and not self._request.retry_failed:
+            failure = read_failure(self._entry)
+            if failure is not None:
+                self._replay(failure)
+        return found
+
+    def _tell_damage(self, error: NeffError) -> None:
+        if not self._seen_damage:
+            self._seen_damage = True
+            self._root.usage.count("damaged")
+            text = f"Ignoring the damaged neff at {self._entry}/{layout.NEFF}: {error.message}"
+            logs.log(logging.WARNING, logs.WRAPPER, text)
+
+    def _replay(self, failure: CompileError) -> None:
+        text = f"Got a cached failed neff at {self._entry}/{layout.NEFF}. Will skip compilation, "
+        text += "please set --retry_failed_compilation for recompilation."
+        logs.log(logging.ERROR, logs.WRAPPER, text)
+        raise failure
+
+    def _lock(self) -> EntryLock | None:
+        """Return the entry's lock, or None when another holder has let go of it."""
+        if not os.path.isdir(self._entry):
+            layout.make_root(self._root.path)
+            os.makedirs(self._entry, exist_ok=True)
+        since = time.monotonic()
+        poll_s = _FIRST_POLL_S
+        notices = 1
+        while True:
+            lock = try_lock(self._root.path, self._entry)
+            if lock is not None:
+                return lock
+            time.sleep(poll_s)
+            poll_s = min(poll_s * 1.5, _SLOWEST_POLL_S)
+            state = examine_lock(f"{self._entry}/{layout.LOCK}")
+            if state is None:
+                return None
+            waited_s = time.monotonic() - since
+            if waited_s >= notices * _NOTICE_S:
+                notices += 1
+                text = f"Another process must be compiling {self._entry}/{layout.GRAPH}, "
+                text += f"been waiting for: {waited_s / 60:.1f} minutes"
+                logs.log(logging.INFO, logs.CACHE, text)
+
+    def _compile_and_publish(self) -> CacheResult:
+        writable = self._attempt(
+            lambda: begin(self._root.path, self._entry, self._request.graph, self._request.flags)
+        )
+        try:
+            data = self._compile()
+        except CompileError as error:
+            failure = error
+            self._root.usage.count("failures")
+            self._attempt(lambda: keep_failure(self._entry, failure))
+            raise
+        if not writable or not self._attempt(lambda: publish(self._entry, data)):
+            return self._compiled(data, "")
+        self._root.keep_in_use(self._entry)
+        return self._compiled(data, self._entry)
+
+    def _attempt(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError as error:
+            self._root.warn_unusable(error)
+            return False
+        return True
+
+    def _compile(self) -> bytes:
+        request = self._request
+        source, target = f"{self._entry}/{layout.GRAPH}", f"{self._entry}/{layout.NEFF}"
+        command = ["neuronx-cc", "compile", "--framework=XLA", source, "--output", target, *request.flags]
+        command.append("--verbose=35")
+        logs.log(logging.INFO, logs.WRAPPER, f"Call compiler with cmd: {' '.join(command)}")
+        self._root.usage.count("misses")
+        try:
+            return compiler.compile_graph(
+                request.graph, request.device, request.flags, request.name, request.libraries
+            )
+        except CompileError as error:
+            logs.log(logging.ERROR, logs.WRAPPER, f"Failed compilation with {command}: {error.message}")
+            logs.log(logging.ERROR, logs.WRAPPER, f"Compilation failed for {source} after 0 retries.")
+            raise
+
+    def _hit(self, found: Found) -> CacheResult:
+        self._root.keep_in_use(self._entry, found.held)
+        self._root.usage.count_hit(self._entry)
+        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layout.NEFF}")
+        return CacheResult(
+            neff=found.neff,
+            data=found.data,
+            hit=True,
+            entry=self._entry,
+            seconds=time.monotonic() - self._started,
+            trusted=is_trusted(self._root.path, self._entry),
+        )
+
+    def _compiled(self, data: bytes, entry: str) -> CacheResult:
+        return CacheResult(
+            neff=parse(data),
+            data=data,
+            hit=False,
+            entry=entry,
+            seconds=time.monotonic() - self._started,
+            trusted=True,
+        )

@@ -1,0 +1,43 @@
+"""What one process knows of a cache root: counters, entries in use, whether it has warned."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from neurontools.cache import logs
+from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.usage import Usage
+
+
+class CacheRoot:
+    """A root as a process uses it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.usage = Usage(path)
+        self._held: dict[str, int] = {}
+        self._warned = False
+
+    def keep_in_use(self, entry: str, held: int | None = None) -> None:
+        """Mark an entry as in use until `close`, by a descriptor that is held already or a new one."""
+        if entry in self._held:
+            let_go(held)
+            return
+        descriptor = hold(entry) if held is None else held
+        if descriptor is not None:
+            self._held[entry] = descriptor
+
+    def warn_unusable(self, error: OSError) -> None:
+        """Say once that the cache cannot be written to."""
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or str(error)
+            text = f"Cannot write to the compile cache {self.path}: {reason}. Compiling without it."
+            logs.log(logging.WARNING, logs.CACHE, text)
+
+    def close(self) -> None:
+        """Stop marking entries as in use."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()

@@ -1,0 +1,108 @@
+"""The persistent compile cache as the lazy device uses it: one call that finds a graph's NEFF or makes it.
+
+A hit needs no write: read-only roots work. A miss locks the entry, compiles, and publishes with the done marker last.
+A cache that cannot be written to costs one warning and no result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout, logs
+from neurontools.cache.flags import read_environment_flags
+from neurontools.cache.location import resolve
+from neurontools.cache.lookup import CacheResult, Lookup, Request
+from neurontools.cache.root import CacheRoot
+from neurontools.compiler.options import names_flag, target_of
+from neurontools.compiler.version import COMPILER_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from neurontools.cache.location import Location
+    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.neff import NativePart
+    from neurontools.machine.catalogue import DeviceType
+
+__all__ = ["CacheResult", "CompileCache"]
+
+_LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+
+
+class CompileCache:
+    """One root of the compile cache. Entries that were found or made stay marked as in use until `close`."""
+
+    def __init__(self, location: Location, environ: Mapping[str, str]) -> None:
+        settings = read_environment_flags(environ)
+        self.root = location.root
+        self.flags = settings.compiler
+        self._settings = settings
+        self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
+        self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
+        self._files = CacheRoot(location.root)
+        logs.apply_level(settings.log_level)
+        logs.log(logging.INFO, logs.CACHE, f"Compile cache path: {self.root}")
+
+    @classmethod
+    def open(cls, environ: Mapping[str, str] | None = None, url: str | None = None) -> CompileCache:
+        """Return the cache that the settings name; nothing is created yet.
+
+        Raises:
+            UsageError: NEURON_CC_FLAGS cannot be read, or the root is remote.
+        """
+        variables = os.environ if environ is None else environ
+        return cls(resolve(variables, url), variables)
+
+    def flags_for(self, device: DeviceType) -> tuple[str, ...]:
+        """Return the flags of a compile for a device: the wrapper puts the target in front of the user's flags.
+
+        A logical NeuronCore configuration that the environment sets is a flag, so that it takes part in the key.
+        """
+        flags = self.flags
+        if self._lnc and len(device.lnc_choices) > 1 and not names_flag(flags, "--logical-nc-config"):
+            flags = (*flags, f"--logical-nc-config={self._lnc}")
+        return flags if names_flag(flags, "--target") else (f"--target={target_of(device)}", *flags)
+
+    def entry_of(self, graph: Graph, device: DeviceType) -> str:
+        """Return the directory of a graph's entry, which need not exist."""
+        module = layout.module_name(graph.module_hash(), self.flags_for(device))
+        return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
+
+    def get_or_compile(
+        self, graph: Graph, device: DeviceType, name: str, libraries: Sequence[NativePart] = ()
+    ) -> CacheResult:
+        """Return a graph's NEFF, from the cache or compiled now; waits for another process that compiles it.
+
+        Args:
+            graph: what to run.
+            device: what it will run on.
+            name: the network's name, kept in a new NEFF.
+            libraries: native libraries to put into a new NEFF.
+
+        Raises:
+            CompileError: the compiler refuses it, now or in a cached failure.
+        """
+        request = Request(
+            graph=graph,
+            device=device,
+            name=name,
+            flags=self.flags_for(device),
+            libraries=tuple(libraries),
+            entry=self.entry_of(graph, device),
+            retry_failed=self._settings.retry_failed,
+            validate_hash=self._validate_hash,
+        )
+        lookup = Lookup(self._files, request)
+        if self._settings.no_cache:
+            return lookup.compile_uncached()
+        try:
+            return lookup.run()
+        except OSError as error:
+            self._files.warn_unusable(error)
+            return lookup.compile_uncached()
+
+    def close(self) -> None:
+        """Stop marking entries as in use."""
+        self._files.close()
