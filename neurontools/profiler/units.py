@@ -22,7 +22,7 @@ def duration(ns: float) -> str:
 def tick_step(span_ns: int, ticks: int) -> int:
     """Return the round step (1, 2 or 5 times a power of ten, nanoseconds) that gives at most `ticks` on a span."""
     wanted = -(-span_ns // max(ticks, 1))
-    power = 10 ** max(len(str(wanted)) - 1, 0)
+    power = int("1" + "0" * (len(str(wanted)) - 1))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= wanted)
 
 
