@@ -71,6 +71,7 @@ class DeviceMemory:
         self._log = log
         self._device_bytes = device_bytes
         self._cores = tuple(_CoreMemory(core, core // cores_per_device) for core in writer.cores)
+        self._ending = False
         self._lock = Lock()
         self._freed: deque[tuple[int, int, MemoryCategory]] = deque()
 
@@ -124,6 +125,10 @@ class DeviceMemory:
         """Return what is in use on a core by category."""
         self._settle_if_free()
         return MemoryUse(**{str(category): nbytes for category, nbytes in self._cores[nc].used.items()})
+
+    def keep_reservations(self) -> None:
+        """Give nothing back to the machine from now on: the process's end gives back everything at once."""
+        self._ending = True
 
     def _settle_if_free(self) -> None:
         # Whoever holds the lock looks here again after letting go, so no note is left behind.
@@ -179,7 +184,7 @@ class DeviceMemory:
 
     def _give_back(self, nc: int, nbytes: int) -> None:
         memory = self._cores[nc]
-        if nbytes <= 0:
+        if nbytes <= 0 or self._ending:
             return
         try:
             self._reserver.free(memory.core, nbytes)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.catalogue import InstanceType, instance_type
@@ -58,7 +59,7 @@ def claim(
         log.write(Level.ERROR, Component.NRT, "nrt_init", error.detail)
         _give_up(error, environ, log, cores="invalid", instance_id="")
         raise
-    client = _connect(log, on_notice)
+    client = _connect(environ.get(env.MACHINE) or None, log, on_notice)
     try:
         return _claim(client, wish, environ, log, tag)
     except BaseException:
@@ -76,10 +77,10 @@ def leave(client: Client) -> None:
     client.close()
 
 
-def _connect(log: RuntimeLog, on_notice: Callable[[str], None] | None) -> Client:
+def _connect(machine: str | None, log: RuntimeLog, on_notice: Callable[[str], None] | None) -> Client:
     try:
-        launch.ensure_running(on_notice=on_notice)
-        return Client.connect()
+        launch.ensure_running(machine, on_notice)
+        return Client.connect(machine)
     except NoMachineError:
         log.write(Level.ERROR, Component.TDRV, "tdrv_get_dev_info", "No neuron device available")
         raise
@@ -96,6 +97,7 @@ def _claim(
             f"{machine.instance_type} has cores 0-{core_count - 1}: change {VISIBLE_CORES} or {NUM_CORES}"
         )
         raise _refusal(machine, wish, environ, log, available=core_count, reason=reason, remedy=remedy)
+    instance = instance_type(machine.instance_type)
     shown = environ.get("NEURON_PROCESS_TAG", "") if tag is None else tag
     try:
         registration = client.register(
@@ -115,7 +117,7 @@ def _claim(
             machine, wish, environ, log, available=error.available, reason=reason, remedy=remedy
         ) from error
     _greet(machine, log)
-    return Claim(client, registration, instance_type(registration.instance_type), registration.lnc)
+    return Claim(client, registration, instance, registration.lnc)
 
 
 def _refusal(

@@ -86,7 +86,12 @@ class Runtime:
         process.check_may_open()
         chosen = os.environ if environ is None else environ
         log = RuntimeLog(chosen)
-        return cls(claim(chosen, log, tag=tag, on_notice=on_notice), chosen, log)
+        place = claim(chosen, log, tag=tag, on_notice=on_notice)
+        try:
+            return cls(place, chosen, log)
+        except BaseException:
+            leave(place.client)
+            raise
 
     def allocate(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
         """Take device memory of a core.
@@ -182,9 +187,10 @@ class Runtime:
                     "nrt_execute", NrtStatus.NRT_EXEC_NC_BUSY, f"nc{model.nc} executes this caller"
                 )
             status = NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR
-            turn.taken = True
-            start_ns = self._writer.begin(model.nc, model.page_slot)
+            start_ns = 0
             try:
+                turn.taken = True
+                start_ns = self._writer.begin(model.nc, model.page_slot)
                 value = run()
                 status = NrtStatus.NRT_SUCCESS
                 if self._paced:
@@ -194,6 +200,7 @@ class Runtime:
                 raise
             finally:
                 end_ns = time.monotonic_ns()
+                start_ns = start_ns or end_ns
                 turn.taken = False
                 if self._ended is None:
                     flops = 0 if status else model.flops
@@ -208,6 +215,7 @@ class Runtime:
         """Unload everything and give the cores back; closing twice is fine."""
         if self._ended is not None:
             return
+        self._memory.keep_reservations()
         for model in self._models.models():
             self.unload(model)
         for observer in self.observers:
