@@ -70,6 +70,10 @@ def run(body: Callable[[], int]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        return fail(NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}"))
     return code
 
 

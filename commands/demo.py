@@ -102,12 +102,12 @@ class Stage:
 
     def play(self, epochs: int) -> None:
         """Run the steps; each prints the command it runs and what that command prints."""
-        kernels = Path(paths.fixtures_dir()) / "customops" / "relu"
-        shutil.copytree(kernels, self.work / "relu")
+        kernels = Path(paths.fixtures_dir()) / "customops" / "relu_tcm"
+        shutil.copytree(kernels, self.work / "relu_tcm")
         shutil.copy(Path(paths.fixtures_dir()) / "demo" / "train.py", self.work)
         training = ["python", "train.py", "--library", "librelu.so", "--epochs", str(epochs)]
         self.step("A machine", "neurond", "start", "--instance", INSTANCE, "--name", MACHINE)
-        build = ["build", "relu", "--compute", "relu/relu.cpp", "--shape", "relu/shape.cpp", "-o", "."]
+        build = ["build", "relu", "--compute", "relu_tcm/relu.cpp", "--shape", "relu_tcm/shape.cpp", "-o", "."]
         self.step("A custom C++ operator", "neuron-customop", *build)
         self.title("Training, with an empty compile cache")
         self.train("neuron-run", "--profile", "prof", "--", *training)
@@ -160,7 +160,7 @@ class Stage:
         self, program: str, arguments: Sequence[str], stdout: int | None = None, *, say: bool = True
     ) -> subprocess.Popen[str]:
         if say:
-            console.out(f"$ {program} {' '.join(arguments)}")
+            console.out(" ".join(["$", program, *arguments]))
         sys.stdout.flush()
         path = os.path.join(os.path.dirname(sys.executable), program)
         return subprocess.Popen(
