@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neurontools.machine.client import SilentDaemonError
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.runtime.memory import BIG_BYTES, GRANULE_BYTES
+from neurontools.runtime.memory import BIG_BYTES, GRANULE_BYTES, SLOW_NS
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
@@ -126,6 +128,21 @@ def test_without_a_daemon_the_job_goes_on_and_asks_for_the_sum_later(place: Plac
     place.client.down = False
     place.runtime.free(0, 100)
     assert place.client.used == GRANULE_BYTES
+
+
+def test_a_daemon_that_hangs_is_left_alone_for_a_while(place: Place) -> None:
+    asked = []
+
+    def hang(core: int, nbytes: int) -> None:
+        asked.append(nbytes)
+        time.sleep(SLOW_NS / 1e9)
+        raise SilentDaemonError("no answer")
+
+    place.client.allocate = hang  # type: ignore[method-assign]
+    for _ in range(5):
+        place.runtime.allocate(0, GRANULE_BYTES)
+    assert len(asked) < 5
+    assert place.runtime.memory_info(0).used_bytes == 5 * GRANULE_BYTES
 
 
 def test_a_tensor_freed_by_the_garbage_collector_inside_an_allocation(place: Place) -> None:
