@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.dtypes import BY_NAME, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import Package, read_package
@@ -209,7 +210,7 @@ def _report(
         measured_best_ns=min(elapsed),
         measured_median_ns=round(statistics.median(elapsed)),
         modelled_ns=results[-1].modelled_ns,
-        checks=_checks(package),
+        checks=_checks(package, entry.access),
         warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )
 
@@ -228,8 +229,10 @@ def _summary(output: Any) -> OutputSummary:
     )
 
 
-def _checks(package: Package) -> tuple[str, ...]:
-    checks = ["dtype and rank", "copies within tensors and TCM", "TCM canaries and leaks", "output coverage"]
+def _checks(package: Package, access: Access) -> tuple[str, ...]:
+    checks = ["dtype and rank", "copies within tensors and TCM", "TCM canaries and leaks"]
+    if access is not Access.ELEMENT:
+        checks.append("output coverage")
     if package.manifest.multicore:
         checks.append("overlap of cores")
     if not package.manifest.release:

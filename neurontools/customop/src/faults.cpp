@@ -144,7 +144,8 @@ void collect_frames(std::uintptr_t program_counter) {
   last_words.magic = neurontools::abi::kMagic;
   last_words.status = neurontools::abi::kFatal;
   last_words.signal = number;
-  last_words.core = library != nullptr ? library->core() : -1;
+  const bool kernel = running_request != nullptr && running_request->command == neurontools::abi::kRunCommand;
+  last_words.core = library != nullptr && kernel ? library->core() : -1;
   if (library != nullptr) localize_frames(*library, last_words);
   send(last_words);
   _exit(number == 0 ? 1 : 128 + number);

@@ -88,8 +88,8 @@ void tcm_begin() {
 void tcm_end() {
   for (const Block& block : blocks) check_canaries(block);
   if (!blocks.empty())
-    warn("%zu TCM block%s (%zu bytes) not freed on core %u", blocks.size(), blocks.size() == 1 ? "" : "s", in_use,
-         context.core);
+    warn("%zu TCM block%s (%zu bytes) not freed when the kernel returned", blocks.size(),
+         blocks.size() == 1 ? "" : "s", in_use);
   tcm_begin();
 }
 

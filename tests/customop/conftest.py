@@ -1,0 +1,74 @@
+"""Libraries that the tests share: built once into the test cache, found there by every later test and process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.customop.build import BuildRequest, build
+from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.package import Package, read_package
+
+if TYPE_CHECKING:
+    from neurontools.customop.calls import Executor
+
+KERNELS = Path(__file__).parent / "kernels"
+SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
+
+Library = Callable[[str], Path]
+
+
+def request_for(name: str, directory: Path | None = None) -> BuildRequest:
+    """Return how a library of `kernels/` or of the samples is built."""
+    home = KERNELS / name if (KERNELS / name).is_dir() else SAMPLES / name
+    compute = next(path for path in (home / "compute.cpp", home / "relu.cpp") if path.exists())
+    return BuildRequest(
+        name,
+        (compute,),
+        (home / "shape.cpp",),
+        directory,
+        cflags=("-O1",) if name == "operations" else (),
+        multicore="multicore" in name,
+    )
+
+
+@pytest.fixture
+def library() -> Library:
+    """Return the path of a built library, by the name of its directory."""
+    return lambda name: build(request_for(name)).path
+
+
+@pytest.fixture
+def package(library: Library) -> Callable[[str], Package]:
+    """Return a library's contents, by the name of its directory."""
+    return lambda name: read_package(library(name))
+
+
+@pytest.fixture
+def operation(package: Callable[[str], Package]) -> Iterator[Callable[[str], Operation]]:
+    """Return an operator with a worker of its own, by `directory::operator`; the workers end with the test."""
+    executors: dict[str, Executor] = {}
+
+    def find(qualified: str) -> Operation:
+        home, _, name = qualified.partition("::")
+        contents = package(home)
+        if home not in executors:
+            executors[home] = new_executor(contents)
+        index = next(i for i, entry in enumerate(contents.manifest.operators) if entry.name == name)
+        return Operation(contents, index, executors[home])
+
+    yield find
+    for executor in executors.values():
+        executor.close()
+
+
+@pytest.fixture
+def scratch(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A work directory that is also the current one."""
+    path = home / "work"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
