@@ -11,13 +11,13 @@ from rich.style import Style
 from neurontools.profiler.timeline import EIGHTHS, NO_EVENT
 
 if TYPE_CHECKING:
-    from neurontools.profiler.arrays import Int64s
     from neurontools.profiler.timeline import Cells
     from neurontools.profiler.trace import Trace
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 PLAIN = Style()
-_SELECTED = Style(reverse=True, bold=True)
+_SELECTED_BLOCK = Style(reverse=True, bold=True)
+_SELECTED_NAME = Style(bold=True, underline=True)
 _NAME_CELLS = 4
 _COLOURS = (
     "#4e9bd6",
@@ -40,7 +40,7 @@ _MONOCHROME = Style(reverse=True)
 
 
 def row_segments(
-    trace: Trace, cells: Cells, selected: int, found: Int64s | None, *, colours: bool
+    trace: Trace, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
 ) -> list[Segment]:
     """Return a row's cells: runs of cells of one event are one segment.
 
@@ -48,52 +48,48 @@ def row_segments(
         trace: the events.
         cells: what the cells show.
         selected: number of the selected event, or NO_EVENT.
-        found: sorted by time, the events that a search found, or None.
+        found: numbers of the actions that a search found.
         colours: whether operations get colours.
     """
-    hits = set() if found is None else _hits(trace, cells, found)
     eighths, events = cells.eighths.tolist(), cells.event.tolist()
     segments: list[Segment] = []
     first = 0
     for column in range(1, len(events) + 1):
         if column < len(events) and events[column] == events[first]:
             continue
-        segments += _run(trace, events[first], eighths[first:column], selected, hits, colours=colours)
+        segments += _run(trace, events[first], eighths[first:column], selected, found, colours=colours)
         first = column
     return segments
 
 
-def _hits(trace: Trace, cells: Cells, found: Int64s) -> set[int]:
-    wanted = set(trace.action[found].tolist())
-    return {event for event in set(cells.event.tolist()) - {NO_EVENT} if int(trace.action[event]) in wanted}
-
-
 def _run(
-    trace: Trace, event: int, eighths: list[int], selected: int, hits: set[int], *, colours: bool
+    trace: Trace, event: int, eighths: list[int], selected: int, found: frozenset[int], *, colours: bool
 ) -> list[Segment]:
     if event == NO_EVENT:
         return [Segment(" " * len(eighths), PLAIN)]
-    name = trace.actions[trace.action[event]].name
-    colour = zlib.crc32(name.encode()) % len(_COLOURS)
-    extra = _SELECTED if event == selected else _FOUND if event in hits else PLAIN
-    block = (_BLOCK_STYLES[colour] if colours else PLAIN) + extra
+    action = int(trace.action[event])
+    name = trace.actions[action].name
+    block, named = _styles(name, selected=event == selected, found=action in found, colours=colours)
     full = _full_stretch(eighths)
     if full is None:
         return [Segment("".join(BLOCKS[share] for share in eighths), block)]
     first, last = full
     text = name[: last - first].ljust(last - first)
-    named = (_NAME_STYLES[colour] if colours else _MONOCHROME) + (
-        PLAIN if colours and event == selected else extra
-    )
-    if event == selected:
-        named = Style(reverse=not colours, bold=True, underline=True) + (
-            _NAME_STYLES[colour] if colours else PLAIN
-        )
     return [
         Segment("".join(BLOCKS[share] for share in eighths[:first]), block),
         Segment(text, named),
         Segment("".join(BLOCKS[share] for share in eighths[last:]), block),
     ]
+
+
+def _styles(name: str, *, selected: bool, found: bool, colours: bool) -> tuple[Style, Style]:
+    """Return the style of blocks and of names."""
+    colour = zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
+    block = _BLOCK_STYLES[colour] if colours else PLAIN
+    named = _NAME_STYLES[colour] if colours else _MONOCHROME
+    if selected:
+        return block + _SELECTED_BLOCK, named + _SELECTED_NAME
+    return (block + _FOUND, named + _FOUND) if found else (block, named)
 
 
 def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:

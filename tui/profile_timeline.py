@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from neurontools.tui.profile_cells import PLAIN, row_segments
 from rich.segment import Segment
 from rich.style import Style
@@ -81,6 +82,7 @@ class TimelineView(Widget, can_focus=True):
         self.selected_event = NO_EVENT
         self.pattern = ""
         self.matches = self.timeline.search("(?!)")
+        self._found: frozenset[int] = frozenset()
         self._scroll = 0
         self._fitted = True
         self._lines = _lines(self.timeline)
@@ -112,6 +114,7 @@ class TimelineView(Widget, can_focus=True):
         """
         self.matches = self.timeline.search(pattern)
         self.pattern = pattern
+        self._found = frozenset(np.unique(self.trace.action[self.matches]).tolist())
         if len(self.matches):
             starts = self.trace.start[self.matches]
             first = int((starts < self.view.start_ns).sum()) % len(self.matches)
@@ -237,8 +240,7 @@ class TimelineView(Widget, can_focus=True):
         style = _CURSOR if number == self.selected_row else _LABEL
         label = Segment(f" {row.row.track.label}".ljust(GUTTER - 1), style)
         cells = row.cells(self.view.edges())
-        highlighted = self.matches if self.pattern else None
-        segments = row_segments(self.trace, cells, self.selected_event, highlighted, colours=self._colours)
+        segments = row_segments(self.trace, cells, self.selected_event, self._found, colours=self._colours)
         return [label, Segment("│", _AXIS), *segments]
 
     def _axis(self) -> list[Segment]:

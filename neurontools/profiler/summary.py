@@ -163,9 +163,13 @@ def _warnings(trace: Trace) -> list[str]:
         found.append(
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )
+    if _follow_each_other(trace.processes):
+        found.append("these are runs that followed each other: give the directory of one process to see one")
     for meta in trace.processes:
         if not meta.ended_ns:
-            found.append(f"process {meta.pid} did not end in order: its last events may be missing")
+            found.append(
+                f"process {meta.pid} still runs or did not end in order: its last events may be missing"
+            )
         for nc, system, executions in meta.dropped:
             count = f"{system} system events and the device records of {executions} executions"
             at_least = "" if meta.ended_ns else "at least "
@@ -174,3 +178,14 @@ def _warnings(trace: Trace) -> list[str]:
                 f"{meta.max_events_per_nc}"
             )
     return found
+
+
+def _follow_each_other(processes: tuple[Meta, ...]) -> bool:
+    """Return whether one process began after all earlier ones had ended."""
+    latest_ns = 0
+    for meta in sorted(processes, key=lambda meta: meta.started_unix_ns):
+        if 0 < latest_ns < meta.started_unix_ns:
+            return True
+        lasted_ns = meta.ended_ns - meta.started_ns if meta.ended_ns else 0
+        latest_ns = max(latest_ns, meta.started_unix_ns + lasted_ns)
+    return False

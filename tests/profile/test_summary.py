@@ -137,6 +137,17 @@ def test_text_and_json_agree_and_label_their_clocks(trace: Trace) -> None:
     assert all(len(line) <= 96 for line in text.splitlines())
 
 
+def test_runs_that_followed_each_other_are_told_from_ranks_of_one_run(home: Path, maker: Maker) -> None:
+    together = [maker.capture(home / "ranks") for _ in range(2)]
+    for capture in together:
+        maker.train(capture, steps=1)
+        capture.on_close()
+    for _ in range(2):
+        maker.finished(home / "runs", steps=1)
+    assert summarise(load(str(home / "ranks"))).warnings == ()
+    assert "followed each other" in summarise(load(str(home / "runs"))).warnings[0]
+
+
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from([*(track.label for track in ENGINES), "DMA"]),
