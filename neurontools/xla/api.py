@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
@@ -12,6 +11,8 @@ from neurontools.xla import device, metrics
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.runtime.session import Runtime
     from neurontools.xla.pycore import PythonEngine
 

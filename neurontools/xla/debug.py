@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING
 
-from neurontools.compiler.graph import Graph
-from neurontools.xla.engine import LoadedGraph
 from neurontools.xla.source import current_source
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Graph
+    from neurontools.xla.engine import LoadedGraph
 
 _log = logging.getLogger("neurontools.xla")
 

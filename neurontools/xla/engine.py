@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from neurontools.compiler.graph import Graph
 from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.compiler.graph import Graph
 
 T = TypeVar("T")
 

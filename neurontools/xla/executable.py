@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from neurontools.compiler.graph import Graph
 from neurontools.xla import metrics
 from neurontools.xla.debug import announce_compilation
-from neurontools.xla.engine import LoadedGraph, Machine
 from neurontools.xla.interp import Executable, generate, overload_of
 from neurontools.xla.operators import operator_of
 from neurontools.xla.trace import build_graph, input_forms
-from neurontools.xla.trie import TrieNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.compiler.graph import Graph
+    from neurontools.xla.engine import LoadedGraph, Machine
+    from neurontools.xla.trie import TrieNode
 
 
 @dataclass(frozen=True, slots=True)

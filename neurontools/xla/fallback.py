@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from neurontools.xla.guard import host_execution
 from neurontools.xla.operators import Kind, Operator, Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from neurontools.xla.recorder import Recorder
 
 _log = logging.getLogger("neurontools.xla")

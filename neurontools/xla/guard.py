@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _KEYS = torch._C.DispatchKey  # noqa: SLF001
 _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)  # noqa: SLF001

@@ -147,7 +147,7 @@ class _Writer:
             return base
         name = self._names.get(view)
         if name is None:
-            name = self._names[view] = f"v{view.slot}_{len(self._names)}"
+            name = self._names[view] = f"v{len(self._lines)}_{view.slot}"
             if geometry[0] == geometry_from(view)[0]:
                 made = f"as_strided({base}, {view.shape}, {view.strides}, {view.offset})"
             else:

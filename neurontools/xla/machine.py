@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.cache.store import CompileCache
-from neurontools.compiler.graph import Graph
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.loglines import show_cache_lines
 from neurontools.xla.trace import scratch_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.compiler.graph import Graph
 
 T = TypeVar("T")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from neurontools.xla.engine import DeviceMemory, Machine
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neurontools.xla.engine import DeviceMemory, Machine
 
 
 class MemoryAccount:

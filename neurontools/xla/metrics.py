@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SAMPLES = 1024
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +11,9 @@ from neurontools.xla import metrics
 from neurontools.xla.device import handle_maker
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
 from neurontools.xla.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class PythonEngine:

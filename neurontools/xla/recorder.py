@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,6 +39,9 @@ from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.source import current_source
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 from neurontools.xla.values import UnstorableError, store_constant, view_from
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
 
 _TRIE_LIMIT = 200_000
 _LIFTED = "lifted"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.xla import fallback
+from neurontools.xla.attention import attention
+from neurontools.xla.autocast import autocast_kernels
 from neurontools.xla.kernels import Kernel, kernel_for
 from neurontools.xla.operators import Operator, find_overload, operator_of
-from neurontools.xla.recorder import Recorder
+from neurontools.xla.recurrent import gru_cell, lstm_cell
 from neurontools.xla.special import VIEWS, out_kernel, special_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.xla.recorder import Recorder
 
 _KEY = "PrivateUse1"
 # These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
@@ -22,6 +27,13 @@ _WHOLE = {
     "select_backward", "slice_backward", "diagonal_backward", "constant_pad_nd", "masked_fill", "masked_scatter",
     "select_scatter", "slice_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
 }  # fmt: skip
+
+
+_COMPOSITES: dict[str, Kernel] = {
+    "scaled_dot_product_attention": attention,
+    "_thnn_fused_lstm_cell": lstm_cell,
+    "_thnn_fused_gru_cell": gru_cell,
+}
 
 
 class Registry:
@@ -48,6 +60,12 @@ class Registry:
         self._aten.impl("is_pinned", _is_pinned, "CPU")
         self._aten.impl("_pin_memory", _pin_memory, "CPU")
         self._everything.fallback(self._first_sight, _KEY)
+        self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+        for name, kernel in autocast_kernels().items():
+            self._aten.impl(name, kernel, "AutocastPrivateUse1")
+        for key in ("AutogradPrivateUse1", _KEY):
+            for name, kernel in _COMPOSITES.items():
+                self._aten.impl(name, kernel, key)
 
     def record(self, operator: Operator) -> Kernel:
         """Return the kernel that records an operator."""
@@ -55,7 +73,7 @@ class Registry:
 
     def _kernel(self, overload: Any) -> Kernel:
         if any(argument.is_out for argument in overload._schema.arguments):  # noqa: SLF001
-            return out_kernel(overload)
+            return out_kernel(overload, self.record)
         return self.record(operator_of(overload))
 
     def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,6 +102,3 @@ def _is_pinned(self: torch.Tensor, device: Any = None) -> bool:
 
 def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     return self.clone()
-
-
-__all__ = ["Registry", "fallback"]

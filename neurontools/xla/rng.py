@@ -6,10 +6,13 @@ puts the host's back. Swapping costs about two microseconds and is done only for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SEED_BITS = 64
 

@@ -15,6 +15,7 @@ from neurontools.xla.buffers import (
     default_strides,
     form_geometry,
     geometry_of,
+    restride,
 )
 from neurontools.xla.engine import DeviceError
 from neurontools.xla.guard import host_execution
@@ -28,7 +29,6 @@ _METADATA = (
     "set_.source_Tensor",
     "set_.source_Storage_storage_offset",
     "set_.source_Storage",
-    "as_strided_",
 )
 
 
@@ -82,7 +82,17 @@ def _storage_kernels(recorder_for: RecorderFor) -> dict[str, Kernel]:
             torch.ops.aten.set_.source_Tensor.redispatch(META, self, replacement)
         return self
 
-    return {"empty.memory_format": empty, "empty_strided": empty_strided, "resize_": resize_}
+    def as_strided_(self: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
+        offset = self.storage_offset() if storage_offset is None else storage_offset
+        view = restride(self, (self.dtype, tuple(size), tuple(stride), offset))
+        return torch.ops.aten.set_.source_Tensor.redispatch(META, self, view)
+
+    return {
+        "as_strided_": as_strided_,
+        "empty.memory_format": empty,
+        "empty_strided": empty_strided,
+        "resize_": resize_,
+    }
 
 
 def _copy_kernels(record: Callable[[Operator], Kernel], recorder_for: RecorderFor) -> dict[str, Kernel]:
@@ -220,7 +230,7 @@ def _layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
     }
 
 
-def out_kernel(overload: Any) -> Kernel:
+def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
     """Return the kernel of an `out=` overload: the functional overload, then a copy into the outputs.
 
     Raises:
@@ -236,6 +246,7 @@ def out_kernel(overload: Any) -> Kernel:
             raise DeviceError(f"{overload} is not available on the xla device", "call it without out=")
 
         return refuse
+    compute = record(operator_of(functional))
     extra = {argument.name for argument in functional._schema.arguments} - set(wanted)  # noqa: SLF001
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -246,7 +257,7 @@ def out_kernel(overload: Any) -> Kernel:
             kwargs["dtype"] = outputs[0].dtype
         if "device" in extra:
             kwargs["device"] = outputs[0].device
-        results = functional(*args, **kwargs)
+        results = compute(*args, **kwargs)
         results = results if isinstance(results, (list, tuple)) else (results,)
         for output, result in zip(outputs, results, strict=True):
             _put(output, result)

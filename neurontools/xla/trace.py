@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph import Graph, Slot, reads
 from neurontools.xla.buffers import form_bytes
-from neurontools.xla.trie import TrieNode
+
+if TYPE_CHECKING:
+    from neurontools.xla.trie import TrieNode
 
 
 def build_graph(leaf: TrieNode, live: tuple[int, ...], libraries: tuple[str, ...] = ()) -> Graph:

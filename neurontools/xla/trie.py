@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from neurontools.compiler.graph import Node
-from neurontools.xla.buffers import Geometry
-
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    import torch
+
+    from neurontools.compiler.graph import Node
+    from neurontools.xla.buffers import Geometry
     from neurontools.xla.executable import Program
     from neurontools.xla.operators import Operator
 

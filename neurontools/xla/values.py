@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.compiler.graph import Arg, Symbol, View
-from neurontools.xla.buffers import Geometry
+
+if TYPE_CHECKING:
+    from neurontools.xla.buffers import Geometry
 
 _PREFIX = "torch."
 

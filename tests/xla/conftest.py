@@ -1,0 +1,78 @@
+"""The lazy device on an in-memory machine: counts what it is asked for, enforces a memory size, fails on demand."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from neurontools.compiler.graph import Graph, graph_from_bytes
+from neurontools.xla import api, metrics
+from neurontools.xla.engine import DeviceMemory, LoadedGraph
+
+
+@dataclass
+class InMemoryMachine:
+    cores: int = 2
+    limit_bytes: int = 1 << 34
+    used_bytes: dict[int, int] = field(default_factory=dict)
+    peak_bytes: dict[int, int] = field(default_factory=dict)
+    graphs: list[Graph] = field(default_factory=list)
+    executions: int = 0
+    fail_next: Exception | None = None
+    closed: bool = False
+
+    def core_count(self) -> int:
+        return self.cores
+
+    def device_kind(self) -> str:
+        return "NC_v2"
+
+    def allocate(self, index: int, nbytes: int) -> None:
+        used = self.used_bytes.get(index, 0) + nbytes
+        if used > self.limit_bytes:
+            raise MemoryError(f"{used} of {self.limit_bytes} bytes")
+        self.used_bytes[index] = used
+        self.peak_bytes[index] = max(used, self.peak_bytes.get(index, 0))
+
+    def free(self, index: int, nbytes: int) -> None:
+        self.used_bytes[index] -= nbytes
+        assert self.used_bytes[index] >= 0
+
+    def memory(self, index: int) -> DeviceMemory:
+        return DeviceMemory(self.used_bytes.get(index, 0), self.peak_bytes.get(index, 0), self.limit_bytes)
+
+    def load(self, index: int, graph: Graph) -> LoadedGraph:
+        stored = graph_from_bytes(graph.to_bytes())
+        assert stored == graph
+        self.graphs.append(graph)
+        return LoadedGraph(stored, stored.digest(), hit=False, compile_s=0.0, handle=None)
+
+    def execute(self, loaded: LoadedGraph, run: Callable[[], Any]) -> Any:
+        self.executions += 1
+        if self.fail_next is not None:
+            failure, self.fail_next = self.fail_next, None
+            raise failure
+        return run()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+_current: list[InMemoryMachine] = []
+
+
+@pytest.fixture
+def machine() -> Iterator[InMemoryMachine]:
+    _current[:] = [InMemoryMachine()]
+    api.activate(open_machine=lambda: _current[0])
+    api.shutdown()
+    metrics.clear()
+    torch.manual_seed(0)
+    yield _current[0]
+    gc.collect()
+    api.shutdown()
