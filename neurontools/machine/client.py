@@ -81,7 +81,7 @@ class Client:
             DaemonError: it refuses, does not answer, or speaks another protocol version.
         """
         client = cls(check_name(env.machine() if machine is None else machine), reconnect=reconnect)
-        client._wire = client._greeted()
+        client._wire = client._greeted(owner=False)
         return client
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Client:
         from neurontools.machine.snapshot import snapshot_from_json
 
         while True:
-            stream = self._greeted()
+            stream = self._greeted(owner=False)
             try:
                 stream.call("watch", {"period_s": period_s})
                 while True:
@@ -226,13 +226,13 @@ class Client:
     def _once(self, method: str, params: dict[str, Any]) -> Any:
         try:
             if self._wire is None:
-                self._wire = self._greeted()
+                self._wire = self._greeted(owner=self._registered)
             return self._wire.call(method, params)
         except (ConnectionError, SilentDaemonError):
             self._drop()
             raise
 
-    def _greeted(self) -> wire.Wire:
+    def _greeted(self, *, owner: bool) -> wire.Wire:
         new = wire.Wire(self.machine)
         try:
             answer = new.call(

@@ -1,6 +1,6 @@
 """What outlives the daemon: the machine's definition, its lifetime counters, and who holds what.
 
-`journal.json` in the state directory is synced to the disk: it holds across a power failure. The record of a process
+`journal.json` in the state directory is synced to the disk soon after a change: it holds across a power failure. The record of a process
 lies beside its telemetry page and is not synced: it is of use only while the process lives, and a process does not
 survive what an unsynced file does not survive. Every file is written aside and renamed.
 """
@@ -61,14 +61,14 @@ def write_aside(path: str, text: str, *, sync: bool) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(aside, path)
-    except OSError:
+    except BaseException:
         _remove(aside)
         raise
 
 
-def save_journal(path: str, journal: Journal) -> None:
-    """Write the journal, synced."""
-    write_aside(path, json.dumps({"version": _VERSION, **asdict(journal)}), sync=True)
+def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
+    """Write the journal; unsynced it survives the daemon's death but not a power failure."""
+    write_aside(path, json.dumps({"version": _VERSION, **asdict(journal)}), sync=sync)
 
 
 def load_journal(path: str) -> Journal | None:

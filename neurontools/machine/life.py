@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neurond")
 
-_JOURNAL_DELAY_S = 0.1
+_SYNC_DELAY_S = 0.5
 
 
 class Daemon:
@@ -183,8 +183,9 @@ class Daemon:
 
     def _changed(self) -> None:
         self._mind_idleness()
+        self._write_journal(running=True, sync=False)
         if self._journal_timer is None:
-            self._journal_timer = self._loop.call_later(_JOURNAL_DELAY_S, self._save_journal)
+            self._journal_timer = self._loop.call_later(_SYNC_DELAY_S, self._save_journal)
 
     def _mind_idleness(self) -> None:
         idle_exit_s = self._definition.idle_exit_s
@@ -203,9 +204,12 @@ class Daemon:
         if self._journal_timer is not None:
             self._journal_timer.cancel()
             self._journal_timer = None
+        self._write_journal(running=running, sync=True)
+
+    def _write_journal(self, *, running: bool, sync: bool) -> None:
         journal = Journal(self._definition, self._boot, running, self._keeper.lifetime())
         try:
-            save_journal(self._directory.journal, journal)
+            save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:
             log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
 

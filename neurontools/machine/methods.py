@@ -161,8 +161,8 @@ class Methods:
         key = _key_of(connection)
         self._greeted[connection] = key
         process = self._keeper.machine.processes.get(key)
-        if process is not None:
-            self._owners.setdefault(key, connection)
+        if process is not None and params.boolean("owner", default=False):
+            self._owners[key] = connection
         definition = self._keeper.definition
         return _json(
             {

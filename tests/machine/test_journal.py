@@ -1,0 +1,104 @@
+"""What is written down comes back, or nothing does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.definition import Past, resolve
+from neurontools.machine.events import Process
+from neurontools.machine.info import StartOptions
+from neurontools.machine.journal import (
+    Definition,
+    Journal,
+    load_journal,
+    load_record,
+    save_journal,
+    save_record,
+    write_aside,
+)
+from neurontools.machine.processes import ProcessKey, this_process
+
+DEFINITION = Definition("m", "trn2.48xlarge", 1, 12.5, 30.0, ProcessKey(5, 6))
+JOURNAL = Journal(DEFINITION, "boot", running=True, lifetime={"processes": 3})
+PROCESS = Process(ProcessKey(5, 6), 0, "t", "python \udc80\n", "2.0", True, (0, 3), 9, ((3, 100),))
+
+
+def test_a_journal_comes_back(home: Path) -> None:
+    save_journal(str(home / "j"), JOURNAL)
+    assert load_journal(str(home / "j")) == JOURNAL
+
+
+def test_a_record_comes_back(home: Path) -> None:
+    save_record(str(home / "r"), PROCESS, "boot")
+    assert load_record(str(home / "r")) == (PROCESS, "boot")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_none_and_no_traceback(home: Path, data: st.DataObject) -> None:
+    path = str(home / "file")
+    save_journal(path, JOURNAL)
+    good = Path(path).read_bytes()
+    at = data.draw(st.integers(0, len(good) - 1))
+    Path(path).write_bytes(good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :])
+    for found in (load_journal(path), load_record(path)):
+        assert found is None or isinstance(found, Journal)
+
+
+def test_a_file_that_can_not_be_written_keeps_its_old_content(home: Path) -> None:
+    path = str(home / "file")
+    write_aside(path, "old", sync=True)
+    with pytest.raises(UnicodeEncodeError):
+        write_aside(path, "new \udc80", sync=True)
+    assert Path(path).read_text() == "old"
+    os.mkdir(str(home / "directory"))
+    with pytest.raises(OSError, match="directory"):
+        write_aside(str(home / "directory"), "new", sync=False)
+
+
+def past(*, running: bool = True, inhabited: bool = False, boot: str = "boot") -> Past:
+    return Past(Journal(DEFINITION, boot, running, {}), "boot", inhabited)
+
+
+def test_a_killed_daemon_s_definition_goes_on() -> None:
+    definition = resolve(StartOptions("m", resume=True), past())
+    assert (definition.instance_type, definition.lnc, definition.idle_exit_s) == ("trn2.48xlarge", 1, 30.0)
+    assert definition.started_unix_s == 12.5
+    assert definition.parent is None, "that process is gone"
+
+
+@pytest.mark.parametrize(
+    "former", [past(running=False), past(boot="another"), Past(None, "boot", inhabited=False)]
+)
+def test_after_an_orderly_end_or_a_boot_the_default_is_the_default(former: Past) -> None:
+    definition = resolve(StartOptions("m"), former)
+    assert (definition.instance_type, definition.lnc) == ("trn1.2xlarge", 1)
+
+
+def test_a_private_machine_keeps_its_parent() -> None:
+    me = this_process()
+    assert resolve(StartOptions("m", parent_pid=me.pid), past()).parent == me
+
+
+def test_an_explicit_start_decides_when_the_machine_ends() -> None:
+    assert resolve(StartOptions("m"), past()).idle_exit_s is None
+
+
+def test_living_processes_bind_the_type() -> None:
+    with pytest.raises(
+        NeuronToolsError, match=r"is trn2\.48xlarge with LNC 1, not trn2\.48xlarge with LNC 2"
+    ):
+        resolve(StartOptions("m", lnc=2), past(running=False, inhabited=True))
+    assert resolve(StartOptions("m"), past(running=False, inhabited=True)).lnc == 1
+
+
+def test_a_journal_is_readable_json(home: Path) -> None:
+    save_journal(str(home / "j"), JOURNAL)
+    assert json.loads((home / "j").read_text())["definition"]["instance_type"] == "trn2.48xlarge"

@@ -1,0 +1,148 @@
+"""neurond, the command: what it prints and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from neurontools.commands.neurond import build_parser
+
+from neurontools.machine.snapshot import snapshot_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.machine.info import DaemonInfo
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def words(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr, with what differs from run to run replaced."""
+    out = re.sub(r"pid \d+", "pid PID", done.stdout)
+    return done.returncode, out, done.stderr
+
+
+def test_a_machine_s_whole_life(tool: Tool) -> None:
+    size = "trn1.32xlarge (16 devices, 32 NeuronCores), pid PID\n"
+    start = ("neurond", "start", "--instance", "trn1.32xlarge", "--name", "ci")
+    assert words(tool(*start)) == (0, f"machine 'ci' started: {size}", "")
+    assert words(tool(*start)) == (0, f"machine 'ci' is running already: {size}", "")
+    assert tool("neurond", "list").stdout.splitlines()[1].split()[:4] == ["ci", "trn1.32xlarge", "16", "32"]
+    assert words(tool("neurond", "restart", "--name", "ci")) == (0, f"machine 'ci' restarted: {size}", "")
+    assert words(tool("neurond", "stop", "--name", "ci")) == (0, f"machine 'ci' stopped: {size}", "")
+    assert tool("neurond", "list").stdout == "NAME  INSTANCE  DEVICES  CORES  PID  UP\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["status"], 3, "error: no machine 'default' is running\nhint: start it: neurond start\n"),
+        (
+            ["stop", "--name", "x"],
+            3,
+            "error: no machine 'x' is running\nhint: start it: neurond start --name x\n",
+        ),
+        (["start", "--name", "a/b"], 2, "error: bad machine name 'a/b': "),
+        (["start", "--name", ""], 2, "error: bad machine name '': "),
+        (["start", "--instance", "trn1"], 1, "error: unknown instance type 'trn1' (known: "),
+        (
+            ["start", "--instance", "trn2.48xlarge", "--lnc", "3"],
+            1,
+            "error: logical NeuronCore configuration 3",
+        ),
+        (["start", "--lnc", "two"], 2, "usage: neurond start"),
+        (["dance"], 2, "usage: neurond"),
+        ([], 2, "usage: neurond"),
+        (["logs"], 1, "error: no log at "),
+    ],
+)
+def test_what_can_not_be_done_says_why_and_what_to_do(
+    tool: Tool, arguments: list[str], code: int, error: str
+) -> None:
+    done = tool("neurond", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(error)
+
+
+def test_status_shows_the_machine_and_its_processes(
+    tool: Tool, daemon: DaemonInfo, worker: Callable[[], Any]
+) -> None:
+    job = worker()
+    job.do("register", cores=[0, 1])
+    job.do("allocate", core=0, nbytes=1 << 30)
+    rows = dict(line.split(maxsplit=1) for line in tool("neurond", "status").stdout.splitlines())
+    assert rows["devices"] == "16, 512.0 GiB of memory, 1.0 GiB reserved"
+    assert rows["cores"] == "2 of 32 claimed"
+    assert rows["process"] == f"{job.pid} python job.py (2 cores)"
+    assert rows["ends"] == "with neurond stop"
+    assert rows["socket"] == daemon.socket
+    done = tool("neurond", "stop")
+    assert done.returncode == 4
+    assert f"process {job.pid} holds 0-1" in done.stderr
+    assert "--force" in done.stderr
+
+
+def test_json_is_the_same_everywhere(tool: Tool) -> None:
+    started = json.loads(tool("neurond", "start", "--instance", "trn2.48xlarge", "--json").stdout)
+    assert (started["lnc"], started["core_count"], started["was_running"]) == (2, 64, False)
+    (listed,) = json.loads(tool("neurond", "list", "--json").stdout)
+    status = json.loads(tool("neurond", "status", "--json").stdout)
+    assert started == listed == status["daemon"]
+    assert snapshot_from_json(status["machine"]).instance_type == "trn2.48xlarge"
+    assert json.loads(tool("neurond", "stop", "--json").stdout)["pid"] == started["pid"]
+    assert json.loads(tool("neurond", "list", "--json").stdout) == []
+
+
+def test_the_log_is_there_after_the_end(tool: Tool) -> None:
+    tool("neurond", "start")
+    tool("neurond", "stop")
+    lines = tool("neurond", "logs").stdout.splitlines()
+    assert "is ready" in lines[0]
+    assert lines[-1].endswith("machine default ends")
+
+
+def test_the_log_is_followed_as_it_grows_and_across_rotation(tool: Tool, daemon: DaemonInfo) -> None:
+    command = [str(Path(sys.executable).parent / "neurond"), "logs", "-f"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as follower:
+        assert follower.stdout
+        assert "is ready" in follower.stdout.readline()
+        os.rename(daemon.log, daemon.log + ".1")
+        Path(daemon.log).write_text("after rotation\n")
+        assert follower.stdout.readline() == "after rotation\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(20) == 130
+
+
+def test_a_foreground_machine_stays_and_ends_with_an_interrupt() -> None:
+    command = [
+        str(Path(sys.executable).parent / "neurond"),
+        "start",
+        "--foreground",
+        "--instance",
+        "inf2.xlarge",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr
+        assert "machine default (inf2.xlarge) is ready" in daemon.stderr.readline()
+        from neurontools.machine import launch
+
+        assert [info.pid for info in launch.list_machines()] == [daemon.pid]
+        daemon.send_signal(signal.SIGINT)
+        assert daemon.wait(20) == 0
+
+
+def test_help_has_examples(tool: Tool) -> None:
+    done = tool("neurond", "--help")
+    assert done.returncode == 0
+    assert "neurond start --instance trn1.32xlarge" in done.stdout
+    assert {"start", "status", "stop", "restart", "list", "logs"} <= set(done.stdout.split())
+    assert build_parser().prog == "neurond"

@@ -1,0 +1,210 @@
+"""Real processes on a real daemon: claims, memory, telemetry pages, and what happens when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools import paths
+from neurontools.errors import DaemonError
+from neurontools.machine.client import Client, CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.page import PageReader, PageWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Workers = Callable[[], Any]
+    Wait = Callable[[Callable[[], bool]], None]
+
+GIB = 1 << 30
+
+
+def pages() -> list[str]:
+    return sorted(os.listdir(paths.pages_dir("default")))
+
+
+def test_a_registered_process_is_in_the_snapshot(client: Client, worker: Workers) -> None:
+    job = worker()
+    assert job.do("register", cores=[2, 3])["cores"] == [2, 3]
+    (process,) = client.snapshot().processes
+    assert (process.pid, process.command, process.tag) == (job.pid, "python job.py", "job")
+    assert (process.origin, process.uses_device, process.runtime_version) == ("live", True, "NA")
+    assert [use.core for use in process.cores] == [2, 3]
+    assert not process.stale
+    assert client.snapshot().core_owner(3) == process
+
+
+def test_busy_cores_name_their_holder(client: Client, worker: Workers) -> None:
+    job = worker()
+    job.do("register", cores=[0, 1])
+    with pytest.raises(CoresBusyError, match=f"process {job.pid} holds 0-1") as caught:
+        client.register(cores=(1, 2))
+    assert (caught.value.requested, caught.value.available) == ((1, 2), 1)
+    with pytest.raises(CoresBusyError, match="32 NeuronCores asked for, 30 of them free") as caught:
+        client.register()
+    assert (caught.value.requested, caught.value.count, caught.value.available) == ((), 32, 30)
+    assert caught.value.owners == (job.pid,)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGHUP])
+def test_a_process_that_dies_by_any_signal_loses_everything(
+    client: Client, worker: Workers, wait_until: Wait, number: int
+) -> None:
+    job = worker()
+    job.do("register", count=32)
+    job.do("allocate", core=5, nbytes=GIB)
+    assert len(pages()) == 2
+    job.kill(number)
+    wait_until(lambda: not client.snapshot().processes)
+    assert all(device.memory_used_bytes == 0 for device in client.snapshot().devices)
+    assert pages() == []
+    assert client.register().cores == tuple(range(32))
+
+
+def test_a_zombie_holds_nothing(client: Client, worker: Workers, wait_until: Wait) -> None:
+    job = worker()
+    job.do("register")
+    os.kill(job.pid, signal.SIGKILL)
+    wait_until(lambda: not client.snapshot().processes)
+    assert job.process.returncode is None, "nobody reaped it yet"
+
+
+def test_a_forked_child_that_holds_the_socket_does_not_keep_the_claim(
+    client: Client, worker: Workers, wait_until: Wait
+) -> None:
+    job = worker()
+    job.do("register")
+    child = job.do("fork")
+    job.process.kill()
+    wait_until(lambda: not client.snapshot().processes)
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_child_is_not_the_owner(client: Client) -> None:
+    client.register(count=2)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.allocate(0, 1)
+        except DaemonError as error:
+            os.write(write, error.message.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as answer:
+        assert answer.read() == f"process {child} is not registered"
+    os.waitpid(child, 0)
+    client.allocate(0, 1)
+
+
+def test_a_process_can_not_register_another(client: Client, worker: Workers) -> None:
+    other = worker()
+    with pytest.raises(DaemonError, match=f"process {os.getpid()} can't register process {other.pid}"):
+        client.call("register", pid=other.pid, count=1)
+    client.call("register", pid=os.getpid(), count=1)
+
+
+def test_a_process_registers_once_and_may_come_back(client: Client) -> None:
+    client.register(count=1)
+    with Client.connect() as second, pytest.raises(DaemonError, match="registered already"):
+        second.register(count=1)
+    client.unregister()
+    assert pages() == []
+    client.unregister()
+    assert client.register(count=3).cores == (0, 1, 2)
+
+
+def test_what_became_of_a_process_by_exec_may_register_anew(client: Client) -> None:
+    client.register(count=4)
+    client.close()  # as exec does
+    with Client.connect() as successor:
+        assert successor.register(count=2).cores == (0, 1)
+        assert len(successor.snapshot().processes) == 1
+
+
+def test_a_process_that_only_looks_claims_nothing(client: Client, worker: Workers) -> None:
+    client.register("", "neuron-top", uses_device=False)
+    assert worker().do("register")["cores"] == list(range(32))
+    looker = client.snapshot().processes[0]
+    assert (looker.command, looker.uses_device, looker.cores) == ("neuron-top", False, ())
+    assert looker.runtime_version == "NA"
+    assert dict(client.snapshot().lifetime) == {"processes": 1}
+
+
+def test_device_memory_is_shared_by_the_cores_of_a_device(client: Client) -> None:
+    client.register(cores=(0, 1))
+    client.allocate(0, 20 * GIB)
+    with pytest.raises(OutOfDeviceMemoryError) as caught:
+        client.allocate(1, 13 * GIB)
+    error = caught.value
+    assert (error.device, error.total, error.used, error.needed) == (0, 32 * GIB, 20 * GIB, 13 * GIB)
+    client.free(0, 8 * GIB)
+    client.allocate(1, 13 * GIB)
+    assert [device.memory_used_bytes for device in client.snapshot().devices[:2]] == [25 * GIB, 0]
+    with pytest.raises(DaemonError, match="12884901888 are reserved"):
+        client.free(0, 13 * GIB)
+    with pytest.raises(DaemonError, match="does not hold core 2"):
+        client.allocate(2, 1)
+
+
+def test_the_page_is_the_process_s_own_and_shows_in_the_snapshot(client: Client) -> None:
+    registration = client.register(cores=(4, 5))
+    reader = PageReader(registration.page_fd)
+    assert (reader.identity.pid, reader.cores) == (os.getpid(), (4, 5))
+    writer = PageWriter(registration.page_fd)
+    writer.begin(1, -1)
+    assert [use.executing for use in client.snapshot().processes[0].cores] == [False, True]
+    writer.end(1, 0, 5_000_000, 123, 7)
+    writer.begin(1, -1)
+    writer.end(1, 1003, 1_000_000, 100, 0)
+    writer.set_memory(0, MemoryCategory.TENSORS, 4096)
+    (process,) = client.snapshot().processes
+    first, second = process.cores
+    assert (first.memory.tensors, first.executions) == (4096, 0)
+    assert (second.busy_ns, second.executions, second.flops, second.gpsimd_ns) == (6_000_000, 2, 223, 7)
+    assert dict(process.status_counts) == {0: 1, 1003: 1}
+    expected = {"processes": 1, "executions": 2, "execution_errors": 1, "flops": 223}
+    assert dict(client.snapshot().lifetime) == expected
+    writer.close()
+    client.unregister()
+    assert dict(client.snapshot().lifetime) == expected
+    os.close(registration.page_fd)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "overwrite"])
+def test_a_damaged_page_keeps_the_last_good_values_marked_stale(client: Client, damage: str) -> None:
+    registration = client.register(cores=(0,))
+    writer = PageWriter(registration.page_fd)
+    writer.begin(0, -1)
+    writer.end(0, 0, 1000, 1, 0)
+    assert client.snapshot().processes[0].cores[0].busy_ns == 1000
+    size = os.fstat(registration.page_fd).st_size
+    if damage == "truncate":
+        os.truncate(registration.page_fd, 100)
+    else:
+        os.pwrite(registration.page_fd, os.urandom(size - 1416), 1416)
+    (process,) = client.snapshot().processes
+    assert process.stale
+    assert process.cores[0].busy_ns == 1000
+    client.unregister()
+    assert client.register(cores=(0,)).cores == (0,)
+
+
+def test_registering_makes_a_deleted_pages_directory_again(client: Client) -> None:
+    os.rmdir(paths.pages_dir("default"))
+    client.register(count=1)
+    assert len(pages()) == 2
+
+
+def test_many_processes_come_and_go(client: Client, worker: Workers, wait_until: Wait) -> None:
+    jobs = [worker() for _ in range(8)]
+    cores = [job.do("register", count=4)["cores"] for job in jobs]
+    assert sorted(core for some in cores for core in some) == list(range(32))
+    for job in jobs:
+        job.kill()
+    wait_until(lambda: not client.snapshot().processes)
+    assert dict(client.snapshot().lifetime) == {"processes": 8}

@@ -1,0 +1,314 @@
+"""Starting and ending daemons: handshake, one per machine, names and types, idle and private machines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools import paths
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
+from neurontools.machine import launch
+from neurontools.machine.catalogue import UnknownInstanceError
+from neurontools.machine.client import Client
+from neurontools.machine.directory import MachineDirectory
+from neurontools.machine.info import DaemonInfo, StartOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    End = Callable[[DaemonInfo], None]
+    Wait = Callable[[Callable[[], bool]], None]
+
+
+def start(machine: str = "default", **wishes: Any) -> DaemonInfo:
+    return launch.start(StartOptions(machine, **wishes))
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def test_nothing_is_started_where_that_is_forbidden() -> None:
+    with pytest.raises(NoMachineError, match="no machine 'default' is running") as caught:
+        launch.ensure_running()
+    assert caught.value.remedy == "start it: neurond start"
+    assert launch.list_machines() == ()
+
+
+def test_the_first_need_starts_the_default_machine_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    said: list[str] = []
+    launch.ensure_running(on_notice=said.append)
+    launch.ensure_running(on_notice=said.append)
+    assert said == ["started machine 'default' (trn1.2xlarge); it ends after 30 minutes without clients"]
+    (info,) = launch.list_machines()
+    assert (info.instance_type, info.idle_exit_s) == ("trn1.2xlarge", 1800)
+
+
+def test_a_type_and_a_name_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    monkeypatch.setenv("NEURONTOOLS_INSTANCE", "inf2.xlarge")
+    monkeypatch.setenv("NEURONTOOLS_MACHINE", "ci")
+    launch.ensure_running()
+    assert [(info.machine, info.instance_type) for info in launch.list_machines()] == [("ci", "inf2.xlarge")]
+
+
+def test_two_starters_at_once_make_one_daemon() -> None:
+    code = "from neurontools.machine import launch; print(launch.start(launch.StartOptions('default')).pid)"
+
+    def run(_: int) -> str:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    with ThreadPoolExecutor(4) as pool:
+        pids = set(pool.map(run, range(4)))
+    assert len(pids) == 1
+    assert len(launch.list_machines()) == 1
+
+
+def test_a_daemon_leaves_its_starter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    pid = start().pid
+    assert os.getsid(pid) != os.getsid(0)
+    assert int(status_of(pid)["PPid"]) != os.getpid()
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+
+
+def test_a_relative_runtime_directory_stays_where_it_is(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("NEURONTOOLS_RUNTIME_DIR", "run")
+    assert start().socket == str(home / "run/default/neurond.sock")
+
+
+def test_a_daemon_is_small_and_sleeps_when_nobody_asks(daemon: DaemonInfo, wait_until: Wait) -> None:
+    status = status_of(daemon.pid)
+    assert int(status["VmRSS"].split()[0]) < 30 * 1024
+    assert int(status["Threads"]) == 1
+
+    def wakeups() -> str:
+        return status_of(daemon.pid)["voluntary_ctxt_switches"]
+
+    import time
+
+    wait_until(lambda: status_of(daemon.pid)["State"].startswith("S"))
+    time.sleep(0.7)  # the journal's sync after the start
+    before = wakeups()
+    time.sleep(0.5)
+    assert wakeups() == before
+
+
+def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
+    code = "import sys, neurontools.machine.daemon; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split()) - set(bare.stdout.split())
+    heavy = {"torch", "numpy", "rich", "textual", "psutil", "yaml"}
+    assert not {name.partition(".")[0] for name in loaded} & heavy
+
+
+def test_the_same_type_succeeds_and_another_one_is_refused(daemon: DaemonInfo) -> None:
+    assert start(instance_type="trn1.32xlarge") == DaemonInfo(**{**daemon.to_json(), "was_running": True})
+    assert start().was_running
+    with pytest.raises(DaemonError) as caught:
+        start(instance_type="trn1.2xlarge")
+    assert caught.value.message == "machine 'default' is trn1.32xlarge, not trn1.2xlarge"
+    assert "--name" in caught.value.remedy
+    assert start("other", instance_type="trn1.2xlarge").was_running is False
+
+
+def test_another_lnc_is_another_machine() -> None:
+    assert start(instance_type="trn2.48xlarge").lnc == 2
+    assert start(instance_type="trn2.48xlarge", lnc=2).was_running
+    with pytest.raises(DaemonError, match=r"with LNC 2, not .* with LNC 1"):
+        start(lnc=1)
+    assert start("one", instance_type="trn2.48xlarge", lnc=1).core_count == 128
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "../up", "", ".hidden", "-x", "with space", "x" * 49, "state", "ü", "a\0b"]
+)
+def test_names_that_can_not_be_directories_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="bad machine name"):
+        start(name)
+
+
+def test_bad_types_and_lncs_are_named_before_anything_starts() -> None:
+    with pytest.raises(UnknownInstanceError, match=r"'trn9\.huge'"):
+        start(instance_type="trn9.huge")
+    with pytest.raises(NeuronToolsError, match=r"configuration 2 does not exist on trn1\.2xlarge"):
+        start(instance_type="trn1.2xlarge", lnc=2)
+    assert launch.list_machines() == ()
+
+
+def test_a_bad_type_from_the_environment_comes_back_through_the_handshake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEURONTOOLS_INSTANCE", "trn9.huge")
+    with pytest.raises(NeuronToolsError, match=r"unknown instance type 'trn9\.huge'"):
+        start()
+
+
+def test_a_daemon_that_dies_at_once_points_to_the_log(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    broken = home / "broken"
+    broken.mkdir()
+    (broken / "asyncio.py").write_text("raise SystemExit('broken on purpose')")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(DaemonError, match="ended before it was ready") as caught:
+        start()
+    assert "broken on purpose" in Path(caught.value.remedy.removeprefix("see ")).read_text()
+
+
+def test_stale_files_of_a_killed_daemon_are_no_obstacle(daemon: DaemonInfo, end_daemon: End) -> None:
+    end_daemon(daemon)
+    assert os.path.exists(daemon.socket)
+    assert os.path.exists(f"{paths.machine_dir('default')}/neurond.json")
+    assert launch.list_machines() == ()
+    with pytest.raises(NoMachineError):
+        launch.stop()
+    assert start().pid != daemon.pid
+
+
+def test_a_record_with_the_pid_of_another_process_is_stale(daemon: DaemonInfo, end_daemon: End) -> None:
+    end_daemon(daemon)
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        forged = DaemonInfo(**{**daemon.to_json(), "pid": innocent.pid})
+        MachineDirectory("default").write_record(forged)
+        assert launch.list_machines() == ()
+        with pytest.raises(NoMachineError):
+            launch.stop(force=True)
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_a_file_in_the_place_of_the_socket_is_replaced() -> None:
+    os.makedirs(paths.machine_dir("default"), mode=0o700)
+    os.chmod(paths.runtime_dir(), 0o700)
+    Path(paths.machine_dir("default"), "neurond.sock").write_text("not a socket")
+    assert start().pid
+
+
+def test_directories_that_others_can_enter_are_refused() -> None:
+    os.makedirs(paths.runtime_dir(), mode=0o755)
+    with pytest.raises(NeuronToolsError, match="others can enter it"):
+        start()
+
+
+def test_a_link_in_the_place_of_a_directory_is_refused(home: Path) -> None:
+    (home / "elsewhere").mkdir(mode=0o700)
+    (home / "run").symlink_to(home / "elsewhere")
+    with pytest.raises(NeuronToolsError, match="not a real directory"):
+        start()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make somebody else's directory")
+def test_somebody_else_s_directory_is_refused(home: Path) -> None:
+    (home / "run").mkdir(mode=0o700)
+    os.chown(home / "run", 65534, 65534)
+    with pytest.raises(NeuronToolsError, match="belongs to uid 65534"):
+        start()
+
+
+def test_a_long_path_gets_a_short_socket(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    deep = home / ("long-" * 20) / "run"
+    monkeypatch.setenv("NEURONTOOLS_RUNTIME_DIR", str(deep))
+    info = start()
+    assert len(info.socket) < 108
+    assert (deep / "default" / "socket").read_text().strip() == info.socket == paths.socket_path("default")
+    with Client.connect() as client:
+        assert client.call("describe")["pid"] == info.pid
+    launch.stop()
+    assert not os.path.exists(info.socket)
+
+
+def test_stop_refuses_while_cores_are_claimed_and_force_leaves_the_jobs_alone(
+    daemon: DaemonInfo, worker: Callable[[], Any]
+) -> None:
+    job = worker()
+    job.do("register", cores=[1])
+    with pytest.raises(DaemonError, match=f"in use: process {job.pid} holds 1"):
+        launch.stop()
+    assert launch.stop(force=True).pid == daemon.pid
+    assert launch.list_machines() == ()
+    assert job.process.poll() is None
+    assert not os.path.exists(daemon.socket)
+    assert start().instance_type == "trn1.32xlarge"
+    with Client.connect() as client:
+        assert [process.pid for process in client.snapshot().processes] == [job.pid]
+
+
+def test_who_only_looks_does_not_keep_a_machine_from_stopping(client: Client) -> None:
+    client.register("", "neuron-top", uses_device=False)
+    launch.stop()
+    assert launch.list_machines() == ()
+
+
+def test_an_idle_machine_ends_by_itself(wait_until: Wait) -> None:
+    info = start(idle_exit_s=0.1)
+    wait_until(lambda: launch.list_machines() == ())
+    assert "no client for" in Path(info.log).read_text()
+    assert not os.path.exists(info.socket)
+
+
+def test_a_client_or_a_job_keeps_an_idle_machine(worker: Callable[[], Any], wait_until: Wait) -> None:
+    info = start(idle_exit_s=0.3)
+    with Client.connect() as client:
+        job = worker()
+        job.do("register")
+        child = client.call("describe")["process_count"]
+    assert child == 1
+    import time
+
+    time.sleep(0.5)
+    assert [found.pid for found in launch.list_machines()] == [info.pid]
+    job.kill()
+    wait_until(lambda: launch.list_machines() == ())
+
+
+def test_a_private_machine_ends_with_its_process_and_leaves_nothing(wait_until: Wait, home: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as parent:
+        info = start("run-1", instance_type="inf2.xlarge", parent_pid=parent.pid)
+        assert info.parent_pid == parent.pid
+        parent.kill()
+    wait_until(lambda: not os.path.exists(home / "run/run-1"))
+    wait_until(lambda: not os.path.exists(home / "run/state/run-1"))
+
+
+def test_a_private_machine_of_a_process_that_is_gone_does_not_start() -> None:
+    with subprocess.Popen(["true"]) as parent:
+        pid = parent.pid
+    with pytest.raises(NeuronToolsError, match="run-2"):
+        start("run-2", parent_pid=pid)
+
+
+def test_signals_end_a_daemon_in_order(daemon: DaemonInfo, wait_until: Wait) -> None:
+    os.kill(daemon.pid, signal.SIGINT)
+    wait_until(lambda: not os.path.exists(daemon.socket))
+    wait_until(lambda: launch.list_machines() == ())
+
+
+def test_the_descriptor_limit_is_raised(daemon: DaemonInfo) -> None:
+    for line in Path(f"/proc/{daemon.pid}/limits").read_text().splitlines():
+        if line.startswith("Max open files"):
+            soft, hard = line.split()[3:5]
+            assert soft == hard
+
+
+def test_an_address_that_another_program_holds_is_no_obstacle() -> None:
+    """Someone else's listener on the abstract address only costs the guard against deleted directories."""
+    from neurontools.machine import directory
+
+    address = directory.knock_address(paths.machine_dir("default"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
+        squatter.bind(address)  # not listening: nobody answers there
+        assert start().pid

@@ -1,0 +1,259 @@
+"""kill -9 of the daemon, deleted directories, stale files: processes keep what they hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools import paths
+from neurontools.errors import DaemonError, NoMachineError
+from neurontools.machine import launch
+from neurontools.machine.client import Client, CoresBusyError
+from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.page import PageWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Workers = Callable[[], Any]
+    Wait = Callable[[Callable[[], bool]], None]
+    End = Callable[[DaemonInfo], None]
+
+
+def start(**wishes: Any) -> DaemonInfo:
+    return launch.start(StartOptions("default", **wishes))
+
+
+def test_a_new_daemon_finds_the_living_and_forgets_the_dead(
+    daemon: DaemonInfo, worker: Workers, end_daemon: End
+) -> None:
+    lives, dies = worker(), worker()
+    lives.do("register", cores=[4, 5])
+    lives.do("allocate", core=4, nbytes=1000)
+    lives.do("allocate", core=5, nbytes=500)
+    dies.do("register", cores=[6])
+    end_daemon(daemon)
+    dies.kill()
+    again = start()
+    assert (again.instance_type, again.was_running) == ("trn1.32xlarge", False)
+    assert again.started_unix_s == daemon.started_unix_s
+    with Client.connect() as client:
+        snapshot = client.snapshot()
+        (process,) = snapshot.processes
+        assert (process.pid, [use.core for use in process.cores]) == (lives.pid, [4, 5])
+        assert snapshot.devices[2].memory_used_bytes == 1500
+        with pytest.raises(CoresBusyError):
+            client.register(cores=(5,))
+        assert dict(snapshot.lifetime)["processes"] == 2
+    assert len(os.listdir(paths.pages_dir("default"))) == 2
+
+
+def test_a_running_job_goes_on_by_itself(daemon: DaemonInfo, worker: Workers, end_daemon: End) -> None:
+    job = worker()
+    job.do("register", cores=[0])
+    job.do("allocate", core=0, nbytes=100)
+    end_daemon(daemon)
+    assert job.do("allocate", core=0, nbytes=1)["error"] == "NoMachineError"
+    start()
+    assert job.do("allocate", core=0, nbytes=50) is None
+    assert job.do("cores")["registered"] == [0]
+    assert job.do("free", core=0, nbytes=150) is None
+
+
+def test_a_job_starts_the_daemon_again_where_that_is_allowed(
+    daemon: DaemonInfo, end_daemon: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client.connect() as client:
+        client.register(count=1)
+        end_daemon(daemon)
+        monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+        client.allocate(0, 100)
+        info = launch.find("default")
+        assert (info.instance_type, info.idle_exit_s) == ("trn1.32xlarge", None)
+        assert client.snapshot().devices[0].memory_used_bytes == 100
+
+
+def test_telemetry_of_a_running_job_is_right_after_a_kill(daemon: DaemonInfo, end_daemon: End) -> None:
+    with Client.connect() as client:
+        writer = PageWriter(client.register(count=1).page_fd)
+        writer.begin(0, -1)
+        writer.end(0, 0, 10, 1, 0)
+        end_daemon(daemon)
+        writer.begin(0, -1)
+        writer.end(0, 0, 10, 1, 0)
+        start()
+        (process,) = client.snapshot().processes
+        assert (process.cores[0].executions, process.stale) == (2, False)
+        writer.close()
+
+
+def test_watching_goes_on_after_a_kill(daemon: DaemonInfo, end_daemon: End) -> None:
+    with Client.connect() as client:
+        stream = client.watch(0.05)
+        next(stream)
+        end_daemon(daemon)
+        again = start()
+        assert again.pid != daemon.pid
+        assert next(stream).instance_type == "trn1.32xlarge"
+        stream.close()  # type: ignore[attr-defined]
+
+
+def test_a_repeated_allocation_is_not_counted_twice(daemon: DaemonInfo, end_daemon: End) -> None:
+    with Client.connect() as client:
+        client.register(count=1)
+        client.allocate(0, 100)
+        # The daemon handled this one, but was killed before its answer arrived.
+        client.call("allocate", core=0, nbytes=50)
+        end_daemon(daemon)
+        start()
+        client.allocate(0, 50)
+        assert client.snapshot().devices[0].memory_used_bytes == 150
+
+
+def test_restart_keeps_jobs_type_and_counters(daemon: DaemonInfo, worker: Workers) -> None:
+    job = worker()
+    job.do("register", cores=[8])
+    again = launch.restart()
+    assert again.pid != daemon.pid
+    assert again.instance_type == "trn1.32xlarge"
+    with Client.connect() as client:
+        assert [process.pid for process in client.snapshot().processes] == [job.pid]
+        assert dict(client.snapshot().lifetime) == {"processes": 1}
+
+
+def test_a_daemon_of_another_protocol_version_can_be_restarted(
+    daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neurontools.machine.client.PROTOCOL_VERSION", 7)
+    with pytest.raises(DaemonError, match="speaks protocol"):
+        Client.connect()
+    assert launch.restart().pid != daemon.pid
+
+
+def test_a_daemon_that_hangs_can_be_stopped_by_force(
+    daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_STOP_TIMEOUT_S", 0.2)
+    os.kill(daemon.pid, signal.SIGSTOP)
+    launch.stop(force=True)
+    assert launch.list_machines() == ()
+
+
+def test_living_jobs_keep_the_machine_s_type(daemon: DaemonInfo, worker: Workers, end_daemon: End) -> None:
+    worker().do("register", cores=[0])
+    end_daemon(daemon)
+    with pytest.raises(DaemonError, match=r"is trn1\.32xlarge, not inf2\.xlarge") as caught:
+        start(instance_type="inf2.xlarge")
+    assert "--name" in caught.value.remedy
+    assert start(instance_type="trn1.32xlarge").was_running is False
+
+
+def test_without_jobs_a_killed_machine_may_become_another(daemon: DaemonInfo, end_daemon: End) -> None:
+    end_daemon(daemon)
+    assert start(instance_type="inf2.xlarge").instance_type == "inf2.xlarge"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"version":1}', b'{"version":9}', b"\xff" * 50, b"[" * 100_000],
+)
+def test_damaged_records_and_journals_stop_nothing(
+    daemon: DaemonInfo, end_daemon: End, worker: Workers, content: bytes
+) -> None:
+    worker().do("register", cores=[0])
+    end_daemon(daemon)
+    for record in Path(paths.pages_dir("default")).glob("*.json"):
+        record.write_bytes(content)
+    Path(paths.state_dir(), "default", "journal.json").write_bytes(content)
+    Path(paths.machine_dir("default"), "neurond.json").write_bytes(content)
+    start()
+    with Client.connect() as client:
+        assert client.snapshot().processes == ()
+    assert os.listdir(paths.pages_dir("default")) == []
+
+
+def test_a_lost_page_costs_the_telemetry_but_not_the_claim(
+    daemon: DaemonInfo, end_daemon: End, worker: Workers
+) -> None:
+    job = worker()
+    job.do("register", cores=[3])
+    end_daemon(daemon)
+    for page in Path(paths.pages_dir("default")).glob("*.page"):
+        page.write_bytes(b"nonsense")
+    start()
+    with Client.connect() as client:
+        (process,) = client.snapshot().processes
+        assert (process.pid, process.stale, process.cores[0].core) == (job.pid, True, 3)
+
+
+def test_a_record_of_another_boot_or_of_a_reused_pid_is_stale(
+    daemon: DaemonInfo, end_daemon: End, worker: Workers
+) -> None:
+    first, second = worker(), worker()
+    first.do("register", cores=[0])
+    second.do("register", cores=[1])
+    end_daemon(daemon)
+    directory = Path(paths.pages_dir("default"))
+    (of_first,) = directory.glob(f"{first.pid}-*.json")
+    (of_second,) = directory.glob(f"{second.pid}-*.json")
+    record = json.loads(of_first.read_text())
+    of_first.write_text(json.dumps({**record, "boot_id": "another"}))
+    record = json.loads(of_second.read_text())
+    record["key"]["start_ticks"] += 1
+    of_second.write_text(json.dumps(record))
+    start()
+    with Client.connect() as client:
+        assert client.snapshot().processes == ()
+
+
+def test_a_deleted_runtime_directory_is_made_again_when_a_tool_comes(
+    daemon: DaemonInfo, worker: Workers
+) -> None:
+    job = worker()
+    job.do("register", cores=[0])
+    shutil.rmtree(paths.runtime_dir())
+    with pytest.raises(NoMachineError):
+        Client.connect()
+    launch.ensure_running()
+    with Client.connect() as client:
+        assert client.call("describe")["pid"] == daemon.pid
+        assert [process.pid for process in client.snapshot().processes] == [job.pid]
+    assert [info.pid for info in launch.list_machines()] == [daemon.pid]
+    assert start().was_running
+
+
+def test_a_deleted_runtime_directory_is_made_again_by_a_hangup(daemon: DaemonInfo, wait_until: Wait) -> None:
+    shutil.rmtree(paths.runtime_dir())
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_until(lambda: os.path.exists(f"{paths.machine_dir('default')}/neurond.json"))
+    with Client.connect() as client:
+        assert client.call("describe")["pid"] == daemon.pid
+
+
+def test_claims_survive_a_deleted_directory_and_then_a_kill(
+    daemon: DaemonInfo, worker: Workers, end_daemon: End
+) -> None:
+    job = worker()
+    job.do("register", cores=[0])
+    shutil.rmtree(paths.runtime_dir())
+    launch.ensure_running()
+    end_daemon(daemon)
+    start()
+    with Client.connect() as client:
+        assert [process.pid for process in client.snapshot().processes] == [job.pid]
+
+
+def test_lifetime_counters_outlive_an_orderly_stop(daemon: DaemonInfo) -> None:
+    with Client.connect() as client:
+        client.register(count=1)
+        client.unregister()
+    assert launch.stop().pid == daemon.pid
+    start(instance_type="inf2.xlarge")
+    with Client.connect() as client:
+        assert dict(client.snapshot().lifetime) == {"processes": 1}
