@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.client import OutOfDeviceMemoryError
@@ -20,8 +20,6 @@ from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from neurontools.machine.page import PageWriter
 
 GRANULE_BYTES = 16 << 20
@@ -41,21 +39,26 @@ class MemoryInfo:
 class Reserver(Protocol):
     """Who grants device memory: the daemon's client."""
 
-    def allocate(self, core: int, nbytes: int) -> object:
-        """Reserve device memory, or raise `OutOfDeviceMemoryError`."""
+    def call(self, method: str, **params: Any) -> Any:
+        """Call `allocate` or `free` with core, nbytes and held; return what is reserved then.
 
-    def free(self, core: int, nbytes: int) -> object:
-        """Give device memory back."""
+        Raises:
+            OutOfDeviceMemoryError: the device is full.
+            DaemonError, NoMachineError: nobody answers, or not in a useful way.
+        """
 
 
 class _CoreMemory:
-    __slots__ = ("core", "device", "peak", "reserved", "total", "used")
+    """What a core uses and what is reserved for it; `doubtful` when the machine may know another reservation."""
+
+    __slots__ = ("core", "device", "doubtful", "peak", "reserved", "total", "used")
 
     def __init__(self, core: int, device: int) -> None:
         self.core = core
         self.device = device
         self.used = dict.fromkeys(MemoryCategory, 0)
         self.total = self.peak = self.reserved = 0
+        self.doubtful = False
 
 
 class DeviceMemory:
@@ -98,10 +101,8 @@ class DeviceMemory:
         try:
             with self._lock:
                 self._settle()
-                memory = self._cores[nc]
-                needed = memory.total + nbytes - memory.reserved
-                if needed > 0:
-                    self._grow(nc, needed, function)
+                if self._cores[nc].total + nbytes > self._cores[nc].reserved:
+                    self._grow(nc, nbytes, function)
                 self._count(nc, nbytes, category)
         finally:
             self._settle_if_free()
@@ -149,7 +150,7 @@ class DeviceMemory:
             self._count(nc, -min(nbytes, self._cores[nc].used[category]), category)
             memory = self._cores[nc]
             if memory.reserved - memory.total > BIG_BYTES:
-                self._give_back(nc, memory.reserved - memory.total - GRANULE_BYTES)
+                self._reserve(nc, memory.total + GRANULE_BYTES)
 
     def _count(self, nc: int, change: int, category: MemoryCategory) -> None:
         memory = self._cores[nc]
@@ -158,59 +159,67 @@ class DeviceMemory:
         memory.peak = max(memory.peak, memory.total)
         self._writer.set_memory(nc, category, memory.used[category])
 
-    def _grow(self, nc: int, needed: int, function: str) -> None:
-        generous = needed if needed >= BIG_BYTES else -(-needed // GRANULE_BYTES) * GRANULE_BYTES
-        if self._reserve(nc, generous) is None:
+    def _grow(self, nc: int, nbytes: int, function: str) -> None:
+        memory = self._cores[nc]
+        try:
+            self._reserve(nc, memory.reserved + _generous(memory.total + nbytes - memory.reserved))
+        except OutOfDeviceMemoryError:
+            self._give_back_idle(memory.device)
+        else:
             return
-        device = self._cores[nc].device
-        for other, memory in enumerate(self._cores):
-            if memory.device == device and other != nc:
-                self._give_back(other, memory.reserved - memory.total)
-        full = self._reserve(nc, needed)
-        if full is not None:
-            self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", _pool_line(device, full))
-            message = f"Failed to allocate {full.needed} bytes on ND {device}:NC {self._cores[nc].core}"
+        try:
+            self._reserve(nc, memory.total + nbytes)
+        except OutOfDeviceMemoryError as full:
+            self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", _pool_line(memory.device, full))
+            message = f"Failed to allocate {full.needed} bytes on ND {memory.device}:NC {memory.core}"
             self._log.write(Level.ERROR, Component.TDRV, "dmem_alloc", message)
-            raise NrtError(function, NrtStatus.NRT_RESOURCE, _full_remedy(nc, device, full))
+            remedy = _full_remedy(nc, memory.device, full)
+            raise NrtError(function, NrtStatus.NRT_RESOURCE, remedy) from full
 
-    def _reserve(self, nc: int, nbytes: int) -> OutOfDeviceMemoryError | None:
-        memory = self._cores[nc]
-        try:
-            granted = self._ask(self._reserver.allocate, memory.core, nbytes)
-        except OutOfDeviceMemoryError as error:
-            return error
-        if granted:
-            memory.reserved += nbytes
-            self._writer.set_reserved(nc, memory.reserved)
-        return None
+    def _give_back_idle(self, device: int) -> None:
+        for nc, memory in enumerate(self._cores):
+            if memory.device == device and memory.reserved > memory.total:
+                self._reserve(nc, memory.total)
 
-    def _give_back(self, nc: int, nbytes: int) -> None:
-        memory = self._cores[nc]
-        if nbytes > 0 and not self._ending and self._ask(self._reserver.free, memory.core, nbytes):
-            memory.reserved -= nbytes
-            self._writer.set_reserved(nc, memory.reserved)
+    def _reserve(self, nc: int, level: int) -> None:
+        """Bring what the machine has reserved for a core to a level in bytes.
 
-    def _ask(self, request: Callable[[int, int], object], core: int, nbytes: int) -> bool:
-        """Return whether the machine heard the request. Without a daemon the job goes on and asks for the sum later.
+        A request whose answer was lost leaves a doubt; the answer to one about a single byte clears it. Without a
+        daemon the job goes on and asks for the sum later, and one that hangs costs it at most a tenth of its time.
 
-        One that hangs costs a job at most a tenth of its time.
+        Raises:
+            OutOfDeviceMemoryError: the device is full.
         """
+        memory = self._cores[nc]
         start_ns = time.monotonic_ns()
-        if start_ns < self._silent_until_ns:
-            return False
+        if self._ending or start_ns < self._silent_until_ns:
+            return
         try:
-            request(core, nbytes)
+            if memory.doubtful:
+                self._exchange(memory, nc, 1 if level > memory.reserved else -1)
+            if level != memory.reserved:
+                self._exchange(memory, nc, level - memory.reserved)
         except OutOfDeviceMemoryError:
             raise
         except (DaemonError, NoMachineError) as error:
             end_ns = time.monotonic_ns()
             if end_ns - start_ns > SLOW_NS:
                 self._silent_until_ns = end_ns + 10 * (end_ns - start_ns)
-            self._log.write(
-                Level.WARN, Component.TDRV, "dmem_reserve", f"the machine does not know of it: {error}"
-            )
-            return False
-        return True
+            if not memory.doubtful:
+                reason = f"the machine may not know how much memory is in use: {error}"
+                self._log.write(Level.WARN, Component.TDRV, "dmem_reserve", reason)
+            memory.doubtful = True
+
+    def _exchange(self, memory: _CoreMemory, nc: int, change: int) -> None:
+        method = "allocate" if change > 0 else "free"
+        answer = self._reserver.call(method, core=memory.core, nbytes=abs(change), held=memory.reserved)
+        memory.reserved = answer["reserved_bytes"]
+        memory.doubtful = False
+        self._writer.set_reserved(nc, memory.reserved)
+
+
+def _generous(needed: int) -> int:
+    return needed if needed >= BIG_BYTES else -(-needed // GRANULE_BYTES) * GRANULE_BYTES
 
 
 def _pool_line(device: int, full: OutOfDeviceMemoryError) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,29 +39,34 @@ class CountingMachine:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.used = 0
+        self.reserved: Counter[int] = Counter()
         self.calls: list[tuple[str, int, int]] = []
-        self.down = False
+        self.down = self.loses_answers = False
         self.closed = False
 
-    def allocate(self, core: int, nbytes: int) -> None:
-        self._called("allocate", core, nbytes)
-        if self.used + nbytes > self.total:
-            raise OutOfDeviceMemoryError("full", total=self.total, used=self.used, needed=nbytes)
-        self.used += nbytes
-
-    def free(self, core: int, nbytes: int) -> None:
-        self._called("free", core, nbytes)
-        assert nbytes <= self.used
-        self.used -= nbytes
-
-    def close(self) -> None:
-        self.closed = True
-
-    def _called(self, method: str, core: int, nbytes: int) -> None:
+    def call(self, method: str, *, core: int, nbytes: int, held: int) -> dict[str, int]:
+        """As the daemon: `held` tells a request that was handled already."""
+        assert nbytes > 0
         self.calls.append((method, core, nbytes))
         if self.down:
             raise DaemonError("gone")
+        change = nbytes if method == "allocate" else -nbytes
+        if self.reserved[core] != held + change:
+            if self.used + change > self.total:
+                raise OutOfDeviceMemoryError("full", total=self.total, used=self.used, needed=nbytes)
+            if self.reserved[core] + change < 0:
+                raise DaemonError("not so much is reserved")
+            self.reserved[core] += change
+        if self.loses_answers:
+            raise DaemonError("the connection broke")
+        return {"reserved_bytes": self.reserved[core]}
+
+    @property
+    def used(self) -> int:
+        return sum(self.reserved.values())
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class Place:

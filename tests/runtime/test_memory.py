@@ -130,15 +130,37 @@ def test_without_a_daemon_the_job_goes_on_and_asks_for_the_sum_later(place: Plac
     assert place.client.used == GRANULE_BYTES
 
 
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_lost_answer_leaves_no_wrong_reservation(place: Place, heard: bool) -> None:
+    place.runtime.allocate(0, 10 * BIG_BYTES)
+    place.client.loses_answers, place.client.down = heard, not heard
+    place.runtime.free(0, 4 * BIG_BYTES)
+    place.runtime.free(0, 1 * BIG_BYTES)
+    place.client.loses_answers = place.client.down = False
+    place.runtime.free(0, 1 * BIG_BYTES)
+    place.runtime.allocate(0, 3 * BIG_BYTES)
+    place.client.loses_answers, place.client.down = heard, not heard
+    place.runtime.allocate(0, 6 * BIG_BYTES)
+    place.runtime.allocate(0, 2 * BIG_BYTES)
+    place.client.loses_answers = place.client.down = False
+    place.runtime.allocate(0, 1)
+    used = place.runtime.memory_info(0).used_bytes
+    assert used == 15 * BIG_BYTES + 1
+    assert used <= place.client.used <= used + 2 * BIG_BYTES
+    value = place.page.read(0)
+    assert value is not None
+    assert value.reserved_bytes[0] == place.client.used
+
+
 def test_a_daemon_that_hangs_is_left_alone_for_a_while(place: Place) -> None:
     asked = []
 
-    def hang(core: int, nbytes: int) -> None:
-        asked.append(nbytes)
-        time.sleep(SLOW_NS / 1e9)
+    def hang(method: str, **params: int) -> dict[str, int]:
+        asked.append(method)
+        time.sleep(1.5 * SLOW_NS / 1e9)
         raise SilentDaemonError("no answer")
 
-    place.client.allocate = hang  # type: ignore[method-assign]
+    place.client.call = hang  # type: ignore[method-assign]
     for _ in range(5):
         place.runtime.allocate(0, GRANULE_BYTES)
     assert len(asked) < 5
@@ -155,13 +177,13 @@ def test_a_tensor_freed_by_the_garbage_collector_inside_an_allocation(place: Pla
             place.runtime.free(0, 100)
 
     Tensor()
-    allocate = place.client.allocate
+    call = place.client.call
 
-    def collect_first(core: int, nbytes: int) -> None:
+    def collect_first(method: str, **params: int) -> dict[str, int]:
         gc.collect()
-        allocate(core, nbytes)
+        return call(method, **params)
 
-    place.client.allocate = collect_first  # type: ignore[method-assign]
+    place.client.call = collect_first  # type: ignore[method-assign]
     place.runtime.allocate(0, GRANULE_BYTES)
     assert place.runtime.memory_info(0).used_bytes == GRANULE_BYTES
 
