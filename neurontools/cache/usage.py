@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from neurontools import paths
-from neurontools.cache.layout import DONE, NEFF, STAMP
+from neurontools.cache.layout import STAMP
 
 STAMP_PERIOD_S = 3600.0
 _HITS = "hits"
@@ -101,18 +101,6 @@ class Usage:
     def _counter(self, entry: str) -> str:
         compiler, _, module = entry.rpartition("/")
         return f"{self._directory}/entries/{os.path.basename(compiler)}/{module}"
-
-
-def last_use_unix_s(entry: str, counted: float) -> float:
-    """Return when an entry was last used: the newest of counter, stamp, mtimes, and atime where it is kept."""
-    newest = counted
-    for name in (STAMP, DONE, NEFF):
-        try:
-            found = os.stat(f"{entry}/{name}")
-        except OSError:
-            continue
-        newest = max(newest, found.st_mtime, found.st_atime if name == NEFF else 0.0)
-    return newest
 
 
 def _read(path: str) -> tuple[int, float]:

@@ -1,0 +1,139 @@
+"""Which entries may go and why: a pure plan from a scan, rules and the time. `removal.py` carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache.owner import Liveness
+from neurontools.cache.quantities import format_duration, format_size
+from neurontools.cache.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.entries import Entry, Scan
+
+FOREIGN_GRACE_S = 600.0
+NETWORK_GRACE_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What to remove; None or False where a rule is not given.
+
+    Args:
+        max_bytes: remove the longest unused until the rest fits.
+        older_than_s: remove what was not used for so long.
+        failed: remove cached failures.
+        interrupted: remove what killed compiles left behind.
+        grace_s: spare what was used less than this ago. None: nothing of ours where flock shows what is in use,
+            10 minutes for entries of other tools, 24 h on a network file system.
+    """
+
+    max_bytes: int | None = None
+    older_than_s: float | None = None
+    failed: bool = False
+    interrupted: bool = False
+    grace_s: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rule selects anything."""
+        return self.max_bytes is None and self.older_than_s is None and not (self.failed or self.interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An entry and why it goes, or why it stays although a rule selects it."""
+
+    entry: Entry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be removed and what is spared, in the order of removal."""
+
+    root: str
+    remove: tuple[Choice, ...]
+    spare: tuple[Choice, ...]
+    total_bytes: int
+
+    @property
+    def freed_bytes(self) -> int:
+        """The size of what would be removed."""
+        return sum(choice.entry.size_bytes for choice in self.remove)
+
+
+def make_plan(
+    scan: Scan, rules: Rules, now: float, in_use: Callable[[str], bool], *, network: bool = False
+) -> Plan:
+    """Return what the rules remove.
+
+    Args:
+        scan: the root's content.
+        rules: what to remove.
+        now: Unix seconds.
+        in_use: says whether an entry (by path) is loaded by a process.
+        network: the root is on a network file system, where flock shows nothing.
+    """
+    selected = {
+        entry.path: Choice(entry, reason)
+        for entry in sorted(scan.entries, key=_longest_unused_first)
+        if (reason := reason_to_remove(entry, rules, now))
+    }
+    guarded: dict[str, Choice] = {}
+
+    def is_spared(entry: Entry) -> bool:
+        reason = reason_to_spare(entry, rules, now, network=network)
+        if not reason and in_use(entry.path):
+            reason = "in use"
+        if reason:
+            guarded[entry.path] = Choice(entry, reason)
+        return bool(reason)
+
+    remove = [choice for choice in selected.values() if not is_spared(choice.entry)]
+    total = sum(entry.size_bytes for entry in scan.entries)
+    if rules.max_bytes is not None:
+        rest = total - sum(choice.entry.size_bytes for choice in remove)
+        limit = f"over the limit of {format_size(rules.max_bytes)}"
+        for entry in sorted(scan.entries, key=_longest_unused_first):
+            if rest <= rules.max_bytes:
+                break
+            if entry.path not in selected and not is_spared(entry):
+                remove.append(Choice(entry, f"{limit}, {_unused(entry, now)}"))
+                rest -= entry.size_bytes
+    return Plan(scan.root, tuple(remove), tuple(guarded.values()), total)
+
+
+def reason_to_remove(entry: Entry, rules: Rules, now: float) -> str:
+    """Return which rule, other than the size limit, selects an entry; "" for none."""
+    if rules.failed and entry.state is State.FAILED:
+        return "failed"
+    if rules.interrupted and entry.state is State.INTERRUPTED:
+        return "interrupted"
+    if rules.older_than_s is not None and now - entry.used_unix_s > rules.older_than_s:
+        return _unused(entry, now)
+    return ""
+
+
+def reason_to_spare(entry: Entry, rules: Rules, now: float, *, network: bool) -> str:
+    """Return why an entry must stay whatever the rules say: a lock, or use within the grace period; "" for none."""
+    if entry.lock is not None and entry.lock.liveness is not Liveness.DEAD:
+        return f"locked by {entry.lock.holder}"
+    grace_s = rules.grace_s
+    if grace_s is None:
+        grace_s = NETWORK_GRACE_S if network else 0.0 if entry.ours else FOREIGN_GRACE_S
+    unused_s = now - max(entry.used_unix_s, entry.made_unix_s)
+    if unused_s < grace_s:
+        return f"used {format_duration(unused_s)} ago, within the grace of {format_duration(grace_s)}"
+    return ""
+
+
+def _longest_unused_first(entry: Entry) -> tuple[float, str]:
+    return entry.used_unix_s, entry.path
+
+
+def _unused(entry: Entry, now: float) -> str:
+    return f"unused for {format_duration(now - entry.used_unix_s)}"

@@ -1,0 +1,168 @@
+"""Carrying out a plan: rename into a trash inside the root, look again, delete."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entries import read_entry
+from neurontools.cache.locks import examine_lock, flock, root_locked
+from neurontools.cache.owner import Liveness
+from neurontools.cache.prune import Choice, Plan, Rules, reason_to_spare
+from neurontools.cache.usage import Usage
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from neurontools.cache.entries import Entry, Scan
+
+_NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was removed, and what was spared at the last moment."""
+
+    removed: tuple[Choice, ...]
+    spared: tuple[Choice, ...]
+
+    @property
+    def freed_bytes(self) -> int:
+        """The size of what was removed."""
+        return sum(choice.entry.size_bytes for choice in self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLock:
+    """A lock file that was removed, or would be."""
+
+    path: str
+    age_s: float
+    holder: str
+
+
+def is_network(root: str) -> bool:
+    """Return whether a root lies on a file system where flock may show nothing: NFS, Lustre, FUSE, ..."""
+    best, kind = "", ""
+    path = os.path.realpath(root)
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                left, _, right = line.partition(" - ")
+                point = left.split()[4]
+                if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+                    best, kind = point, right.split()[0]
+    except (OSError, IndexError):
+        return False
+    return kind.startswith(_NETWORK_TYPES)
+
+
+def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
+    """Remove what a plan lists; what was used, locked or loaded since is spared.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    usage = Usage(plan.root)
+    removed, spared = [], []
+    try:
+        with ExitStack() as stack:
+            if any(not choice.entry.ours for choice in plan.remove):
+                stack.enter_context(root_locked(plan.root))
+            trash = f"{plan.root}/{layout.TRASH}"
+            os.makedirs(trash, exist_ok=True)
+            for choice in plan.remove:
+                reason = _remove(plan.root, trash, choice.entry, rules, network=network)
+                if reason:
+                    spared.append(Choice(choice.entry, reason))
+                else:
+                    removed.append(choice)
+                    usage.forget(choice.entry.path)
+            shutil.rmtree(trash, ignore_errors=True)
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot remove from the compile cache {plan.root}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
+    for directory in {os.path.dirname(choice.entry.path) for choice in removed}:
+        with suppress(OSError):
+            os.rmdir(directory)
+    return Removal(tuple(removed), tuple(spared))
+
+
+def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
+    """Return the locks of dead owners, and those of unnamed ones that are older than an age."""
+    found = []
+    for entry in scan.entries:
+        lock = entry.lock
+        if lock is None or lock.liveness is Liveness.ALIVE:
+            continue
+        if lock.liveness is Liveness.DEAD or lock.age_s > age_s:
+            found.append(BrokenLock(lock.path, lock.age_s, lock.holder))
+    return tuple(found)
+
+
+def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove lock files that are still as stale as they were found; return those removed.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    broken = []
+    try:
+        with root_locked(root):
+            for lock in locks:
+                now = examine_lock(lock.path)
+                if now is None or now.liveness is Liveness.ALIVE:
+                    continue
+                if now.liveness is Liveness.DEAD or now.age_s > age_s:
+                    os.unlink(lock.path)
+                    broken.append(lock)
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot break locks in the compile cache {root}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
+    return tuple(broken)
+
+
+def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
+    """Remove one entry; return "" or why it was spared."""
+    try:
+        descriptor = os.open(planned.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return "gone already"
+    try:
+        if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return "in use"
+        reason = _changed(root, planned, rules, network=network)
+        if reason:
+            return reason
+        aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
+        os.rename(planned.path, aside)
+        if not os.path.samestat(os.stat(aside), os.fstat(descriptor)) or _has_living_lock(aside):
+            os.rename(aside, planned.path)
+            return "taken by another process"
+        shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+    return ""
+
+
+def _changed(root: str, planned: Entry, rules: Rules, *, network: bool) -> str:
+    found = read_entry(root, planned.path)
+    if found is None:
+        return "gone already"
+    if found.state is not planned.state or found.used_unix_s > planned.used_unix_s:
+        return "used meanwhile"
+    return reason_to_spare(found, rules, time.time(), network=network)
+
+
+def _has_living_lock(path: str) -> bool:
+    lock = examine_lock(f"{path}/{layout.LOCK}")
+    return lock is not None and lock.liveness is not Liveness.DEAD
