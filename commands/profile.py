@@ -76,7 +76,13 @@ def _verb(
     name: str,
     purpose: str,
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+    parser = verbs.add_parser(
+        name,
+        help=purpose,
+        description=purpose[0].upper() + purpose[1:] + ".",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
     parser.add_argument("-d", "--session-dir", metavar="DIR", help="the same as DIR")
     parser.add_argument(

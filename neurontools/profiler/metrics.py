@@ -191,6 +191,7 @@ def _flops(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
         used = _percent(useful, possible)
         found += [
             Metric("mfu_estimated_percent", used, "%"),
+            Metric("mfu_hlo_estimated_percent", used, "%"),
             Metric("mfu_inst_estimated_percent", used, "%"),
             Metric("hfu_estimated_percent", _percent(hardware, possible), "%"),
         ]

@@ -101,8 +101,9 @@ def _real_ntff(path: str) -> ProfileError:
 
 def _open(directory: str) -> ProcessCapture:
     meta = read_meta(directory)
-    programs, models = read_models(directory)
     events = _map(os.path.join(directory, EVENTS_FILE))
+    # Models come second: a process that still runs stores a model before its first event.
+    programs, models = read_models(directory)
     _check(directory, events, programs, models)
     return ProcessCapture(directory, meta, programs, models, events)
 

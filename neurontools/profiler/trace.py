@@ -153,10 +153,8 @@ def load(path: str) -> Trace:
 def merge(captures: tuple[ProcessCapture, ...]) -> Trace:
     """Put captures on one axis: the monotonic clock where they share a boot, else unix time."""
     table = _Table()
-    parts = [table.columns(index, capture) for index, capture in enumerate(captures)]
-    start, duration, action, model, execution, status, key = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
+    columns = _Columns([table.columns(index, capture) for index, capture in enumerate(captures)])
+    start, key = columns.take(0), columns.take(6)
     order = np.lexsort((start, key))
     start, key = start[order], key[order]
     origin = int(start.min()) if len(start) else 0
@@ -166,13 +164,25 @@ def merge(captures: tuple[ProcessCapture, ...]) -> Trace:
         models=tuple(table.models),
         actions=tuple(table.actions),
         start=start - origin,
-        duration=duration[order],
-        action=action[order],
-        model=model[order],
-        execution=execution[order],
-        status=status[order],
+        duration=columns.take(1)[order],
+        action=columns.take(2)[order],
+        model=columns.take(3)[order],
+        execution=columns.take(4)[order],
+        status=columns.take(5)[order],
         origin_unix_ns=origin + captures[0].meta.started_unix_ns - captures[0].meta.started_ns,
     )
+
+
+class _Columns:
+    """Columns of several captures, each joined and let go when it is taken: large profiles are held once."""
+
+    def __init__(self, parts: list[tuple[Int64s, ...]]) -> None:
+        self._columns = [list(column) for column in zip(*parts, strict=True)]
+
+    def take(self, number: int) -> Int64s:
+        joined: Int64s = np.concatenate(self._columns[number])
+        self._columns[number] = []
+        return joined
 
 
 class _Table:
