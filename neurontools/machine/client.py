@@ -81,7 +81,10 @@ class Client:
             DaemonError: it refuses, does not answer, or speaks another protocol version.
         """
         client = cls(check_name(env.machine() if machine is None else machine), reconnect=reconnect)
-        client._wire = client._greeted(owner=False)
+        try:
+            client._wire = client._greeted(owner=False)
+        except ConnectionError as error:
+            raise DaemonError(f"neurond of machine {client.machine!r} ended", "neurond status") from error
         return client
 
     def __enter__(self) -> Self:
@@ -236,7 +239,12 @@ class Client:
         new = wire.Wire(self.machine)
         try:
             answer = new.call(
-                "hello", {"protocol": PROTOCOL_VERSION, "client": os.path.basename(sys.argv[0])}
+                "hello",
+                {
+                    "protocol": PROTOCOL_VERSION,
+                    "client": os.path.basename(sys.argv[0]),
+                    "owner": owner,
+                },
             )
             if self._registered and answer["registered"] is None:
                 raise DaemonError(  # noqa: TRY301  the connection is closed below

@@ -224,7 +224,8 @@ class Keeper:
         _process_of(self._handle(Adopt(process)))
 
     def _watch(self, process: Process, page_fd: int | None, pidfd: int) -> None:
-        self._telemetry[process.key] = Telemetry(process, page_fd)
+        self._telemetry[process.key] = telemetry = Telemetry(process, page_fd)
+        telemetry.refresh(time.monotonic_ns())
         self._pidfds[process.key] = pidfd
         self._loop.add_reader(pidfd, self.leave, process.key, "is gone")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
 from neurontools.machine.naming import check_name
-from neurontools.machine.processes import ProcessKey, boot_id, is_alive, open_pidfd
+from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_readable, open_pidfd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -271,7 +270,7 @@ def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
 def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
     received = b""
     while b"\n" not in received:
-        if not _is_readable(read_fd, _START_TIMEOUT_S):
+        if not is_readable(read_fd, _START_TIMEOUT_S):
             raise DaemonError(f"neurond of machine {machine!r} does not get ready", f"see {log}")
         data = os.read(read_fd, 1 << 16)
         if not data:
@@ -297,10 +296,4 @@ def _daemon_pidfd(info: DaemonInfo) -> Iterator[int]:
 
 
 def _has_ended(pidfd: int) -> bool:
-    return _is_readable(pidfd, _STOP_TIMEOUT_S)
-
-
-def _is_readable(descriptor: int, within_s: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(within_s * 1000))
+    return is_readable(pidfd, _STOP_TIMEOUT_S)

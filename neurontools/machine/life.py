@@ -47,6 +47,7 @@ class Daemon:
         self._end = asyncio.Event()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._journal_timer: asyncio.TimerHandle | None = None
+        self._journal_due = False
         self._parent_gone = False
 
     async def run(self) -> None:
@@ -183,9 +184,15 @@ class Daemon:
 
     def _changed(self) -> None:
         self._mind_idleness()
-        self._write_journal(running=True, sync=False)
         if self._journal_timer is None:
             self._journal_timer = self._loop.call_later(_SYNC_DELAY_S, self._save_journal)
+        if not self._journal_due:
+            self._journal_due = True
+            self._loop.call_soon(self._write_soon)
+
+    def _write_soon(self) -> None:
+        self._journal_due = False
+        self._write_journal(running=True, sync=False)
 
     def _mind_idleness(self) -> None:
         idle_exit_s = self._definition.idle_exit_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from dataclasses import dataclass
@@ -80,6 +81,25 @@ def open_pidfd(key: ProcessKey) -> int:
         return descriptor
     os.close(descriptor)
     raise ProcessLookupError(key.pid)
+
+
+def wait_for_end(pid: int, within_s: float) -> None:
+    """Wait until a process is gone, or the time is over."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        is_readable(descriptor, within_s)
+    finally:
+        os.close(descriptor)
+
+
+def is_readable(descriptor: int, within_s: float) -> bool:
+    """Wait until a descriptor is readable; return whether it became so in time."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
 
 
 def boot_id() -> str:

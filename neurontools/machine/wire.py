@@ -10,10 +10,10 @@ from typing import Any
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.client_errors import SilentDaemonError, error_of, no_machine
-from neurontools.machine.processes import peer_of
-from neurontools.machine.protocol import request_line
+from neurontools.machine.processes import peer_of, wait_for_end
+from neurontools.machine.protocol import PROTOCOL_VERSION, request_line
 
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 10.0
 _RECEIVE_BYTES = 1 << 18
 
 
@@ -56,6 +56,11 @@ class Wire:
         while "method" not in (message := self._message()):
             continue
         return message["params"]
+
+    @property
+    def daemon_pid(self) -> int:
+        """The daemon's process, as the kernel says."""
+        return peer_of(self._sock).pid
 
     def take_descriptor(self) -> int | None:
         """Return a descriptor that came with an answer, the caller's from now on."""
@@ -132,7 +137,9 @@ def open_socket(machine: str) -> socket.socket:
     except BaseException as error:
         sock.close()
         if isinstance(error, PermissionError):
-            raise DaemonError(f"cannot connect to {path}: {error.strerror}", "it may be another user's") from error
+            raise DaemonError(
+                f"cannot connect to {path}: {error.strerror}", "it may be another user's"
+            ) from error
         if isinstance(error, OSError):
             raise no_machine(machine) from error
         raise
@@ -160,9 +167,18 @@ def _some(sock: socket.socket, machine: str) -> bytes:
 
 
 def is_answering(machine: str) -> bool:
-    """Return whether a daemon of this user accepts connections for a machine."""
+    """Return whether a daemon of this user serves a machine; waits for the end of one that is being killed."""
     try:
-        open_socket(machine).close()
+        wire = Wire(machine)
     except NoMachineError:
         return False
+    try:
+        wire.call("hello", {"protocol": PROTOCOL_VERSION, "client": "probe"})
+    except ConnectionError:
+        wait_for_end(wire.daemon_pid, ANSWER_TIMEOUT_S)
+        return False
+    except DaemonError:
+        return True  # it refuses or hangs: whoever goes on to use it gets the reason
+    finally:
+        wire.close()
     return True

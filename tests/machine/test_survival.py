@@ -93,6 +93,18 @@ def test_telemetry_of_a_running_job_is_right_after_a_kill(daemon: DaemonInfo, en
         writer.close()
 
 
+def test_a_start_right_after_a_kill_does_not_take_the_dying_daemon_for_a_living_one(
+    daemon: DaemonInfo,
+) -> None:
+    for _ in range(5):
+        pid = start().pid
+        with Client.connect() as client:
+            os.kill(pid, signal.SIGKILL)
+            again = start()
+            assert (again.pid != pid, again.was_running) == (True, False)
+            assert client.call("describe")["pid"] == again.pid
+
+
 def test_watching_goes_on_after_a_kill(daemon: DaemonInfo, end_daemon: End) -> None:
     with Client.connect() as client:
         stream = client.watch(0.05)
@@ -114,6 +126,16 @@ def test_a_repeated_allocation_is_not_counted_twice(daemon: DaemonInfo, end_daem
         start()
         client.allocate(0, 50)
         assert client.snapshot().devices[0].memory_used_bytes == 150
+
+
+def test_a_reconnected_process_is_still_the_one_that_registered(daemon: DaemonInfo, end_daemon: End) -> None:
+    with Client.connect() as client:
+        client.register(count=1)
+        end_daemon(daemon)
+        start()
+        client.snapshot()
+        with Client.connect() as second, pytest.raises(DaemonError, match="registered already"):
+            second.register(count=2)
 
 
 def test_restart_keeps_jobs_type_and_counters(daemon: DaemonInfo, worker: Workers) -> None:
