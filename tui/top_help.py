@@ -24,6 +24,7 @@ _TEXT: tuple[tuple[str, str], ...] = (
     ("x", "expand or collapse the entire tree"),
     ("1-9  a  d", "tab by number, previous, next"),
     ("f", "FLOPS instead of utilization"),
+    ("mouse", "select; click again to expand; wheel"),
     ("ctrl+s", "save the screen as SVG"),
     ("ctrl+z", "back to the shell for a while (fg)"),
     ("q", "quit"),
@@ -56,7 +57,7 @@ class HelpScreen(ModalScreen[None]):
     ]
     CSS = """
     HelpScreen { align: center middle; background: $background 60%; }
-    #help-box { width: 56; height: 14; }
+    #help-box { width: 56; height: 15; }
     """
 
     def __init__(self, styles_by_role: Mapping[Role, Style]) -> None:

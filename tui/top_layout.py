@@ -80,7 +80,8 @@ def screen_layout(width: int, height: int, devices: int, cores: int, values: Val
     tree_lines = max(_FEWEST_TREE_LINES, min(8, height // 6))
     grid = core_grid(width, spare - tree_lines, devices, cores, values)
     tree_lines = spare - grid.lines
-    blanks = min(_MOST_BLANKS, max(0, tree_lines - _COMFORTABLE_TREE_LINES))
+    spare = tree_lines - _COMFORTABLE_TREE_LINES
+    blanks = _MOST_BLANKS if spare >= _MOST_BLANKS else 1 if spare >= 1 else 0
     above = tuple(1 if index < blanks else 0 for index in range(_MOST_BLANKS))
     return ScreenLayout(grid, tree_lines - blanks, (above[0], above[1], above[2], above[3]))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.tui.lines import Line, Role, Span, fit, fixed, width_of
 from neurontools.tui.top_format import size
-from neurontools.tui.top_rows import section
+from neurontools.tui.top_rows import section, section_heads
 from neurontools.tui.top_tree import label
 
 from neurontools.machine.memory import MemoryUse
@@ -60,16 +60,16 @@ def detail_lines(model: TopModel, width: int, lines: int) -> tuple[Line, ...]:
     if len(shown) < len(model.rows) and name_width > 36:
         title += f"  ({start + 1}-{start + len(shown)} of {len(model.rows)})"
     heads = (
-        fixed(title, name_width)
-        + "Model ID".rjust(_MODEL_ID_WIDTH)
-        + "Device Memory".rjust(_MEMORY_WIDTH)
-        + "Host Memory".rjust(_MEMORY_WIDTH)
+        fixed(title, name_width),
+        "Model ID".rjust(_MODEL_ID_WIDTH),
+        "Device Memory".rjust(_MEMORY_WIDTH),
+        "Host Memory".rjust(_MEMORY_WIDTH),
     )
     rows = [
         _tree_line(row, width, name_width, selected=start + index == model.selected)
         for index, row in enumerate(shown)
     ]
-    return (section(heads, width), *rows, *(fit((), width) for _ in range(lines - len(rows))))
+    return (section_heads(heads, width), *rows, *(fit((), width) for _ in range(lines - len(rows))))
 
 
 def first_row(model: TopModel, lines: int) -> int:
@@ -125,8 +125,8 @@ def _summary_table(host: MemoryUse, device: MemoryUse, width: int) -> tuple[Line
         ),
     )
     columns = min(len(heads), (width - _TABLE_LABEL) // _TABLE_COLUMN)
-    title = " Memory".ljust(_TABLE_LABEL) + "".join(head.rjust(_TABLE_COLUMN) for head in heads[:columns])
-    lines = [section(title, width)]
+    titles = (head.rjust(_TABLE_COLUMN) for head in heads[:columns])
+    lines = [section_heads((" Memory".ljust(_TABLE_LABEL), *titles), width)]
     for name, row in zip((" Host", " Device"), rows, strict=True):
         spans: list[Span] = [(name.ljust(_TABLE_LABEL), Role.PLAIN)]
         spans += [

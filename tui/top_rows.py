@@ -11,6 +11,8 @@ from neurontools.tui.top_format import bracketed_cpu
 from neurontools import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from neurontools.tui.top_model import TopModel
 
     from neurontools.machine.host import CpuShare
@@ -38,6 +40,11 @@ _SHORT_KEYS = (
     ("f", "FLOPS"),
     ("?", "help"),
 )
+
+
+def section_heads(texts: Iterable[str], width: int) -> Line:
+    """Return the bar above a pane with the heads of its columns, each a span so that any font keeps them in place."""
+    return fit(((text, Role.SECTION) for text in texts), width, Role.SECTION)
 
 
 def section(text: str, width: int, note: str = "") -> Line:

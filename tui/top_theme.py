@@ -11,7 +11,7 @@ _GREEN = "#3fb950"
 _DARK_GREEN = "#1f6f33"
 _MARK = "#1d4a9c"
 _BLUE = "#1b4f9e"
-_CYAN = "#39c5cf"
+_CYAN = "#2fb0bd"
 
 COLOUR = {
     Role.PLAIN: Style(color=_TEXT),

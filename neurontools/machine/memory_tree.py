@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from neurontools.machine.snapshot import DeviceState, ModelState, ProcessState, Snapshot
 
@@ -116,7 +116,7 @@ class _Place:
 
     process: ProcessState
     total: _Amounts
-    models: tuple[ModelState, ...]
+    models: Sequence[ModelState]
 
 
 def _places(snapshot: Snapshot) -> dict[int, list[_Place]]:
@@ -127,10 +127,12 @@ def _places(snapshot: Snapshot) -> dict[int, list[_Place]]:
             models.setdefault(model.core, []).append(model)
         own = {use.core: _amounts(use.memory) for use in process.cores}
         for core in places.keys() & (own.keys() | models.keys()):
-            there = tuple(models.get(core, ()))
-            # A core's figure includes its models; a page read between two updates may show the model first.
-            total = map(max, own.get(core, _NOTHING), _sum(_amounts(model.memory) for model in there))
-            places[core].append(_Place(process, tuple(total), there))
+            total = own.get(core, _NOTHING)
+            there = models.get(core, ())
+            if there:
+                # A core's figure includes its models; a page read between two updates may show the model first.
+                total = tuple(map(max, total, _sum([_amounts(model.memory) for model in there])))
+            places[core].append(_Place(process, total, there))
     return places
 
 
@@ -251,7 +253,10 @@ def _add(one: _Amounts, other: _Amounts) -> _Amounts:
 
 
 def _sum(amounts: Iterable[_Amounts]) -> _Amounts:
-    return tuple(map(sum, zip(_NOTHING, *amounts, strict=True)))
+    rows = tuple(amounts)
+    if len(rows) == 1:
+        return rows[0]
+    return tuple(map(sum, zip(_NOTHING, *rows, strict=True)))
 
 
 def _memory(amounts: _Amounts) -> MemoryUse:

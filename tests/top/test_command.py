@@ -1,0 +1,257 @@
+"""neuron-top as a command: in a pipe, with a daemon, and in a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.launch import StartOptions
+from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.page import PageWriter
+
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+LEAVE_SCREEN = b"\x1b[?1049l"
+_PATIENCE_S = 30.0
+SIZE_AND_COLOUR = {"NO_COLOR", "COLUMNS", "LINES"}
+
+
+@pytest.fixture
+def machine() -> launch.DaemonInfo:
+    return launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
+
+
+@pytest.fixture
+def job(machine: launch.DaemonInfo) -> Iterator[PageWriter]:
+    """A process (this one) that claims cores 2 and 3 and executes on core 3 without end."""
+    with Client.connect() as client:
+        registration = client.register(tag="busy-job", command="python train.py", cores=(2, 3))
+        writer = PageWriter(registration.page_fd)
+        writer.set_memory(1, MemoryCategory.TENSORS, 3 << 30)
+        writer.begin(1)
+        yield writer
+        writer.close()
+        os.close(registration.page_fd)
+        client.unregister()
+
+
+class Terminal:
+    """neuron-top in a pseudo-terminal."""
+
+    def __init__(self, *arguments: str, size: tuple[int, int] = (120, 40), **environ: str) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self._slave = slave
+        command = [str(Path(sys.executable).parent / "neuron-top"), *arguments]
+        environment = {key: value for key, value in os.environ.items() if key not in SIZE_AND_COLOUR}
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**environment, **environ},
+            start_new_session=True,
+        )
+        self.output = b""
+
+    def read_until(self, text: str) -> str:
+        """Read until the text (escape sequences taken out) was written since the last call; fails after a while."""
+        end = time.monotonic() + _PATIENCE_S
+        start = len(self.output)
+        while text not in (seen := plain(self.output[start:])):
+            if time.monotonic() > end or not self._read_some():
+                raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
+        return seen
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def exit_code(self) -> int:
+        """Read to the end and return the exit code."""
+        end = time.monotonic() + _PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < end:
+            self._read_some(0.1)
+        while self._read_some(0.1):
+            continue
+        return self.process.wait(timeout=1)
+
+    def is_restored(self) -> bool:
+        return LEAVE_SCREEN in self.output and termios.tcgetattr(self._slave) == self.before
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+    def _read_some(self, patience_s: float = _PATIENCE_S) -> bool:
+        if not select.select([self._master], [], [], patience_s)[0]:
+            return False
+        self.output += os.read(self._master, 1 << 16)
+        return True
+
+
+def plain(output: bytes) -> str:
+    return re.sub(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[()][A-Z0-9]|[=>78M])", "", output.decode(errors="replace"))
+
+
+@pytest.fixture
+def terminal(machine: launch.DaemonInfo) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, **options: object) -> Terminal:
+        opened.append(Terminal(*arguments, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch.DaemonInfo) -> None:
+    done = tool("neuron-top", "--interval", "0.1")
+    assert done.returncode == 0
+    assert re.match(r"\s*neuron-top \S+ running on i-\w{17} \(trn1\.32xlarge\)\n", done.stdout)
+    assert [f" ND{index}" in done.stdout for index in range(16)] == [True] * 16
+    assert "\x1b" not in done.stdout
+    assert done.stderr.startswith("warning: no terminal")
+    assert done.stderr.count("\n") == 1
+
+
+def test_once_shows_what_a_process_really_does(tool: Tool, job: PageWriter) -> None:
+    done = tool("neuron-top", "--once", "--interval", "0.3")
+    assert (done.returncode, done.stderr) == (0, "")
+    row = next(line for line in done.stdout.splitlines() if line.startswith(" ND1 "))
+    idle, busy = re.findall(r"\[ ?([\d.]+)%\]", row)
+    assert float(idle) == 0.0
+    assert 50 < float(busy) <= 100
+    tree = [line.split() for line in done.stdout.splitlines() if "3.0GB" in line]
+    assert ["[-]", "ND", "1", "3.0GB", "0.0B"] in tree
+    assert ["Tensors", "3.0GB", "0.0B"] in tree
+
+
+def test_it_shows_the_machine_that_is_named(tool: Tool, machine: launch.DaemonInfo) -> None:
+    launch.start(StartOptions(machine="ci", instance_type="inf2.xlarge"))
+    done = tool("neuron-top", "--once", "--interval", "0.1", "--machine", "ci")
+    assert "(inf2.xlarge)" in done.stdout
+
+
+def test_without_a_machine_it_says_so_in_one_line(tool: Tool) -> None:
+    done = tool("neuron-top", "--once")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: no machine 'default'")
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--bogus",),
+        ("extra",),
+        ("--interval", "0"),
+        ("--interval", "nan"),
+        ("--interval", "-3"),
+        ("--interval", "1e9"),
+        ("--interval", "soon"),
+        ("--machine",),
+        ("--once", "--machine", "../../etc"),
+    ],
+)
+def test_nonsense_is_refused(tool: Tool, arguments: tuple[str, ...]) -> None:
+    done = tool("neuron-top", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_has_examples_and_needs_no_textual() -> None:
+    code = (
+        "import sys; from neurontools.commands import top\n"
+        "try: top.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(any(name.split('.')[0] in {'textual', 'rich', 'psutil', 'torch'} for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "neuron-top --once" in done.stdout
+
+
+def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
+    terminal: Callable[..., Terminal], job: PageWriter
+) -> None:
+    shown = terminal("--interval", "0.2")
+    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("[100.00%]")
+    shown.press("2")
+    shown.read_until(">[2]:busy-job<")
+    shown.press("f")
+    shown.read_until("| Total:")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 130)],
+    ids=["TERM", "HUP", "ctrl-c"],
+)
+def test_however_it_ends_the_terminal_is_restored(
+    terminal: Callable[..., Terminal], number: signal.Signals | None, code: int
+) -> None:
+    shown = terminal(size=(80, 24))
+    shown.read_until("(trn1.32xlarge)")
+    if number is None:
+        shown.press("\x03")
+    else:
+        shown.process.send_signal(number)
+    assert shown.exit_code() == code
+    assert shown.is_restored()
+
+
+def test_the_daemon_may_die_and_come_back(
+    terminal: Callable[..., Terminal], machine: launch.DaemonInfo
+) -> None:
+    shown = terminal("--interval", "0.2")
+    shown.read_until("(trn1.32xlarge)")
+    os.kill(machine.pid, signal.SIGKILL)
+    shown.read_until("machine not running, waiting for it")
+    launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
+    assert "not running" not in shown.read_until("(trn1.32xlarge)").rpartition("neuron-top")[2]
+    launch.stop(force=True)
+    shown.read_until("machine not running, waiting for it")
+    assert launch.list_machines() == ()
+    shown.press("x")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+def test_no_color_writes_no_colours(terminal: Callable[..., Terminal], job: PageWriter) -> None:
+    shown = terminal("--interval", "0.2", NO_COLOR="1")
+    shown.read_until("[100.00%]")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    codes = {
+        code for found in re.findall(rb"\x1b\[([\d;]*)m", shown.output) for code in re.split(rb";", found)
+    }
+    assert codes <= {b"", b"0", b"1", b"2", b"4", b"7", b"39", b"49"}
+    assert b"|" * 20 in shown.output
+    assert b"." * 20 in shown.output
