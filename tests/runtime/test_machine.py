@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.machine import launch
+from neurontools.machine.page import page_size
 from neurontools.runtime.session import Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 
@@ -125,6 +127,19 @@ def test_the_machine_starts_on_first_need_and_says_so_once(new_job: NewJob) -> N
     assert job.ask("(runtime := Runtime.open(on_notice=said.append)).instance.name") == "inf2.xlarge"
     (notice,) = job.ask("said")
     assert "inf2.xlarge" in notice
+
+
+def test_a_disk_that_is_full_at_the_start_is_told(start_machine: StartMachine, new_job: NewJob) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (page_size(2) - 1, hard))
+    try:
+        snapshot = start_machine()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    answer = new_job().try_to("Runtime.open()")
+    assert answer["error"].startswith("no room for telemetry page")
+    assert "NEURONTOOLS_RUNTIME_DIR" in answer["remedy"]
+    assert snapshot().processes == ()
 
 
 def test_opening_twice_is_refused_closing_makes_it_possible(
