@@ -61,7 +61,7 @@ def _run(argv: Sequence[str] | None) -> int:
         raise DemoError(f"cannot train for {arguments.epochs} epochs", "give --epochs 1 or more")
     with _stage(keep=arguments.keep) as stage:
         stage.play(arguments.epochs)
-    console.out(NEXT.rstrip())
+    console.out("\n" + NEXT.rstrip())
     return 0
 
 
