@@ -45,9 +45,12 @@ class Buffer:
         self.charged = False
 
     def __del__(self) -> None:
-        recorder = self.recorder
+        try:
+            recorder, charged = self.recorder, self.charged
+        except AttributeError:  # an interrupt came in the middle of __init__
+            return
         recorder.destroyed += 1
-        if self.charged:
+        if charged:
             recorder.account.release(self.nbytes, defer=recorder.node is not recorder.root)
 
 

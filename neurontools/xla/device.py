@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import types
 from typing import Any, Protocol
 
 import torch
@@ -95,11 +97,6 @@ def self_test() -> None:
     del storage._neuron_buffer  # noqa: SLF001
 
 
-def handle_maker(index: int) -> Any:
-    """Return the function that makes an empty contiguous handle on a device: shape, dtype -> tensor."""
-    return torch._C._acc.create_empty_tensor  # noqa: SLF001
-
-
 def _hooks(acc: Any) -> Any:
     class Hooks(acc.PrivateUse1Hooks):  # type: ignore[misc,name-defined]
         def is_available(self) -> bool:
@@ -115,16 +112,12 @@ def _hooks(acc: Any) -> Any:
 
 
 def _guard(acc: Any) -> Any:
-    class Guard(acc.DeviceGuard):  # type: ignore[misc,name-defined]
-        def type_(self) -> Any:
-            return torch._C._autograd.DeviceType.PrivateUse1  # noqa: SLF001
-
-    return Guard()
+    # torch asks for the type some eighty times in a small training step: this answers without a Python frame.
+    device_type = itertools.repeat(torch._C._autograd.DeviceType.PrivateUse1)  # noqa: SLF001
+    return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()
 
 
 def _module(name: str, calls: DeviceCalls) -> Any:
-    import types
-
     module = types.ModuleType(f"torch.{name}")
     functions: dict[str, Any] = {
         "is_available": lambda: True,

@@ -1,23 +1,11 @@
-"""Log lines of the compile cache on stderr, in the shape that users grep for (compile-runtime.md section 1.5)."""
+"""The compile cache's log lines on stderr, as the real wrapper prints them (compile-runtime.md section 1.5)."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
 import sys
-from datetime import datetime
 
-_LOGGER = "neurontools.cache"
-_LEVEL_FLAG = re.compile(r"--log_level[= ]([A-Za-z]+)")
-
-
-class _Lines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created).astimezone()
-        stamp = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:06d}"
-        tag = getattr(record, "tag", "NEURON_CC_WRAPPER")
-        return f"{stamp}:  {os.getpid()}  {record.levelname} ||{tag}||: {record.getMessage()}"
+from neurontools.cache.logs import WrapperFormatter, logger
 
 
 class _Stderr(logging.Handler):
@@ -28,23 +16,12 @@ class _Stderr(logging.Handler):
 
 
 def show_cache_lines() -> None:
-    """Print the cache's log lines from now on, from the level that `--log_level` in NEURON_CC_FLAGS names."""
-    logger = logging.getLogger(_LOGGER)
+    """Print the cache's log lines from now on, INFO and above unless a level is set already."""
     if any(isinstance(handler, _Stderr) for handler in logger.handlers):
         return
     handler = _Stderr()
-    handler.setFormatter(_Lines())
+    handler.setFormatter(WrapperFormatter())
     logger.addHandler(handler)
-    logger.setLevel(log_level(os.environ.get("NEURON_CC_FLAGS", "")))
     logger.propagate = False
-
-
-def log_level(flags: str) -> int:
-    """Return the level that compiler flags ask for; INFO is the default.
-
-    Args:
-        flags: the value of NEURON_CC_FLAGS.
-    """
-    found = _LEVEL_FLAG.search(flags)
-    names = logging.getLevelNamesMapping()
-    return names.get(found.group(1).upper(), logging.INFO) if found else logging.INFO
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)

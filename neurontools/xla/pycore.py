@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.xla import metrics
-from neurontools.xla.device import handle_maker
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
+from neurontools.xla.handles import handle_maker
 from neurontools.xla.recorder import Recorder
 
 if TYPE_CHECKING:

@@ -200,10 +200,11 @@ class Recorder:
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
         self.rollback()
-        if not self.learning:
+        if not self.learning and self.node is not self.root:
             self._catch_up()
             self.learning = True
-        parent = self.node
+            self.node = self.node.unfollowed()
+        parent = self.node.shadow_of or self.node
         call = _Call(self)
         try:
             call.read(operator, values)
@@ -214,7 +215,7 @@ class Recorder:
         with host_execution(), self.generator.scope() if operator.random else nullcontext():
             outcome = operator.overload(*call.host_args, **call.host_kwargs)
         recipes, hosts = call.recipes(operator, outcome)
-        child = TrieNode(
+        child = parent.edges.get(key) or TrieNode(
             parent=parent,
             operator=operator,
             call=None,
@@ -229,15 +230,17 @@ class Recorder:
             slots=len(self.slots) + sum(isinstance(recipe, Fresh) for recipe in recipes),
             written=(*call.written, *(recipe.slot for recipe in recipes if isinstance(recipe, Fresh))),
         )
-        child.call = call.node(operator, recipes)
-        self._known_nodes += 1
+        if child.call is None:
+            child.call = call.node(operator, recipes)
+            self._known_nodes += 1
         handles: list[torch.Tensor | None] = []
         for recipe, host in zip(recipes, hosts, strict=True):
             handles.append(self._handle(recipe, call.tensors, handles))
             if isinstance(recipe, Fresh):
                 self.slots[recipe.slot].host = host
         parent.edges[key] = child
-        self.node = child
+        self.learning = True
+        self.node = child.unfollowed()
         if operator.returns_parameter >= 0:
             return values[operator.returns_parameter]
         return _shape_results(operator, handles)
@@ -268,6 +271,9 @@ class Recorder:
                 return
             try:
                 self._execute(cause)
+            except BaseException:
+                self._lose()
+                raise
             finally:
                 self.reset()
 
@@ -286,8 +292,14 @@ class Recorder:
     def close(self) -> None:
         """Forget what is recorded and account for nothing from now on."""
         with self.lock:
+            self._lose()
             self.reset()
             self.account.close()
+
+    def _lose(self) -> None:
+        for buffer in self.slots:
+            if not buffer.charged:
+                buffer.host = None
 
     def _execute(self, cause: str) -> None:
         node, slots = self.node, self.slots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class TrieNode:
         slots: slots in use after this call.
         written: slots that the call makes or changes.
 
+    `shadow_of` is the node that this one stands for while its known edges must not be followed.
     `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the cut.
     """
 
@@ -71,6 +72,11 @@ class TrieNode:
     edges: dict[Hashable, TrieNode] = field(default_factory=dict)
     programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
     candidates: tuple[int, ...] | None = None
+    shadow_of: TrieNode | None = None
+
+    def unfollowed(self) -> TrieNode:
+        """Return a stand-in without edges, for a recording that has to run every call."""
+        return replace(self, edges={}, shadow_of=self) if self.edges else self
 
     def path(self) -> tuple[TrieNode, ...]:
         """Return the recorded calls from the first to this one."""
@@ -93,7 +99,3 @@ def new_root() -> TrieNode:
     """Return an empty trie."""
     return TrieNode(parent=None, operator=None, call=None)
 
-
-def edge_key(*parts: Any) -> Hashable:
-    """Return a key for an edge that is made by hand."""
-    return parts

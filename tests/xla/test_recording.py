@@ -1,0 +1,395 @@
+"""What is recorded, compiled, executed and counted: one graph per shape of a step, one execution per cut."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+from neurontools.xla import api
+from neurontools.xla.engine import DeviceError, LostValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.xla.conftest import InMemoryMachine
+
+
+def trainer(optimizer: Callable[[Any], Any], schedule: bool = False) -> Callable[[int], torch.Tensor]:
+    model = nn.Linear(6, 3).to("xla")
+    chosen = optimizer(model.parameters())
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(chosen, 20) if schedule else None
+
+    def step(rows: int) -> torch.Tensor:
+        chosen.zero_grad()
+        loss = model(torch.ones(rows, 6).to("xla")).pow(2).mean()
+        loss.backward()
+        chosen.step()
+        if scheduler is not None:
+            scheduler.step()
+        api.mark_step()
+        return loss
+
+    return step
+
+
+def test_nothing_runs_before_a_cut(machine: InMemoryMachine) -> None:
+    x = torch.ones(3, device="xla") + 1
+    assert machine.executions == 0
+    assert api.engine().pending(0) == 2
+    assert x.sum().item() == 6
+    assert machine.executions == 1
+    assert api.engine().pending(0) == 0
+
+
+def test_a_repeated_step_compiles_once_and_executes_every_time(machine: InMemoryMachine) -> None:
+    step = trainer(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
+    for _ in range(6):
+        step(4)
+    assert machine.executions == 6
+    # The first step makes the momentum buffers, so it is a graph of its own.
+    assert len(machine.graphs) == 2
+    assert api.counter_value("UncachedCompile") == 2
+    assert api.counter_value("CachedCompile") == 4
+    assert api.counter_value("MarkStep") == 6
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_a_learning_rate_schedule_does_not_recompile(machine: InMemoryMachine, foreach: bool) -> None:
+    step = trainer(lambda parameters: torch.optim.AdamW(parameters, lr=0.1, foreach=foreach), schedule=True)
+    step(4)
+    after_first = len(machine.graphs)
+    for _ in range(12):
+        step(4)
+    assert len(machine.graphs) - after_first <= 1
+    before = len(machine.graphs)
+    for _ in range(5):
+        step(4)
+    assert len(machine.graphs) == before
+
+
+def test_a_partial_batch_is_one_more_graph(machine: InMemoryMachine) -> None:
+    step = trainer(lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    for rows in (4, 4, 4, 2, 4, 4, 2):
+        step(rows)
+    assert len(machine.graphs) == 2
+    assert machine.executions == 7
+
+
+def test_keeping_a_value_alive_changes_the_graph(machine: InMemoryMachine) -> None:
+    x = torch.ones(3).to("xla")
+    kept = []
+    for keep in (False, True, False, True):
+        y = x * 2
+        z = y + 1
+        if keep:
+            kept.append(y)
+        del y
+        api.mark_step()
+        assert z.tolist() == [3, 3, 3]
+    assert len(machine.graphs) == 2
+    assert [len(graph.outputs) for graph in machine.graphs] == [1, 2]
+    assert [value.tolist() for value in kept] == [[2, 2, 2]] * 2
+
+
+def test_dtype_shape_and_constants_are_part_of_the_graph(machine: InMemoryMachine) -> None:
+    for x in (torch.ones(2), torch.ones(3), torch.ones(2).double(), torch.ones(4)[::2]):
+        for value in (1.5, 2.5, 2):
+            _ = (x.to("xla") * value).sum().item()
+    shapes = 4  # a strided host tensor is uploaded with its strides gone, but not its size
+    assert len(machine.graphs) == (shapes - 1) * 2
+
+
+def test_graphs_name_operators_views_sources_and_inputs(machine: InMemoryMachine) -> None:
+    x = torch.ones(2, 3).to("xla")
+    y = x.t() @ x
+    api.mark_step()
+    (graph,) = machine.graphs
+    (call,) = graph.nodes
+    assert call.op == "aten.mm.default"
+    assert call.args[0].strides == (1, 3)  # type: ignore[union-attr]
+    assert graph.inputs == (0,)
+    assert graph.outputs == (1,)
+    assert call.source.startswith(f"{__file__}:")
+    assert y.shape == (3, 3)
+
+
+def test_floats_are_inputs_of_the_graph(machine: InMemoryMachine) -> None:
+    x = torch.ones(2).to("xla")
+    for value in (0.5, 0.25, float("nan"), float("inf"), -0.0):
+        got = (x * value + value).cpu()
+        assert torch.equal(got.nan_to_num(7.0), (torch.ones(2) * value + value).nan_to_num(7.0))
+    (graph,) = machine.graphs
+    assert graph.lifted == 2
+
+
+def test_integers_and_booleans_are_not_mixed_up(machine: InMemoryMachine) -> None:
+    x = torch.ones(2, dtype=torch.int32).to("xla")
+    dtypes = [(x + value).cpu().dtype for value in (1, 1.0, True)]
+    assert dtypes == [torch.int32, torch.float32, torch.int32]
+    assert torch.arange(0, 3, device="xla").dtype == torch.int64
+    assert torch.arange(0, 3.0, device="xla").dtype == torch.float32
+
+
+def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
+    machine: InMemoryMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.tensor([3, 1, 3]).to("xla")
+    with caplog.at_level(logging.WARNING, "neurontools.xla"):
+        for _ in range(3):
+            assert torch.unique_consecutive(x).tolist() == [3, 1, 3]
+    assert api.counter_value("aten::unique_consecutive") == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "aten::unique_consecutive is not recorded on the xla device: it runs on the CPU"
+    ]
+
+
+def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryMachine) -> None:
+    library = torch.library.Library("neuron_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    calls = []
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.device.type)
+        return x * 2
+
+    library.impl("twice", twice, "CPU")
+    for _ in range(3):
+        assert torch.ops.neuron_test.twice(torch.ones(2).to("xla")).tolist() == [2, 2]
+    assert calls == ["cpu"] * 3
+    (graph,) = machine.graphs
+    assert [call.op for call in graph.nodes] == ["neuron_test.twice.default"]
+
+
+def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryMachine) -> None:
+    x = torch.zeros(256, dtype=torch.float32).to("xla")
+    assert api.memory_info().used_bytes == 1024
+    y = x + 1
+    z = x.view(16, 16)
+    assert api.memory_info().used_bytes == 1024  # recorded, not computed
+    api.mark_step()
+    assert api.memory_info().used_bytes == 2048
+    del x
+    assert api.memory_info().used_bytes == 2048  # the view holds the buffer
+    del z
+    assert api.memory_info().used_bytes == 1024
+    y.add_(1)
+    del y
+    api.mark_step()
+    assert machine.used_bytes[0] == 0
+    assert machine.peak_bytes[0] == 2048
+
+
+def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryMachine) -> None:
+    step = trainer(lambda parameters: torch.optim.Adam(parameters))
+    for rows in (4, 4, 3, 4):
+        step(rows)
+    assert machine.used_bytes[0] > 0
+    del step
+    gc.collect()
+    api.mark_step()
+    assert machine.used_bytes[0] == 0
+    assert api.counter_value("CreateXlaTensor") == api.counter_value("DestroyXlaTensor")
+
+
+def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryMachine) -> None:
+    class Cycle:
+        pass
+
+    cycle = Cycle()
+    cycle.me, cycle.tensor = cycle, torch.ones(4).to("xla")  # type: ignore[attr-defined]
+    del cycle
+    gc.collect()
+    assert machine.used_bytes[0] == 0
+
+
+def test_a_full_device_says_so_and_can_go_on(machine: InMemoryMachine) -> None:
+    machine.limit_bytes = 100
+    x = torch.ones(16).to("xla")
+    y = x + 1
+    z = y * 2
+    with pytest.raises(MemoryError, match="of 100 bytes"):
+        api.mark_step()
+    with pytest.raises(LostValueError, match="has no value"):
+        z.cpu()
+    del y, z
+    total = (x * 2).sum().item()  # not inside the assert, which would keep x * 2 alive
+    assert total == 32
+    with pytest.raises(MemoryError):
+        torch.ones(1000).to("xla")
+    assert api.memory_info().used_bytes == 64
+
+
+def test_a_failed_execution_loses_its_results_only(machine: InMemoryMachine) -> None:
+    for _ in range(2):
+        x = torch.ones(2).to("xla")
+        y = x + 1
+        machine.fail_next = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            api.mark_step()
+        with pytest.raises(LostValueError):
+            y + 1
+        assert (x + 1).tolist() == [2, 2]
+
+
+def test_an_error_in_a_call_leaves_the_recording_usable(machine: InMemoryMachine) -> None:
+    x = torch.ones(2, 3).to("xla")
+    for _ in range(3):
+        y = x + 1
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            y @ x
+        with pytest.raises(RuntimeError, match="same device"):
+            y + torch.ones(2, 3)
+        assert (y * 2).sum().item() == 24
+
+
+def test_an_interrupt_at_any_point_of_a_call_keeps_the_recording_consistent(machine: InMemoryMachine) -> None:
+    import sys
+
+    x = torch.ones(3).to("xla")
+    _ = (x + 1.5).mul_(x).tolist()
+    learned = len(machine.graphs)
+    for stop_at in range(1, 60):
+        left = stop_at
+
+        def interrupt(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal left
+            if "neurontools" not in frame.f_code.co_filename or "tests" in frame.f_code.co_filename:
+                return interrupt
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+            return interrupt
+
+        y = None
+        sys.settrace(interrupt)
+        try:
+            y = (x + 1.5).mul_(x)
+        except KeyboardInterrupt:
+            y = None
+        finally:
+            sys.settrace(None)
+        if y is not None:
+            assert y.tolist() == [2.5] * 3
+        assert (x * 2).tolist() == [2, 2, 2]
+        api.mark_step()
+    assert len(machine.graphs) > learned
+
+
+def test_step_closures_run_once_after_the_step(machine: InMemoryMachine) -> None:
+    seen: list[float] = []
+    loss = torch.ones(2).to("xla").sum()
+    api.add_step_closure(lambda value: seen.append(value.item()), (loss,))
+    assert seen == []
+    api.mark_step()
+    api.mark_step()
+    assert seen == [2.0]
+
+
+def test_random_numbers_have_a_stream_of_their_own(machine: InMemoryMachine) -> None:
+    torch.manual_seed(3)
+    on_cpu = torch.rand(4)
+    torch.manual_seed(3)
+    on_device = torch.rand(4, device="xla")
+    assert torch.equal(torch.rand(4), on_cpu)
+    assert torch.equal(on_device.cpu(), on_cpu)
+
+
+def test_the_random_state_can_be_saved_and_restored(machine: InMemoryMachine) -> None:
+    api.manual_seed(5)
+    _ = torch.rand(3, device="xla").cpu()
+    state = api.get_rng_state()
+    first = [torch.rand(3, device="xla").tolist() for _ in range(3)]
+    api.set_rng_state(state)
+    assert [torch.rand(3, device="xla").tolist() for _ in range(3)] == first
+    api.set_rng_state(5)
+    fresh = torch.rand(3, device="xla").tolist()
+    api.manual_seed(5)
+    assert torch.rand(3, device="xla").tolist() == fresh
+    assert fresh != first[0]
+
+
+def test_dropout_differs_between_steps_and_repeats_with_the_seed(machine: InMemoryMachine) -> None:
+    def masks() -> list[list[float]]:
+        torch.manual_seed(9)
+        return [nn.functional.dropout(torch.ones(32, device="xla")).tolist() for _ in range(3)]
+
+    first = masks()
+    assert first[0] != first[1]
+    assert masks() == first
+    assert len(machine.graphs) == 1
+
+
+def test_several_devices_are_kept_apart(machine: InMemoryMachine) -> None:
+    x = torch.ones(2, 2, device="xla:1")
+    assert x.device == torch.device("xla:1")
+    y = x.to("xla:0")
+    with pytest.raises(RuntimeError, match="xla:1 and xla:0"):
+        x + y
+    w = nn.Parameter(torch.ones(2, 2).to("xla:1"))
+    (x @ w).sum().backward()
+    assert w.grad.device == torch.device("xla:1")
+    assert w.grad.cpu().tolist() == [[2, 2], [2, 2]]
+    with pytest.raises(DeviceError, match="this process has 2 NeuronCore"):
+        torch.ones(1, device="xla:2")
+
+
+def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryMachine) -> None:
+    _ = (torch.ones(2).to("xla") + 1).tolist()
+    report = api.metrics_report()
+    lines = report.splitlines()
+    start = lines.index("Metric: CompileTime")
+    assert lines[start + 1] == "  TotalSamples: 1"
+    assert lines[start + 2].startswith("  Accumulator: ")
+    assert lines[start + 2].endswith("us")
+    assert any(line.startswith("  Percentiles: 1%=") for line in lines)
+    assert "Counter: CreateXlaTensor\n  Value: 2\n" in report
+    for name in ("CompileTime", "ExecuteTime", "TransferToDeviceTime", "TransferFromDeviceTime", "GraphSize"):
+        assert name in api.metric_names()
+        samples, total, last = api.metric_data(name) or (0, 0.0, ())
+        assert samples == len(last) == 1
+        assert total == last[0][1]
+    assert api.metric_data("Nothing") is None
+
+
+def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(machine: InMemoryMachine) -> None:
+    x = torch.ones(2).to("xla")
+    y = x + 1
+    api.shutdown()
+    assert machine.closed
+    assert x.tolist() == [1, 1]
+    with pytest.raises(LostValueError):
+        y.tolist()
+    assert torch.ones(2, device="xla").tolist() == [1, 1]
+
+
+def test_another_name_for_the_device_is_refused() -> None:
+    from neurontools.xla import device
+
+    device.rename("xla")
+    with pytest.raises(DeviceError, match="already called 'xla'"):
+        device.rename("neuron")
+
+
+def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryMachine) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(seed: int) -> list[float]:
+        x = torch.full((8,), float(seed)).to("xla")
+        for _ in range(10):
+            x = x * 0.5 + 1
+        return x.tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(work, range(12)))
+    expected = []
+    for seed in range(12):
+        x = torch.full((8,), float(seed))
+        for _ in range(10):
+            x = x * 0.5 + 1
+        expected.append(x.tolist())
+    assert got == expected
