@@ -57,6 +57,7 @@ HEADER = struct.Struct("<8sIIQIIII4Q64s64s256s1024s64s")
 HEADER_CHECKSUM_OFFSET = 32
 WORD = struct.Struct("<Q")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
+MODEL_ID = struct.Struct(f"<Q{MODEL.size - 8}x")
 CORE_HOT = struct.Struct("<7Q")
 
 MEMORY_WORDS = 8

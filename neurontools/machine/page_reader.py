@@ -19,6 +19,7 @@ from neurontools.machine.page_layout import (
     MAX_CORES,
     MEMORY_WORDS,
     MODEL,
+    MODEL_ID,
     MODELS_BYTES,
     MODELS_SECTION,
     PROCESS_SECTION,
@@ -89,7 +90,8 @@ class PageReader:
         sections: list[bytes] = []
         for index, (offset, size) in enumerate(self._sections):
             word = slice(8 * index, 8 * index + 8)
-            section: bytes | None = body[offset - layout.process_offset :][:size]
+            start = offset - layout.process_offset
+            section: bytes | None = body[start : start + size]
             steady = before[word] == after[word] and not before[8 * index] & 1
             if not (steady and section and self._checks(index, section)):
                 section = self._again(index, offset, size)
@@ -162,14 +164,16 @@ def _core_use(core: int, words: tuple[int, ...], memory: tuple[int, ...], now_ns
     )
 
 
-def _models(section: bytes, cores: tuple[int, ...], running: set[int]) -> tuple[ModelState, ...]:
+def _models(section: bytes, cores: tuple[int, ...], executing: set[int]) -> tuple[ModelState, ...]:
     found = []
-    for slot, record in enumerate(MODEL.iter_unpack(section[:MODELS_BYTES])):
-        model_id, core_slot, name, uuid, *memory = record
-        if model_id and core_slot < len(cores):
-            use = MemoryUse(*memory)
-            core = cores[core_slot]
-            found.append(ModelState(model_id, text_of(name), text_of(uuid), core, slot in running, use))
+    for slot, (model_id,) in enumerate(MODEL_ID.iter_unpack(section[:MODELS_BYTES])):
+        if model_id:
+            _, core_slot, name, uuid, *memory = MODEL.unpack_from(section, slot * MODEL.size)
+            if core_slot < len(cores):
+                core, running = cores[core_slot], slot in executing
+                found.append(
+                    ModelState(model_id, text_of(name), text_of(uuid), core, running, MemoryUse(*memory))
+                )
     return tuple(found)
 
 

@@ -194,8 +194,9 @@ class DeviceMemory:
         start_ns = time.monotonic_ns()
         if self._ending or start_ns < self._silent_until_ns:
             return
+        had_doubts = memory.doubtful
         try:
-            if memory.doubtful:
+            if had_doubts:
                 self._exchange(memory, nc, 1 if level > memory.reserved else -1)
             if level != memory.reserved:
                 self._exchange(memory, nc, level - memory.reserved)
@@ -205,14 +206,18 @@ class DeviceMemory:
             end_ns = time.monotonic_ns()
             if end_ns - start_ns > SLOW_NS:
                 self._silent_until_ns = end_ns + 10 * (end_ns - start_ns)
-            if not memory.doubtful:
+            if not had_doubts:
                 reason = f"the machine may not know how much memory is in use: {error}"
                 self._log.write(Level.WARN, Component.TDRV, "dmem_reserve", reason)
-            memory.doubtful = True
 
     def _exchange(self, memory: _CoreMemory, nc: int, change: int) -> None:
         method = "allocate" if change > 0 else "free"
-        answer = self._reserver.call(method, core=memory.core, nbytes=abs(change), held=memory.reserved)
+        had_doubts, memory.doubtful = memory.doubtful, True
+        try:
+            answer = self._reserver.call(method, core=memory.core, nbytes=abs(change), held=memory.reserved)
+        except OutOfDeviceMemoryError:
+            memory.doubtful = had_doubts
+            raise
         memory.reserved = answer["reserved_bytes"]
         memory.doubtful = False
         self._writer.set_reserved(nc, memory.reserved)

@@ -83,6 +83,9 @@ def _connect(machine: str | None, log: RuntimeLog, on_notice: Callable[[str], No
         return Client.connect(machine)
     except NoMachineError:
         log.write(Level.ERROR, Component.TDRV, "tdrv_get_dev_info", "No neuron device available")
+        log.write(
+            Level.ERROR, Component.NRT, "nrt_init", f"nrt_init failed. Status = {NrtStatus.NRT_FAILURE:d}"
+        )
         raise
 
 

@@ -199,9 +199,9 @@ class Runtime:
                 status = error.status
                 raise
             finally:
+                turn.taken = False
                 end_ns = time.monotonic_ns()
                 start_ns = start_ns or end_ns
-                turn.taken = False
                 if self._ended is None:
                     flops = 0 if status else model.flops
                     self._writer.end(

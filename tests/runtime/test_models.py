@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -269,3 +270,32 @@ def test_closing_while_another_thread_executes(place: Place) -> None:
     closed.set()
     thread.join()
     assert result == [7]
+
+
+def test_signals_that_raise_anywhere_leave_nothing_stuck(place: Place) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    model = place.load()
+    interrupted = 0
+    former = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for round_number in range(150):
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.0001 + round_number * 1e-6)
+                while True:
+                    place.runtime.execute(model, lambda: None)
+            except Interrupted:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, former)
+    assert interrupted == 150
+    place.runtime.execute(model, lambda: None)
+    value = place.page.read(time.monotonic_ns())
+    assert value is not None
+    assert not value.cores[0].executing
+    assert value.cores[0].executions >= interrupted
