@@ -101,6 +101,8 @@ class TopApp(App[int]):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, 128 + number)
+        # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._paint()
         # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
         threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()

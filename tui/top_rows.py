@@ -33,12 +33,12 @@ _KEYS = (
 )
 _SHORT_KEYS = (
     ("q", "quit"),
+    ("?", "help"),
     ("arrows", "move"),
     ("enter", "expand"),
     ("x", "all"),
     ("a/d", "tabs"),
     ("f", "FLOPS"),
-    ("?", "help"),
 )
 
 
@@ -120,9 +120,13 @@ def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 
 def _keys_line(width: int) -> Line:
     needed = sum(len(key) + len(text) + 4 for key, text in _KEYS)
-    spans: list[Span] = [(" ", Role.BAR)]
+    spans: list[Span] = []
+    left = width
     for key, text in _KEYS if needed < width else _SHORT_KEYS:
-        spans += [(f"{key}:", Role.BAR), (f" {text}  ", Role.BAR_DIM)]
+        left -= len(key) + len(text) + 4
+        if left < 0:
+            break
+        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
     return fit(spans, width, Role.BAR)
 
 

@@ -57,7 +57,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.before = termios.tcgetattr(slave)
-        self._slave = slave
+        self.slave = slave
         command = [str(Path(sys.executable).parent / "neuron-top"), *arguments]
         environment = {key: value for key, value in os.environ.items() if key not in SIZE_AND_COLOUR}
         self.process = subprocess.Popen(
@@ -79,6 +79,11 @@ class Terminal:
                 raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
         return seen
 
+    def drain(self) -> None:
+        """Read what was written so far."""
+        while self._read_some(0.0):
+            continue
+
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
@@ -92,14 +97,14 @@ class Terminal:
         return self.process.wait(timeout=1)
 
     def is_restored(self) -> bool:
-        return LEAVE_SCREEN in self.output and termios.tcgetattr(self._slave) == self.before
+        return LEAVE_SCREEN in self.output and termios.tcgetattr(self.slave) == self.before
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         os.close(self._master)
-        os.close(self._slave)
+        os.close(self.slave)
 
     def _read_some(self, patience_s: float = _PATIENCE_S) -> bool:
         if not select.select([self._master], [], [], patience_s)[0]:
@@ -224,6 +229,22 @@ def test_however_it_ends_the_terminal_is_restored(
         shown.process.send_signal(number)
     assert shown.exit_code() == code
     assert shown.is_restored()
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Terminal]) -> None:
+    shown = terminal()
+    shown.read_until("(trn1.32xlarge)")
+    shown.press("\x1a")
+    stopped = os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED)
+    assert stopped is not None
+    assert stopped.si_status == signal.SIGSTOP
+    assert termios.tcgetattr(shown.slave) == shown.before
+    shown.drain()
+    shown.process.send_signal(signal.SIGCONT)
+    whole = shown.read_until("q: quit")
+    assert all(f" ND{index} " in whole for index in range(16))
+    shown.press("q")
+    assert shown.exit_code() == 0
 
 
 def test_the_daemon_may_die_and_come_back(
