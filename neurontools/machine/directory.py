@@ -101,7 +101,15 @@ def already_running(machine: str) -> DaemonError:
 
 def knock_address(machine_dir: str) -> str:
     """Return the abstract address on which the daemon of a directory hears knocks."""
-    return f"\0neurontools/{os.getuid()}/{_digest(machine_dir)}"
+    return f"\0neurontools/{os.getuid()}/{_digest(machine_dir + _mount_namespace())}"
+
+
+def _mount_namespace() -> str:
+    # Containers that share the host's network also share abstract addresses, but not what a path means.
+    try:
+        return os.readlink("/proc/self/ns/mnt")
+    except OSError:
+        return ""
 
 
 def open_knocker(machine: str, machine_dir: str) -> socket.socket | None:

@@ -58,7 +58,8 @@ class Keeper:
         pages_dir: directory of pages and records.
         boot: id of this boot.
         loop: tells when a watched process is gone.
-        on_change: called after something changed that the journal or the daemon's life depends on.
+        on_change: called after something changed that the journal or the daemon's life depends on; with True when
+            the journal must tell it before the client hears of it.
         on_lost_directory: called when the pages directory is missing; makes it again.
     """
 
@@ -70,7 +71,7 @@ class Keeper:
         pages_dir: str,
         boot: str,
         loop: AbstractEventLoop,
-        on_change: Callable[[], None],
+        on_change: Callable[[bool], None],
         on_lost_directory: Callable[[], None],
     ) -> None:
         self.instance = instance
@@ -110,7 +111,7 @@ class Keeper:
         self._watch(process, page_fd, pidfd)
         self._save(process)
         log.info("process %d (%r) holds cores %s", process.key.pid, process.command, process.cores)
-        self._on_change()
+        self._on_change(True)
         return process, page_fd
 
     def leave(self, key: ProcessKey, why: str) -> tuple[int, ...]:
@@ -127,7 +128,7 @@ class Keeper:
         for suffix in (_PAGE, _RECORD):
             _remove(self._path(key, suffix))
         log.info("process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
-        self._on_change()
+        self._on_change(False)
         return telemetry.process.cores
 
     def reserve(self, event: Allocate | Free) -> int:

@@ -71,12 +71,14 @@ class Daemon:
         """Make the directory, the socket and the records again where they were deleted."""
         if self._directory.is_whole():
             return
-        log.warning("%s was deleted; making it again", self._directory.path)
         try:
             self._directory.make()
+            for handler in logging.getLogger().handlers:
+                handler.close()  # the next line opens its file again
             self._listen()
             self._keeper.rewrite_records()
             self._save_journal()
+            log.warning("%s was deleted; it is whole again", self._directory.path)
         except (NeuronToolsError, OSError) as error:
             log.error("cannot restore %s: %s", self._directory.path, error)  # noqa: TRY400  no traceback wanted
 
@@ -182,15 +184,18 @@ class Daemon:
         self._parent_gone = True
         self._end.set()
 
-    def _changed(self) -> None:
+    def _changed(self, at_once: bool) -> None:
         self._mind_idleness()
         if self._journal_timer is None:
             self._journal_timer = self._loop.call_later(_SYNC_DELAY_S, self._save_journal)
-        if not self._journal_due:
+        if at_once:
+            self._write_journal(running=True, sync=False)
+        elif not self._journal_due:
             self._journal_due = True
             self._loop.call_soon(self._write_soon)
 
     def _write_soon(self) -> None:
+        # One write for all processes that ended together.
         self._journal_due = False
         self._write_journal(running=True, sync=False)
 

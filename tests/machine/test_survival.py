@@ -30,6 +30,13 @@ def start(**wishes: Any) -> DaemonInfo:
     return launch.start(StartOptions("default", **wishes))
 
 
+def delete_runtime_dir() -> None:
+    """Delete it at one stroke: the daemon may be writing its journal there."""
+    gone = paths.runtime_dir() + "-gone"
+    os.rename(paths.runtime_dir(), gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
 def test_a_new_daemon_finds_the_living_and_forgets_the_dead(
     daemon: DaemonInfo, worker: Workers, end_daemon: End
 ) -> None:
@@ -239,7 +246,7 @@ def test_a_deleted_runtime_directory_is_made_again_when_a_tool_comes(
 ) -> None:
     job = worker()
     job.do("register", cores=[0])
-    shutil.rmtree(paths.runtime_dir())
+    delete_runtime_dir()
     with pytest.raises(NoMachineError):
         Client.connect()
     launch.ensure_running()
@@ -248,10 +255,11 @@ def test_a_deleted_runtime_directory_is_made_again_when_a_tool_comes(
         assert [process.pid for process in client.snapshot().processes] == [job.pid]
     assert [info.pid for info in launch.list_machines()] == [daemon.pid]
     assert start().was_running
+    assert "was deleted; it is whole again" in Path(daemon.log).read_text()
 
 
 def test_a_deleted_runtime_directory_is_made_again_by_a_hangup(daemon: DaemonInfo, wait_until: Wait) -> None:
-    shutil.rmtree(paths.runtime_dir())
+    delete_runtime_dir()
     os.kill(daemon.pid, signal.SIGHUP)
     wait_until(lambda: os.path.exists(f"{paths.machine_dir('default')}/neurond.json"))
     with Client.connect() as client:
@@ -263,7 +271,7 @@ def test_claims_survive_a_deleted_directory_and_then_a_kill(
 ) -> None:
     job = worker()
     job.do("register", cores=[0])
-    shutil.rmtree(paths.runtime_dir())
+    delete_runtime_dir()
     launch.ensure_running()
     end_daemon(daemon)
     start()
