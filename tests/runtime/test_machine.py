@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -327,3 +328,14 @@ def test_every_status_shows_in_the_snapshot(start_machine: StartMachine, new_job
     counts = snapshot().processes[0].status_counts
     assert counts == ((0, 1), (NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR, 1))
     json.dumps(snapshot().to_json())
+
+
+def test_processes_that_ask_at_the_same_moment_get_different_cores(
+    start_machine: StartMachine, new_job: NewJob
+) -> None:
+    start_machine("trn1.32xlarge")
+    jobs = [new_job(NEURON_RT_NUM_CORES="8") for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        claims = list(pool.map(lambda job: job.open(), jobs))
+    assert sorted(core for cores in claims for core in cores) == list(range(32))
+    assert new_job(NEURON_RT_LOG_LEVEL="QUIET").try_to("Runtime.open()")["kind"] == "NrtError"
