@@ -54,9 +54,9 @@ def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:
     try:
         library = ctypes.CDLL(f"/proc/self/fd/{fd}")
     except OSError as error:
-        raise CustomOpLibraryError(f"cannot load {name}: {error}", "build it again") from error
-    finally:
         os.close(fd)
+        raise CustomOpLibraryError(f"cannot load {name}: {error}", "build it again") from error
+    # The descriptor stays open: the loader knows libraries by path, so its number must never name another one.
     function = library.neurontools_call
     function.restype = None
     return function

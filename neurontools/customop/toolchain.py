@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
-RUNTIME_SOURCES = ("runtime", "checks", "tcm", "traps")
+RUNTIME_SOURCES = ("runtime", "storage", "checks", "tcm", "traps")
 WORKER_SOURCES = ("worker", "library", "slots", "faults")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
 _ABANDONED_S = 3600.0
@@ -97,7 +97,7 @@ def _compile_all(compiler: Compiler, scratch: Path) -> None:
     include = ("-I", str(INCLUDE))
     runtime = [str(SOURCE / f"{name}.cpp") for name in RUNTIME_SOURCES]
     worker = [str(SOURCE / f"{name}.cpp") for name in WORKER_SOURCES]
-    _run((*compiler.command, *BASE_FLAGS, "-O2", *include, "-c", *runtime), scratch)
+    _run((*compiler.command, *BASE_FLAGS, "-O3", *include, "-c", *runtime), scratch)
     _run(
         (*compiler.command, *BASE_FLAGS, "-O2", *include, *worker, "-o", "worker", "-ldl", "-pthread"),
         scratch,

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "neurontools/factories.hpp"
 #include "neurontools/registry.hpp"
@@ -16,6 +17,28 @@ namespace neurontools {
 Context context;
 
 namespace {
+
+struct Operator {
+  std::string library;
+  std::string name;
+  std::string kernel;
+  Callable shape;
+};
+
+struct Kernel {
+  std::string name;
+  Callable function;
+};
+
+std::vector<Operator>& operators() {
+  static std::vector<Operator> list;
+  return list;
+}
+
+std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> list;
+  return list;
+}
 
 torch::Tensor output;
 
@@ -125,15 +148,11 @@ void report(const char* kind, const char* message) {
 
 }  // namespace
 
-std::vector<Operator>& operators() {
-  static std::vector<Operator> list;
-  return list;
+void add_operator(const char* library, const char* name, const char* kernel, const Callable& shape) {
+  operators().push_back({library, name, kernel, shape});
 }
 
-std::vector<Kernel>& kernels() {
-  static std::vector<Kernel> list;
-  return list;
-}
+void add_kernel(const char* name, const Callable& function) { kernels().push_back({name, function}); }
 
 torch::Tensor take_output() {
   if (context.meta) fail("shape", "get_dst_tensor() is for kernels, not for shape functions");

@@ -1,27 +1,12 @@
 // What a library offers: operators (shape sources) and kernels (compute sources).
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "neurontools/signature.hpp"
 
 namespace neurontools {
 
-struct Operator {
-  std::string library;
-  std::string name;
-  std::string kernel;
-  Callable shape;
-};
-
-struct Kernel {
-  std::string name;
-  Callable function;
-};
-
-std::vector<Operator>& operators();
-std::vector<Kernel>& kernels();
+void add_operator(const char* library, const char* name, const char* kernel, const Callable& shape);
+void add_kernel(const char* name, const Callable& function);
 
 /// The `m` of NEURON_LIBRARY(name, m).
 class Library {
@@ -31,12 +16,12 @@ class Library {
   /// Register an operator: its name, its shape function, and the name of its kernel function.
   template <typename R, typename... P>
   Library& def(const char* name, R (*shape)(P...), const char* kernel) {
-    operators().push_back({name_, name, kernel, make_callable(shape)});
+    add_operator(name_, name, kernel, make_callable(shape));
     return *this;
   }
 
  private:
-  std::string name_;
+  const char* name_;
 };
 
 struct LibraryDefinition {
@@ -49,7 +34,7 @@ struct LibraryDefinition {
 struct KernelDefinition {
   template <typename R, typename... P>
   KernelDefinition(const char* name, R (*function)(P...)) {
-    kernels().push_back({name, make_callable(function)});
+    add_kernel(name, make_callable(function));
   }
 };
 

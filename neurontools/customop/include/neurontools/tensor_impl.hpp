@@ -48,32 +48,6 @@ struct TensorImpl {
   }
 };
 
-inline TensorImpl::TensorImpl(c10::IntArrayRef shape, c10::ScalarType type) : dtype(type) {
-  if (shape.size() > abi::kMaxDim)
-    fail("shape", "a tensor of %zu dimensions; the limit is %d", shape.size(), abi::kMaxDim);
-  dim = static_cast<std::int64_t>(shape.size());
-  for (std::int64_t i = 0; i < dim; ++i) {
-    sizes[i] = shape[static_cast<std::size_t>(i)];
-    if (sizes[i] < 0) fail("shape", "size %lld of dimension %lld is negative", static_cast<long long>(sizes[i]), static_cast<long long>(i));
-    if (__builtin_mul_overflow(numel, sizes[i], &numel)) fail("shape", "the number of elements overflows");
-  }
-  std::int64_t step = 1;
-  for (std::int64_t i = dim - 1; i >= 0; --i) {
-    strides[i] = step;
-    step *= sizes[i] > 0 ? sizes[i] : 1;
-  }
-  if (__builtin_mul_overflow(static_cast<std::size_t>(numel), c10::elementSize(type), &nbytes))
-    fail("shape", "the number of bytes overflows");
-}
-
-inline void TensorImpl::allocate() {
-  if (context.meta) return;
-  const std::size_t rounded = (nbytes + 63) / 64 * 64;
-  storage = ::aligned_alloc(64, rounded == 0 ? 64 : rounded);
-  if (storage == nullptr) fail("memory", "no memory for a tensor of %zu bytes", nbytes);
-  owns_storage = true;
-}
-
 /// Fail or warn, by the tensor's policy, when streams and element accesses meet.
 inline void check_coherence(const TensorImpl& impl, bool writes) {
   using Policy = torch::CoherencyEnforcer::Policy;

@@ -1,0 +1,335 @@
+"""Building: what is compiled when, what goes wrong and how it is told."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neurontools.customop import toolchain
+from neurontools.customop.build import BuildRequest, build, with_stack
+from neurontools.customop.compilation import Unit, compile_units, describe, link
+from neurontools.customop.compilers import find_compiler
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.signature import (
+    DescribedOperator,
+    Function,
+    check_operators,
+    parse_description,
+    schema,
+)
+from neurontools.errors import MissingDependencyError
+
+KERNEL = """#include <torch/torch.h>
+#include "scale.h"
+torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, SCALE); }
+"""
+SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }
+NEURON_LIBRARY(built, m) { m.def("twice", &same, "twice"); }
+"""
+
+
+@pytest.fixture
+def sources(scratch: Path) -> Path:
+    (scratch / "kernel.cpp").write_text(KERNEL)
+    (scratch / "scale.h").write_text("#define SCALE 2\n")
+    (scratch / "shape.cpp").write_text(SHAPE)
+    return scratch
+
+
+def request(**changes: object) -> BuildRequest:
+    values: dict[str, object] = {
+        "name": "built",
+        "compute": (Path("kernel.cpp"),),
+        "shape": (Path("shape.cpp"),),
+        "directory": Path("out"),
+        "cflags": ("-O0",),
+    }
+    return BuildRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def refusal(**changes: object) -> str:
+    with pytest.raises(CustomOpBuildError) as caught:
+        build(request(**changes))
+    return f"{caught.value.message}\n{caught.value.remedy}"
+
+
+def test_unchanged_sources_rebuild_nothing_and_a_changed_header_does(sources: Path) -> None:
+    steps: list[str] = []
+    first = build(request(), steps.append)
+    assert first.rebuilt
+    assert steps == ["compiling shape.cpp", "compiling kernel.cpp"]
+    assert first.path == sources / "out" / "libbuilt.so"
+    assert [Path(entry.path).name for entry in first.manifest.sources] == [
+        "kernel.cpp",
+        "scale.h",
+        "shape.cpp",
+    ]
+    before = first.path.stat()
+    assert not build(request(), steps.append).rebuilt
+    assert first.path.stat() == before
+    (sources / "scale.h").write_text("#define SCALE 3\n")
+    assert build(request()).rebuilt
+    assert first.path.stat().st_ino != before.st_ino  # replaced, never written over: it may be mapped
+
+
+def test_other_settings_are_another_build(sources: Path) -> None:
+    assert build(request()).rebuilt
+    release = build(request(release=True))
+    assert release.rebuilt
+    assert release.manifest.release
+    assert not build(request(release=True)).rebuilt
+
+
+def test_a_damaged_library_is_built_again(sources: Path) -> None:
+    path = build(request()).path
+    path.write_bytes(path.read_bytes()[:-100])
+    assert build(request()).rebuilt
+
+
+def test_without_a_directory_libraries_of_one_name_do_not_meet(sources: Path) -> None:
+    one = build(request(directory=None)).path
+    two = build(request(directory=None, cflags=("-O0", "-DOTHER"))).path
+    assert one.name == two.name == "libbuilt.so"
+    assert one.parent != two.parent
+
+
+def test_compiler_errors_show_only_lines_of_the_user(sources: Path) -> None:
+    (sources / "kernel.cpp").write_text(
+        "#include <torch/torch.h>\n"
+        "torch::Tensor twice(const torch::Tensor& x) {\n"
+        "  auto a = x.accessor<char, 1>();\n"
+        "  return missing(x);\n"
+        "}\n"
+    )
+    text = refusal()
+    lines = text.strip().splitlines()
+    assert lines[0] == "cannot compile kernel.cpp"
+    told = [line for line in lines[1:] if not line.startswith(" ")]
+    assert all(line.startswith("kernel.cpp:") for line in told), text
+    assert any(line.startswith("kernel.cpp:4:") and "missing" in line for line in told)
+    assert any(
+        line.startswith("kernel.cpp:3:") and "no tensor has this element type" in line for line in told
+    )
+    assert "  return missing(x);" in text
+    assert "neurontools/" not in text
+    assert "/usr/" not in text
+
+
+def test_a_large_stack_frame_is_a_warning_and_declaring_it_is_none(sources: Path) -> None:
+    (sources / "kernel.cpp").write_text(
+        "#include <torch/torch.h>\n"
+        "torch::Tensor twice(const torch::Tensor& x) {\n"
+        "  volatile char big[20000];\n"
+        "  big[0] = 1;\n"
+        "  return x;\n"
+        "}\n"
+    )
+    warned = build(request())
+    assert any("frame size" in line and line.startswith("kernel.cpp:") for line in warned.warnings), (
+        warned.warnings
+    )
+    declared = build(with_stack(request(), 40000))
+    assert declared.warnings == ()
+    assert declared.manifest.stack_bytes == 40000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "builtin"}, 'the library name "builtin" is reserved'),
+        ({"name": "a/b"}, 'library name "a/b" does not fit'),
+        ({"compute": ()}, "no compute sources given"),
+        ({"shape": (Path("nowhere.cpp"),)}, "shape source nowhere.cpp is not there"),
+        ({"cflags": ("-DSTACK_SIZE=500000",)}, "a stack of 500000 bytes; the limit is 409600"),
+        ({"cflags": ("-DSTACK_SIZE=much",)}, "-DSTACK_SIZE=much is not a number of bytes"),
+    ],
+)
+def test_requests_that_make_no_sense(sources: Path, changes: dict[str, object], message: str) -> None:
+    assert message in refusal(**changes)
+
+
+def shape_source(*definitions: str, functions: str = "") -> str:
+    body = " ".join(definitions)
+    return SHAPE.partition("NEURON_LIBRARY")[0] + functions + f"\nNEURON_LIBRARY(built, m) {{ {body} }}\n"
+
+
+DEFINE = 'm.def("twice", &same, "twice");'
+WRONG = [
+    (
+        "torch::Tensor twice(const torch::Tensor& x, double) { return x; }",
+        "kernel twice takes (Tensor, double), its shape function takes (Tensor)",
+    ),
+    (
+        "torch::Tensor other(const torch::Tensor& x) { return x; }",
+        "operator built::twice: its kernel function twice is not defined in kernel.cpp",
+    ),
+    (
+        "torch::Tensor twice(torch::Tensor x) { return x; } torch::Tensor twice(double) { return {}; }",
+        "a kernel function in kernel.cpp is overloaded",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kernel", "message"), WRONG)
+def test_wrong_kernels_are_refused(sources: Path, kernel: str, message: str) -> None:
+    (sources / "kernel.cpp").write_text(f"#include <torch/torch.h>\n{kernel}\n")
+    assert message in refusal()
+
+
+SIGNATURES = [
+    (
+        "torch::Tensor",
+        "torch::Tensor x, float",
+        "parameter 1 has type float, which cannot be passed\nuse double",
+    ),
+    ("torch::Tensor", "int", "parameter 0 has type int, which cannot be passed\nuse int64_t"),
+    ("torch::Tensor", "std::vector<torch::Tensor>", "parameter 0 has type std::vector<torch::Tensor"),
+    ("torch::Tensor", ", ".join(["double"] * 17), "takes 17 parameters; at most 16"),
+    ("double", "torch::Tensor", "shape function returns double\nit must return exactly one torch::Tensor"),
+    (
+        "torch::Tensor",
+        "const torch::Tensor&, torch::Tensor&, const torch::Scalar&, const double, int64_t",
+        "",
+    ),
+]
+
+
+def test_signatures_that_cannot_be_passed_are_told(sources: Path) -> None:
+    functions = [
+        f"{result} f{index}({parameters}) {{ return {{}}; }}"
+        for index, (result, parameters, _) in enumerate(SIGNATURES)
+    ]
+    definitions = [f'm.def("f{index}", &f{index}, "f{index}");' for index in range(len(SIGNATURES))]
+    operators = described(shape_source(*definitions, functions="#include <vector>\n" + "\n".join(functions)))
+    for operator, (_, _, message) in zip(operators, SIGNATURES, strict=True):
+        if not message:
+            check_operators((operator,))
+            assert schema("op", operator.shape.parameters) == (
+                "op(Tensor _0, Tensor _1, Scalar _2, float _3, int _4) -> Tensor"
+            )
+            continue
+        with pytest.raises(CustomOpBuildError) as caught:
+            check_operators((operator,))
+        assert message in f"{caught.value.message}\n{caught.value.remedy}"
+
+
+def described(text: str) -> tuple[DescribedOperator, ...]:
+    """Compile a shape source and return the operators that it registers."""
+    tools = toolchain.prepare(find_compiler())
+    unit = Unit(Path("unit.cpp"), text, Path("shape.cpp"))
+    compile_units(tools, [unit], ("-O0",), {})
+    link(tools, [unit.object], Path("shape.so"), [unit.source])
+    return parse_description(describe(tools, Path("shape.so"), "the shape sources"))[0]
+
+
+def operators(*names: str) -> tuple[DescribedOperator, ...]:
+    return tuple(DescribedOperator("lib", name, "kernel", Function(("tensor",), "tensor")) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("registered", "message"),
+    [
+        (operators(), "the shape sources register no operator"),
+        (operators(*(f"op{i}" for i in range(11))), "11 operators in one library; at most 10 are allowed"),
+        (operators("one", "one"), "operator lib::one is registered twice"),
+        (operators("a-b"), 'operator name "a-b" is not an identifier'),
+    ],
+)
+def test_rules_of_a_library(registered: tuple[DescribedOperator, ...], message: str) -> None:
+    with pytest.raises(CustomOpBuildError, match=message):
+        check_operators(registered)
+
+
+def test_eleven_operators_are_refused_before_the_kernels_are_compiled(sources: Path) -> None:
+    (sources / "shape.cpp").write_text(shape_source(*(f'm.def("op{i}", &same, "twice");' for i in range(11))))
+    (sources / "kernel.cpp").write_text("this is no C++\n")
+    assert "11 operators in one library" in refusal()
+
+
+def test_kernels_are_found_in_their_sources(sources: Path) -> None:
+    (sources / "second.cpp").write_text(
+        "#include <torch/torch.h>\n"
+        "// twice( is not here\n"
+        "namespace inner { torch::Tensor thrice(const torch::Tensor& x) { return torch::mul(x, 3); } }\n"
+    )
+    (sources / "shape.cpp").write_text(shape_source(DEFINE, 'm.def("thrice", &same, "inner::thrice");'))
+    result = build(request(compute=(Path("second.cpp"), Path("kernel.cpp"))))
+    assert [entry.kernel for entry in result.manifest.operators] == ["twice", "inner::thrice"]
+
+
+def test_a_symbol_that_is_nowhere_is_a_link_error(sources: Path) -> None:
+    (sources / "kernel.cpp").write_text(
+        "#include <torch/torch.h>\n"
+        "void elsewhere();\n"
+        "torch::Tensor twice(const torch::Tensor& x) { elsewhere(); return x; }\n"
+    )
+    text = refusal()
+    assert text.startswith("cannot link kernel.cpp")
+    assert "elsewhere()" in text
+
+
+def test_a_crash_in_a_static_object_is_an_error_of_the_build(sources: Path) -> None:
+    (sources / "shape.cpp").write_text(
+        SHAPE + "static int crash() { __builtin_trap(); }\nint now = crash();\n"
+    )
+    assert "loading the shape sources fails" in refusal()
+
+
+def test_no_compiler_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("PATH", str(home))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(MissingDependencyError, match=r"no C\+\+ compiler found") as caught:
+        find_compiler()
+    assert "apt-get install g++" in caught.value.remedy
+
+
+def test_cxx_decides_and_must_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    with pytest.raises(
+        MissingDependencyError, match="the compiler that CXX names does not work: no-such-compiler"
+    ):
+        find_compiler()
+    monkeypatch.setenv("CXX", "g++ -m64")
+    assert find_compiler().command[1:] == ("-m64",)
+
+
+def test_our_headers_are_clean_for_strict_users(sources: Path) -> None:
+    every = sources / "every.cpp"
+    names = sorted(str(path.relative_to(toolchain.INCLUDE)) for path in toolchain.INCLUDE.rglob("*.h*"))
+    every.write_text("".join(f'#include "{name}"\n' for name in names))
+    command = [*find_compiler().command, "-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    result = subprocess.run(
+        [*command, "-I", str(toolchain.INCLUDE), str(every)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_builders_at_the_same_time_make_one_toolchain(sources: Path, home: Path) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from neurontools.customop.build import BuildRequest, build\n"
+        "print(build(BuildRequest('built', (Path('kernel.cpp'),), (Path('shape.cpp'),), Path('out'))).path)\n"
+    )
+    environ = {**os.environ, "XDG_CACHE_HOME": str(home / "fresh")}
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert {job.communicate()[0].strip() for job in jobs} == {str(sources / "out" / "libbuilt.so")}
+    made = sorted(path.name[:6] for path in (home / "fresh" / "neurontools" / "customop").iterdir())
+    assert made == ["tools-"]
+    assert [path.name for path in (sources / "out").iterdir()] == ["libbuilt.so"]
+
+
+def test_a_directory_that_cannot_be_written_is_named(sources: Path) -> None:
+    (sources / "out").write_text("a file\n")
+    assert stat.S_ISREG((sources / "out").stat().st_mode)
+    with pytest.raises(Exception, match=r"cannot write .*out/libbuilt.so"):
+        build(request())

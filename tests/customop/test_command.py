@@ -1,0 +1,185 @@
+"""neuron-customop from the command line: output, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from neurontools.commands.customop import build_parser, main
+
+Library = Callable[[str], Path]
+SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_build_then_load_then_run(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = SAMPLES / "relu_multicore"
+    build = ("build", "relu", "--compute", home / "relu.cpp", "--shape", home / "shape.cpp", "--multicore")
+    code, out, err = run(capsys, *build, "--stack-size", "16384", "--cflag=-DX=1", "-o", "made", "--verbose")
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 3)
+    assert lines[0].startswith(f"{scratch}/made/librelu.so  built in ")
+    assert lines[1:] == [
+        "  relu_multicore::forward(Tensor _0) -> Tensor",
+        "  relu_multicore::backward(Tensor _0, Tensor _1) -> Tensor",
+    ]
+    assert [line.split(" ")[0] for line in err.splitlines()] == ["compiling", "compiling"]
+    code, out, err = run(capsys, *build, "--stack-size", "16384", "--cflag=-DX=1", "-o", "made")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{scratch}/made/librelu.so  up to date\n")
+
+    code, out, err = run(capsys, "load", "made/librelu.so")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{scratch}/made/librelu.so  all 8 GPSIMD cores, element bounds checked\n")
+    assert "  relu_multicore::forward(Tensor _0) -> Tensor  kernel relu_forward, tcm access\n" in out
+    assert "  flags     -DX=1 -DSTACK_SIZE=16384\n" in out
+    assert "  stack     16384 bytes\n" in out
+
+    code, out, err = run(
+        capsys, "run", "made/librelu.so", "forward", "--input", "33x7:float32:3", "--repeat", "3"
+    )
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "relu_multicore::forward(Tensor _0) -> Tensor\n  output    33x7:float32  min 0  max "
+    )
+    assert " of 3 on this computer\n  modelled  " in out
+    assert "overlap of cores" in out
+    assert out.endswith("  repeats   gave the same bytes\n")
+
+
+def test_json_of_load_and_run(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "load", library("faults"), "--json")
+    loaded = json.loads(out)
+    assert code == 0
+    assert loaded["path"] == str(library("faults"))
+    assert loaded["manifest"]["operators"][1]["schema"] == "faults::copy(Tensor _0) -> Tensor"
+    code, out, _ = run(
+        capsys, "run", library("faults"), "faults::nap", "--input", "4:float32", "--input", "0.001", "--json"
+    )
+    report = json.loads(out)
+    assert code == 0
+    assert report["output"]["sizes"] == [4]
+    assert report["measured_best_ns"] >= 1_000_000
+    copied_ns = 500 + 32 * (0.6 - 500 / 4096)  # the returned tensor goes to the output: 16 bytes in, 16 out
+    assert report["modelled_ns"] == round(8 * 200 + copied_ns)
+    assert report["repeatable"] is True
+
+
+def test_the_same_seed_gives_the_same_input(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    results = []
+    for seed in ("1", "1", "2"):
+        _, out, _ = run(capsys, "run", library("faults"), "copy", "--input", f"9:float32:{seed}", "--json")
+        results.append(json.loads(out)["output"])
+    assert results[0] == results[1] != results[2]
+
+
+def test_an_empty_result_has_no_smallest_element(
+    library: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "run", library("faults"), "copy", "--input", "0:float32", "--json")
+    assert json.loads(out)["output"]["minimum"] is None
+
+
+def test_a_warning_of_the_checks_is_part_of_the_result(
+    library: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = (
+        "run",
+        library("faults"),
+        "fault",
+        "--input",
+        "8:float32",
+        "--input",
+        "8:float32",
+        "--input",
+        "24",
+    )
+    code, out, _ = run(capsys, *call)
+    assert code == 0
+    assert "  warning   1 TCM block (4096 bytes) not freed when the kernel returned" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ("load", "nowhere.so"),
+            1,
+            "error: cannot read nowhere.so: No such file or directory\nhint: build it first\n",
+        ),
+        (("run", "LIB", "none"), 1, "has no operator none\nhint: it has faults::fault, faults::copy"),
+        (
+            ("run", "LIB", "copy"),
+            2,
+            "error: faults::copy takes 1 inputs, 0 given\nhint: schema: copy(Tensor _0)",
+        ),
+        (("run", "LIB", "copy", "--input", "4"), 2, "error: faults::copy: input 0 must be a tensor\n"),
+        (
+            ("run", "LIB", "copy", "--input", "4:int64"),
+            2,
+            "error: input 4:int64: no dtype int64 on the device\n",
+        ),
+        (
+            ("run", "LIB", "copy", "--input", "4y4"),
+            2,
+            "error: input 4y4 makes no sense\nhint: inputs look like",
+        ),
+        (
+            ("run", "LIB", "copy", "--input", "2x2:float32"),
+            1,
+            "rank: accessor of rank 1 on a tensor of 2 dimensions",
+        ),
+        (
+            ("run", "LIB", "copy", "--input", "2:float32", "--repeat", "0"),
+            2,
+            "--repeat 0 is not a number above 0",
+        ),
+        (
+            ("build", "x", "--compute", "a.cpp", "--shape", "b.cpp"),
+            1,
+            "error: compute source a.cpp is not there\n",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(
+    library: Library,
+    scratch: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    filled = [str(library("faults")) if argument == "LIB" else argument for argument in arguments]
+    got, out, err = run(capsys, *filled)
+    assert (got, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_help_has_examples_and_every_command() -> None:
+    text = build_parser().format_help()
+    assert "neuron-customop build relu --compute relu.cpp --shape shape.cpp" in text
+    assert all(f"    {name} " in text for name in ("build", "load", "run"))
+
+
+def test_help_and_load_never_import_torch(library: Library, tool: Callable[..., object]) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "from neurontools.commands.customop import main\n"
+        "main(['load', sys.argv[1]])\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(library("faults"))], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("False\n")

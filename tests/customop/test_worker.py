@@ -1,0 +1,260 @@
+"""Processes: one worker per library and process, new ones after faults and forks, nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
+from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.operation import Operation
+from neurontools.customop.package import Package
+from neurontools.customop.worker import WorkerExecutor
+from neurontools.errors import UsageError
+
+Find = Callable[[str], Operation]
+Read = Callable[[str], Package]
+
+
+@pytest.fixture
+def executor(package: Read) -> WorkerExecutor:
+    return WorkerExecutor(package("faults").parts, "test")
+
+
+def call(executor: WorkerExecutor, package: Package, name: str, *arguments: object) -> torch.Tensor:
+    index = next(i for i, entry in enumerate(package.manifest.operators) if entry.name == name)
+    return execute(Operation(package, index, executor), arguments, Codes())[0]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def descriptors() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return sorted(link for link in found if not link.startswith("/proc"))
+
+
+def test_calls_faults_and_the_end_leave_no_descriptor_and_no_process(
+    executor: WorkerExecutor, package: Read
+) -> None:
+    contents = package("faults")
+    x = torch.rand(10)
+    before = descriptors()
+    for _ in range(3):
+        call(executor, contents, "copy", x)
+        with pytest.raises(NeuronCustomOpError):
+            call(executor, contents, "fault", x, x, 60)
+    call(executor, contents, "copy", torch.rand(300_000))
+    pid = executor.pid
+    assert pid is not None
+    assert executor.restarts == 3
+    executor.close()
+    assert not alive(pid)
+    assert descriptors() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def test_a_worker_that_was_killed_while_idle_is_replaced_unnoticed(
+    executor: WorkerExecutor, package: Read
+) -> None:
+    x = torch.rand(10)
+    call(executor, package("faults"), "copy", x)
+    pid = executor.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z")
+    assert torch.equal(call(executor, package("faults"), "copy", x), x)
+    assert executor.pid != pid
+    executor.close()
+
+
+def test_a_forked_child_has_a_worker_of_its_own(executor: WorkerExecutor, package: Read) -> None:
+    contents = package("faults")
+    x = torch.rand(100)
+    call(executor, contents, "copy", x)
+    parents = executor.pid
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            y = torch.rand(100)
+            fine = executor.pid is None and torch.equal(call(executor, contents, "copy", y), y)
+            code = 0 if fine and executor.pid != parents else 2
+            executor.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert executor.pid == parents
+    assert torch.equal(call(executor, contents, "copy", x), x)
+    executor.close()
+
+
+def test_threads_share_a_worker_and_outlive_the_one_that_started_it(
+    executor: WorkerExecutor, package: Read
+) -> None:
+    contents = package("faults")
+    results: list[bool] = []
+
+    def work(seed: int) -> None:
+        x = torch.rand(50, generator=torch.Generator().manual_seed(seed))
+        results.extend(torch.equal(call(executor, contents, "copy", x), x) for _ in range(20))
+
+    first = threading.Thread(target=work, args=(0,))
+    first.start()
+    first.join()
+    pid = executor.pid
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 100
+    assert executor.pid == pid
+    executor.close()
+
+
+PROGRAM = """
+import sys, time
+import torch
+from neurontools.customop.package import read_package
+from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.operation import Operation
+from neurontools.customop.marshalling import Codes, execute
+package = read_package(sys.argv[1])
+executor = WorkerExecutor(package.parts, "test")
+x = torch.rand(4)
+execute(Operation(package, 1, executor), (x,), Codes())
+print(executor.pid, flush=True)
+execute(Operation(package, 2, executor), (x, float(sys.argv[2])), Codes())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_worker_ends_with_its_host_even_in_the_middle_of_a_call(package: Read, number: int) -> None:
+    path = package("faults").path
+    host = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, path, "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert host.stdout is not None
+    worker = int(host.stdout.readline())
+    time.sleep(0.05)
+    host.send_signal(number)
+    host.wait(20)
+    host.stdout.close()
+    wait_until(lambda: not alive(worker))
+
+
+def test_a_program_that_just_ends_leaves_no_worker(package: Read) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, package("faults").path, "0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not alive(int(done.stdout))
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 1023, 1024, 1025, 100_000])
+def test_tensors_of_any_size_and_growth(operation: Find, size: int) -> None:
+    copy = operation("faults::copy")
+    for count in (size, 2 * size + 1, size):
+        x = torch.rand(count)
+        assert torch.equal(execute(copy, (x,), Codes())[0], x)
+
+
+def test_strided_inputs_arrive_dense(operation: Find) -> None:
+    x = torch.rand(20)[::2]
+    assert torch.equal(execute(operation("faults::copy"), (x,), Codes())[0], x)
+
+
+def test_tensors_beyond_the_share_of_memory_are_an_error_of_its_own(
+    executor: WorkerExecutor, package: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neurontools.customop.arena._SHARE_OF_RAM", 1e-6)
+    with pytest.raises(CustomOpLibraryError, match="more than a quarter of this computer's memory"):
+        call(executor, package("faults"), "copy", torch.rand(1_000_000))
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NEURON_RT_EXEC_TIMEOUT", "soon"),
+        ("NEURON_RT_EXEC_TIMEOUT", "-1"),
+        ("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "1000"),
+        ("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "262144"),
+    ],
+)
+def test_settings_that_make_no_sense_are_told(
+    operation: Find, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"{name}={value}"):
+        execute(operation("faults::copy"), (torch.rand(3),), Codes())
+
+
+def test_in_process_gives_the_same_results(operation: Find, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURONTOOLS_CUSTOMOP_INPROCESS", "1")
+    copy = operation("faults::copy")
+    x = torch.rand(7)
+    assert torch.equal(execute(copy, (x,), Codes())[0], x)
+    with pytest.raises(NeuronCustomOpError, match="index 8 is out of bounds"):
+        execute(operation("faults::fault"), (torch.arange(8.0), torch.zeros(8), 4), Codes())
+
+
+def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:
+    from neurontools.customop import abi
+    from neurontools.customop.compilers import find_compiler
+    from neurontools.customop.toolchain import INCLUDE
+
+    names = ("Tensor", "Argument", "Request", "CoreCounters", "Reply")
+    checks = [
+        f"static_assert(sizeof(neurontools::abi::{'Counters' if name == 'CoreCounters' else name}) == "
+        f'{ctypes.sizeof(getattr(abi, name))}, "{name}");'
+        for name in names
+    ]
+    fields = [
+        f"static_assert(offsetof(neurontools::abi::{structure}, {field[0]}) == "
+        f'{getattr(getattr(abi, structure), field[0]).offset}, "{field[0]}");'
+        for structure in ("Request", "Reply", "Tensor", "Argument")
+        for field in getattr(abi, structure)._fields_
+    ]
+    (scratch / "layout.cpp").write_text(
+        "\n".join(["#include <cstddef>", '#include "neurontools/abi.hpp"', *checks, *fields])
+    )
+    command = [*find_compiler().command, "-std=c++14", "-fsyntax-only", "-I", str(INCLUDE), "layout.cpp"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
