@@ -146,7 +146,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for entry in rows:
             console.out(entry.path)
     else:
-        console.out(report.entries_text(rows, time.time(), found.skipped))
+        console.out(report.entries_text(found, rows, time.time()))
     return 0
 
 

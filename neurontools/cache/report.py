@@ -9,15 +9,15 @@ from neurontools.cache.quantities import format_duration, format_size, format_si
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.cache.entries import Entry
+    from neurontools.cache.entries import Entry, Scan
     from neurontools.cache.location import Location
     from neurontools.cache.prune import Choice, Plan
     from neurontools.cache.removal import BrokenLock, Removal
     from neurontools.cache.stats import Stats, Sum
 
 
-def entries_text(entries: Sequence[Entry], now: float, skipped: int = 0) -> str:
-    """Return the table of entries and a line with their number and size; `skipped` names were of another layout."""
+def entries_text(scan: Scan, entries: Sequence[Entry], now: float) -> str:
+    """Return the table of a scan's chosen entries, and a line with their number, their size and the root."""
     rows = [
         (
             entry.state.value,
@@ -33,10 +33,11 @@ def entries_text(entries: Sequence[Entry], now: float, skipped: int = 0) -> str:
         for entry in entries
     ]
     head = ("STATE", "SIZE", "AGE", "USED", "HITS", "COMPILER", "FLAGS", "NAME", "MODULE")
-    lines = [_table(head, rows, "<>>>><<<<")]
+    lines = [_table(head, rows, "<>>>><<<<")] if rows else []
     lines += [f"{entry.module}: {entry.note}" for entry in entries if entry.note]
     total = sum(entry.size_bytes for entry in entries)
-    lines.append(f"{_count(len(entries), 'entry', 'entries')}, {format_size_both(total)}{_skipped(skipped)}")
+    counted = f"{_count(len(entries), 'entry', 'entries')}, {format_size_both(total)}"
+    lines.append(f"{counted} in {scan.root}{_skipped(scan.skipped)}")
     return "\n".join(lines)
 
 

@@ -55,23 +55,34 @@ class CompileCache:
         variables = os.environ if environ is None else environ
         return cls(resolve(variables, url), variables)
 
-    def flags_for(self, device: DeviceType) -> tuple[str, ...]:
+    def flags_for(self, device: DeviceType, lnc: int | None = None) -> tuple[str, ...]:
         """Return the flags of a compile for a device: the wrapper puts the target in front of the user's flags.
 
-        A logical NeuronCore configuration that the environment sets is a flag, so that it takes part in the key.
+        A logical NeuronCore configuration other than the device's default is a flag, so that it is part of the key.
+
+        Args:
+            device: what the graph will run on.
+            lnc: the machine's configuration; None for what the environment says.
         """
         flags = self.flags
-        if self._lnc and len(device.lnc_choices) > 1 and not names_flag(flags, "--logical-nc-config"):
-            flags = (*flags, f"--logical-nc-config={self._lnc}")
+        wanted = self._lnc if lnc is None else str(lnc)
+        is_other = bool(wanted) and wanted != str(device.lnc_default) and len(device.lnc_choices) > 1
+        if is_other and not names_flag(flags, "--logical-nc-config"):
+            flags = (*flags, f"--logical-nc-config={wanted}")
         return flags if names_flag(flags, "--target") else (f"--target={target_of(device)}", *flags)
 
-    def entry_of(self, graph: Graph, device: DeviceType) -> str:
+    def entry_of(self, graph: Graph, device: DeviceType, lnc: int | None = None) -> str:
         """Return the directory of a graph's entry, which need not exist."""
-        module = layout.module_name(graph.module_hash(), self.flags_for(device))
+        module = layout.module_name(graph.module_hash(), self.flags_for(device, lnc))
         return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
 
     def get_or_compile(
-        self, graph: Graph, device: DeviceType, name: str, libraries: Sequence[NativePart] = ()
+        self,
+        graph: Graph,
+        device: DeviceType,
+        name: str,
+        libraries: Sequence[NativePart] = (),
+        lnc: int | None = None,
     ) -> CacheResult:
         """Return a graph's NEFF, from the cache or compiled now; waits for another process that compiles it.
 
@@ -80,6 +91,7 @@ class CompileCache:
             device: what it will run on.
             name: the network's name, kept in a new NEFF.
             libraries: native libraries to put into a new NEFF.
+            lnc: physical cores per logical core of the machine; None for what the environment says.
 
         Raises:
             CompileError: the compiler refuses it, now or in a cached failure.
@@ -88,9 +100,9 @@ class CompileCache:
             graph=graph,
             device=device,
             name=name,
-            flags=self.flags_for(device),
+            flags=self.flags_for(device, lnc),
             libraries=tuple(libraries),
-            entry=self.entry_of(graph, device),
+            entry=self.entry_of(graph, device, lnc),
             retry_failed=self._settings.retry_failed,
             validate_hash=self._validate_hash,
         )
