@@ -125,7 +125,7 @@ class Capture:
             self._files.append_model(model_line(value))
             template = None if program is None else DeviceTemplate(program, value)
             self._loaded[model.model_id] = _Loaded(value, template)
-            self._system(value, records.NRT_LOAD, 0, start_ns, end_ns, 0)
+            self._files.append_events(self._system(value, records.NRT_LOAD, 0, start_ns, end_ns, 0), end_ns)
 
     def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: Status) -> None:
         """Append the events of one execution."""
@@ -134,10 +134,11 @@ class Capture:
             if loaded is None or not self._files.writable:
                 return
             code = int(status)
-            self._system(loaded.value, records.NRT_EXECUTE, execution, start_ns, end_ns, code)
-            self._system(loaded.value, records.NC_EXEC_RUNNING, execution, start_ns, end_ns, code)
+            events = self._system(loaded.value, records.NRT_EXECUTE, execution, start_ns, end_ns, code)
+            events += self._system(loaded.value, records.NC_EXEC_RUNNING, execution, start_ns, end_ns, code)
             if loaded.template is not None and code in _COMPLETED:
-                self._device(loaded, loaded.template, execution, start_ns, code)
+                events += self._device(loaded, loaded.template, execution, start_ns, code)
+            self._files.append_events(events, end_ns)
 
     def on_unload(self, model: Model) -> None:
         """Forget a model."""
@@ -175,30 +176,29 @@ class Capture:
 
     def _system(
         self, model: LoadedModel, event: int, execution: int, start_ns: int, end_ns: int, status: int
-    ) -> None:
+    ) -> bytes:
         if event not in self._options.system_events:
-            return
+            return b""
         core = self._cores.setdefault(model.nc, _Core())
         if core.system_events >= self._options.max_events_per_nc:
             core.dropped_system += 1
             if core.dropped_system == 1:
                 self._over_limit(model.nc, "system events")
-            return
+            return b""
         core.system_events += 1
         track = records.Track.HARDWARE if event == records.NC_EXEC_RUNNING else records.Track.RUNTIME
-        record = records.RECORD.pack(
+        return records.RECORD.pack(
             start_ns, end_ns - start_ns, model.model, event, execution & 0xFFFFFFFF, status, model.nc, track
         )
-        self._files.append_events(record, end_ns)
 
     def _device(
         self, loaded: _Loaded, template: DeviceTemplate, execution: int, start_ns: int, status: int
-    ) -> None:
+    ) -> bytes:
         nc = loaded.value.nc
         if self._options.device is DeviceProfile.MODEL:
             loaded.template = None
             if (loaded.value.neff_hash, nc) in self._profiled:
-                return
+                return b""
             self._profiled.add((loaded.value.neff_hash, nc))
         core = self._cores.setdefault(nc, _Core())
         over = core.device_records + template.count > self._options.max_events_per_nc
@@ -206,16 +206,16 @@ class Capture:
             core.dropped_executions += 1
             if core.dropped_executions == 1:
                 self._over_limit(nc, "device records")
-            return
+            return b""
         core.device_records += template.count
         placed_ns = max(start_ns, core.free_ns)
         core.free_ns = placed_ns + template.total_ns
-        self._files.append_events(template.at(placed_ns, execution, status), start_ns)
+        return template.at(placed_ns, execution, status)
 
     def _over_limit(self, nc: int, what: str) -> None:
         limit = self._options.max_events_per_nc
         self._warn(
-            f"profile of NC {nc} holds {limit} {what}, further ones are dropped "
+            f"profile of NC {nc} is full ({limit} {what}), further ones are dropped "
             "(NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC sets the limit)"
         )
         self._write_meta(ended=False)
