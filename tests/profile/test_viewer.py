@@ -6,6 +6,7 @@ import pytest
 from neurontools.tui.profile_app import ProfileApp
 from neurontools.tui.profile_screens import Question, TextScreen
 from neurontools.tui.profile_timeline import TimelineView
+from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
 from neurontools.profiler.timeline import NO_EVENT
@@ -157,14 +158,23 @@ async def test_a_screenshot_is_saved_under_a_new_name(trace: Trace, home: Path) 
     assert (home / "neuron-profile-2.svg").exists()
 
 
-async def test_a_click_selects_and_the_wheel_zooms(trace: Trace) -> None:
+async def test_a_click_selects_and_the_wheel_zooms_at_the_pointer(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
         await pilot.click(TimelineView, offset=(16, 2))
         assert name_of(view) == "nrt_load"
-        await pilot.click(TimelineView, offset=(16, 1))
-        await pilot.click(TimelineView, offset=(3, 2))
-        assert name_of(view) == "nrt_load"
+        for nothing_there in ((16, 1), (3, 2)):
+            await pilot.click(TimelineView, offset=nothing_there)
+            assert name_of(view) == "nrt_load"
+        span = view.view.span_ns
+        wheel = {"delta_x": 0, "delta_y": 0, "button": 0, "shift": False, "meta": False, "ctrl": False}
+        view.post_message(MouseScrollUp(view, x=79, y=2, **wheel))
+        await pilot.pause()
+        assert view.view.span_ns == span // 2
+        assert view.view.start_ns > 0
+        view.post_message(MouseScrollDown(view, x=79, y=2, **wheel))
+        await pilot.pause()
+        assert view.view.span_ns == span
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (200, 60)])
