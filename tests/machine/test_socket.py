@@ -159,6 +159,11 @@ sock.connect(sys.argv[1])
 sock.sendall(b'{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"client":"x"}}\\n')
 print(sock.recv(65536).decode())
 """
+NAMESPACES = ("unshare", "-rfpm", "--mount-proc")
+needs_namespaces = pytest.mark.skipif(
+    subprocess.run([*NAMESPACES, "true"], capture_output=True, check=False).returncode != 0,
+    reason="the kernel refuses new pid and mount namespaces here",
+)
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
 
@@ -197,6 +202,7 @@ print("ready", flush=True); sys.stdin.read()
         other.communicate()
 
 
+@needs_namespaces
 def test_a_process_of_another_pid_namespace_may_look_but_not_claim(client: Client) -> None:
     code = (
         "from neurontools.machine.client import Client\n"
@@ -204,10 +210,9 @@ def test_a_process_of_another_pid_namespace_may_look_but_not_claim(client: Clien
         "print(len(client.snapshot().devices))\n"
         "client.register(count=1)\n"
     )
-    command = ["unshare", "-rfp", "--mount-proc", sys.executable, "-c", code]
-    if subprocess.run([*command[:3], "true"], capture_output=True, check=False).returncode:
-        pytest.skip("the kernel refuses new pid namespaces here")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*NAMESPACES, sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "16\n"
     assert "another pid namespace" in done.stderr
     assert not client.snapshot().processes

@@ -1,0 +1,88 @@
+"""What happens when the host runs out of something: descriptors, disk."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+START = "from neurontools.machine import launch; launch.start(launch.StartOptions('default'))"
+
+FULL_DISK = """
+import os
+from pathlib import Path
+from neurontools import paths
+from neurontools.errors import NeuronToolsError
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+
+launch.start(launch.StartOptions("default"))
+filler = Path(paths.runtime_dir(), "filler")
+try:
+    with filler.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+except OSError:
+    pass
+client = Client.connect()
+try:
+    client.register(count=1)
+except NeuronToolsError as error:
+    print(error.message)
+print(len(client.snapshot().processes), os.listdir(paths.pages_dir("default")))
+filler.unlink()
+print(client.register(count=2).cores)
+client.unregister()
+launch.stop()
+"""
+
+
+@pytest.fixture
+def few_descriptors() -> None:
+    """A daemon that may have 40 descriptors."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    command = ["prlimit", f"--nofile=40:{min(hard, 40)}", sys.executable, "-c", START]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_a_daemon_without_descriptors_serves_again_when_clients_leave(
+    wait_until: Callable[..., None],
+) -> None:
+    (info,) = launch.list_machines()
+    crowd = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(60)]
+    for sock in crowd:
+        sock.connect(info.socket)
+    with open(info.log, encoding="utf-8") as log:
+        wait_until(lambda: "Too many open files" in log.read())
+    for sock in crowd:
+        sock.close()
+    with Client.connect() as client:
+        assert client.register(count=1).cores == (0,)
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0,
+    reason="the kernel refuses new mount namespaces here",
+)
+def test_a_full_disk_refuses_the_claim_and_leaves_nothing(home: Path) -> None:
+    (home / "run").mkdir(mode=0o700)
+    script = f'mount -t tmpfs -o size=128k,mode=700 tmpfs {home}/run && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", sys.executable, "-c", FULL_DISK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    message, nothing, cores = done.stdout.splitlines()
+    assert message.startswith("no room for telemetry page")
+    assert nothing == "0 []"
+    assert cores == "(0, 1)"
