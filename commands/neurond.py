@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from neurontools.machine.info import DaemonInfo
     from neurontools.machine.status import MachineStatus
 
+_COMMAND_WIDTH = 60
+
 EXAMPLES = """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
   neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
@@ -188,7 +190,7 @@ def _status_text(found: MachineStatus) -> str:
     rows += [
         (
             "process",
-            f"{process.pid} {process.command or '?'} ({_count(len(process.cores), 'core')})",
+            f"{process.pid} {_one_line(process.command)} ({_count(len(process.cores), 'core')})",
         )
         for process in snapshot.processes
     ]
@@ -201,6 +203,11 @@ def _ending(info: DaemonInfo) -> str:
     if info.idle_exit_s is not None:
         return f"after {_duration(info.idle_exit_s)} without clients and processes"
     return "with neurond stop"
+
+
+def _one_line(command: str) -> str:
+    shown = "".join(character if character.isprintable() else " " for character in command) or "?"
+    return shown if len(shown) <= _COMMAND_WIDTH else shown[: _COMMAND_WIDTH - 3] + "..."
 
 
 def _count(number: int, what: str) -> str:

@@ -67,8 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
     def tell(message: dict[str, object]) -> None:
-        os.write(arguments.ready_fd, json.dumps(message).encode() + b"\n")
-        os.close(arguments.ready_fd)
+        try:
+            os.write(arguments.ready_fd, json.dumps(message).encode() + b"\n")
+            os.close(arguments.ready_fd)
+        except OSError:
+            logging.getLogger("neurond").warning("the starter did not wait")
 
     try:
         serve(options, lambda info: tell({"ready": info.to_json()}))

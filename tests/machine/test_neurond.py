@@ -19,6 +19,7 @@ from neurontools.machine.snapshot import snapshot_from_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from neurontools.machine.client import Client
     from neurontools.machine.info import DaemonInfo
 
     Tool = Callable[..., subprocess.CompletedProcess[str]]
@@ -88,6 +89,12 @@ def test_status_shows_the_machine_and_its_processes(
     assert done.returncode == 4
     assert f"process {job.pid} holds 0-1" in done.stderr
     assert "--force" in done.stderr
+
+
+def test_status_lets_no_command_line_write_to_the_terminal(tool: Tool, client: Client) -> None:
+    client.register("", "python -c \x1b[2J\nprint(1)" + "x" * 100, count=1)
+    (row,) = [line for line in tool("neurond", "status").stdout.splitlines() if line.startswith("process")]
+    assert row.endswith("python -c  [2J print(1)" + "x" * 34 + "... (1 core)")
 
 
 def test_json_is_the_same_everywhere(tool: Tool) -> None:

@@ -169,6 +169,25 @@ def test_a_daemon_that_dies_at_once_points_to_the_log(monkeypatch: pytest.Monkey
     assert "broken on purpose" in Path(caught.value.remedy.removeprefix("see ")).read_text()
 
 
+def test_a_starter_that_does_not_wait_leaves_a_good_daemon(wait_until: Wait) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [
+        sys.executable,
+        "-m",
+        "neurontools.machine.daemon",
+        "--machine",
+        "default",
+        "--ready-fd",
+        str(write),
+    ]
+    subprocess.run(command, pass_fds=(write,), check=True)
+    os.close(write)
+    wait_until(lambda: len(launch.list_machines()) == 1)
+    with Client.connect() as client:
+        assert client.register(count=1).cores == (0,)
+
+
 def test_stale_files_of_a_killed_daemon_are_no_obstacle(daemon: DaemonInfo, end_daemon: End) -> None:
     end_daemon(daemon)
     assert os.path.exists(daemon.socket)
