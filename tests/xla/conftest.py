@@ -73,6 +73,7 @@ def machine() -> Iterator[InMemoryMachine]:
     api.shutdown()
     metrics.clear()
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     yield _current[0]
     gc.collect()
     api.shutdown()

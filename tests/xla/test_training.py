@@ -65,7 +65,9 @@ class Transformer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         tokens = (x.flatten(1).abs() * 3).long().clamp(0, 9)
         h = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=x.device))
-        q, k, v = (t.view(*t.shape[:2], 2, 4).transpose(1, 2) for t in self.qkv(self.norm1(h)).split(8, dim=2))
+        q, k, v = (
+            t.view(*t.shape[:2], 2, 4).transpose(1, 2) for t in self.qkv(self.norm1(h)).split(8, dim=2)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         h = h + self.out(attended.transpose(1, 2).reshape(h.shape))
         h = h + self.narrow(F.dropout(F.gelu(self.wide(self.norm2(h))), 0.1, self.training))

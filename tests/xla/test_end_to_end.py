@@ -1,0 +1,192 @@
+"""Programs on the simulated machine: cores and memory claimed, graphs cached between processes, faults survived."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.machine.client import Client
+from neurontools.machine.info import StartOptions
+from neurontools.machine.launch import start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.snapshot import Snapshot
+
+TRAIN = """
+    import sys, torch
+    from neurontools.xla import api
+    api.activate()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(16, 20), torch.randint(0, 2, (16,))
+    for step in range(5):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x.to("xla")), y.to("xla"))
+        loss.backward()
+        optimizer.step()
+        api.mark_step()
+    print("loss", loss.item())
+    print("compiled", api.counter_value("UncachedCompile") or 0, "cached", api.counter_value("CachedCompile"))
+    print("memory", api.memory_info().used_bytes, "of", api.memory_info().limit_bytes, api.device_kind())
+"""
+
+
+@pytest.fixture(autouse=True)
+def running_machine(home: Path) -> None:
+    start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
+
+
+def python(body: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environ},
+    )
+
+
+@pytest.fixture
+def holder(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has trained and waits, its tensors alive."""
+    body = textwrap.dedent(TRAIN) + "print('ready', flush=True)\nsys.stdin.read()\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "ready\n":
+            break
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def snapshot() -> Snapshot:
+    with Client.connect() as client:
+        return client.snapshot()
+
+
+def test_graphs_are_compiled_once_for_all_processes(home: Path) -> None:
+    first, second = python(TRAIN), python(TRAIN)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "compiled 1 cached 4" in first.stdout
+    assert "compiled 0 cached 5" in second.stdout
+    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
+    assert "of 34359738368 NC_v2" in first.stdout
+    assert "||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc compile" in first.stderr
+    assert "||NEURON_CC_WRAPPER||: Using a cached neff at" in second.stderr
+    assert "Call compiler" not in second.stderr
+
+    (neff,) = Path(os.environ["NEURON_COMPILE_CACHE_URL"]).glob("*/MODULE_*/model.neff")
+    data = bytearray(neff.read_bytes())
+    data[1200:1240] = bytes(40)
+    neff.chmod(0o644)
+    neff.write_bytes(data)
+    damaged = python(TRAIN, NEURON_CC_FLAGS="--log_level=WARNING")
+    assert damaged.returncode == 0, damaged.stderr
+    assert "compiled 1" in damaged.stdout
+    assert {line.split("||")[0].split()[-1] for line in damaged.stderr.splitlines() if "||" in line} == {
+        "WARNING"
+    }
+
+
+def test_the_machine_sees_cores_memory_models_and_executions(holder: subprocess.Popen[str]) -> None:
+    (process,) = snapshot().processes
+    assert process.pid == holder.pid
+    assert [use.core for use in process.cores] == [0, 1]
+    used = process.cores[0]
+    assert used.executions == 5
+    assert used.busy_ns > 0
+    assert used.flops > 0
+    parameters = (20 * 8 + 8 + 8 * 2 + 2) * 4
+    assert used.memory.tensors >= parameters
+    assert used.memory.model_code > 0
+    (model,) = process.models
+    assert re.fullmatch(r"SyncTensorsGraph\.\d+", model.name)
+    assert process.cores[1].executions == 0
+
+
+def test_killing_the_process_frees_everything(holder: subprocess.Popen[str]) -> None:
+    refused = python(TRAIN)
+    assert refused.returncode == 1
+    assert "NRT_RESOURCE" in refused.stderr or "nrt_init" in refused.stderr
+    assert snapshot().processes[0].pid == holder.pid
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with Client.connect() as client:
+        after = next(seen for seen in client.watch(0.05) if not seen.processes)
+    assert all(device.memory_used_bytes == 0 for device in after.devices)
+
+
+def test_visible_cores_and_their_memory_limit_a_process(home: Path) -> None:
+    result = python(
+        """
+        import torch
+        from neurontools.errors import NeuronToolsError
+        from neurontools.xla import api
+        api.activate()
+        print(api.device_count(), api.runtime().cores, torch.ones(2, device="xla").sum().item())
+        try:
+            torch.ones(2, device="xla:1")
+        except NeuronToolsError as error:
+            print(error)
+        info = api.memory_info()
+        nearly_all = info.limit_bytes - info.used_bytes - (64 << 20)
+        api.runtime().allocate(0, nearly_all)
+        try:
+            y = torch.ones(1 << 25, device="xla")
+            api.mark_step()
+        except NeuronToolsError as error:
+            print(type(error).__name__, error.status.name)
+        y = None
+        api.runtime().free(0, nearly_all)
+        print(torch.ones(4, device="xla").sum().item())
+        """,
+        NEURON_RT_VISIBLE_CORES="1",
+    )
+    assert result.stdout.splitlines() == [
+        "1 (1,) 2.0",
+        "device xla:1 does not exist: this process has 1 NeuronCore(s)",
+        "NrtError NRT_RESOURCE",
+        "4.0",
+    ], result.stderr
+
+
+def test_an_interrupted_run_ends_promptly_and_frees_the_machine(home: Path) -> None:
+    body = textwrap.dedent(TRAIN).replace("range(5)", "iter(int, 1)") + "\n"
+    body = body.replace(
+        "    optimizer.zero_grad()\n", "    optimizer.zero_grad(); print('step', flush=True)\n", 1
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", body], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for _ in range(50):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) != 0
+    assert "KeyboardInterrupt" in errors or "BrokenPipe" in errors
+    assert snapshot().processes == ()
+
+
+def test_a_profile_is_captured_when_the_environment_asks(home: Path) -> None:
+    result = python(TRAIN, NEURON_RT_INSPECT_ENABLE="1", NEURON_RT_INSPECT_OUTPUT_DIR=str(home / "profile"))
+    assert result.returncode == 0, result.stderr
+    assert any(path.is_file() for path in (home / "profile").rglob("*"))
