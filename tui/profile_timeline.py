@@ -207,10 +207,12 @@ class TimelineView(Widget, can_focus=True):
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Zoom in at the pointer."""
+        event.stop()
         self._show(self.view.zoomed(_ZOOM, self._time_at(event.x)))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Zoom out at the pointer."""
+        event.stop()
         self._show(self.view.zoomed(1 / _ZOOM, self._time_at(event.x)))
 
     def render_line(self, y: int) -> Strip:
