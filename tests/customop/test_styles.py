@@ -1,0 +1,58 @@
+"""Kernels written in every way of the reference (customops.md section 9) compile and give the right numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from neurontools.customop.marshalling import Codes, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.customop.operation import Operation
+    from neurontools.customop.package import Package
+
+
+@pytest.mark.parametrize("style", ["elements", "tcm", "destination"])
+@pytest.mark.parametrize("count", [1, 1024, 2500])
+def test_negating(operation: Callable[[str], Operation], style: str, count: int) -> None:
+    x = torch.randn(count)
+    assert torch.equal(execute(operation(f"styles::{style}"), (x,), Codes())[0], -x)
+
+
+@pytest.mark.parametrize("style", ["sum", "streams"])
+def test_adding(operation: Callable[[str], Operation], style: str) -> None:
+    x, y = torch.randn(3000), torch.randn(3000)
+    assert torch.equal(execute(operation(f"styles::{style}"), (x, y), Codes())[0], x + y)
+
+
+def test_numbers_of_every_kind(operation: Callable[[str], Operation]) -> None:
+    x = torch.randn(10)
+    result, _ = execute(operation("styles::scaled"), (x, 2.5, 3, True), Codes())
+    torch.testing.assert_close(result, x * 2.5 + 4)
+
+
+def test_what_a_kernel_does_decides_its_modelled_time(operation: Callable[[str], Operation]) -> None:
+    x = torch.randn(4096)
+    modelled = {
+        style: execute(operation(f"styles::{style}"), (x,), Codes())[1].modelled_ns
+        for style in ("elements", "tcm", "destination")
+    }
+    assert modelled["tcm"] < modelled["destination"] / 10
+    assert modelled["destination"] == 2 * 4096 * 200
+    assert modelled["destination"] < modelled["elements"]  # which is copied to the output besides
+
+
+def test_the_access_of_each_kernel_is_read_from_its_source(package: Callable[[str], Package]) -> None:
+    found = {entry.name: str(entry.access) for entry in package("styles").manifest.operators}
+    assert found == {
+        "elements": "element",
+        "sum": "element",
+        "streams": "stream",
+        "tcm": "tcm",
+        "destination": "element",
+        "scaled": "tensor",
+    }
