@@ -16,6 +16,7 @@ from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.processes import ProcessKey, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,9 +100,14 @@ class Line:
 
 
 @pytest.fixture
-def daemon() -> DaemonInfo:
+def daemon() -> Iterator[DaemonInfo]:
     """The default machine, a trn1.32xlarge: 16 devices, 32 cores."""
-    return launch.start(StartOptions("default", "trn1.32xlarge"))
+    info = launch.start(StartOptions("default", "trn1.32xlarge"))
+    yield info
+    if is_alive(
+        ProcessKey(info.pid, info.start_ticks)
+    ):  # a test may have deleted what the home's end looks for
+        os.kill(info.pid, signal.SIGKILL)
 
 
 @pytest.fixture
