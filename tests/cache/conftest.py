@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.cache import layout
+from neurontools.cache.store import CompileCache
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.machine.catalogue import instance_type
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+NOW = 1_700_000_000.0
+DAY = 86400.0
+TRN1 = instance_type("trn1.2xlarge").device
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A cache made by hand, by the reference's rules."""
+
+    root: Path
+
+    def entry(
+        self,
+        *,
+        graph: str = "9219523464496887986",
+        flags: tuple[str, ...] = ("--target=trn1",),
+        compiler: str = COMPILER_VERSION,
+        files: dict[str, bytes] | None = None,
+        unused_s: float = 0.0,
+    ) -> Path:
+        path = self.root / layout.compiler_name(compiler) / layout.module_name(graph, flags)
+        path.mkdir(parents=True)
+        content = {layout.GRAPH: b"graph", layout.FLAGS: json.dumps(list(flags)).encode(), **(files or {})}
+        for name, data in content.items():
+            (path / name).write_bytes(data)
+            os.utime(path / name, (NOW - unused_s, NOW - unused_s))
+        os.utime(path, (NOW - unused_s, NOW - unused_s))
+        return path
+
+    def done(self, **options: object) -> Path:
+        neff = compile_graph(mlp(), TRN1, (), "mlp")
+        return self.entry(files={layout.NEFF: neff, layout.DONE: b""}, **options)  # type: ignore[arg-type]
+
+    def failed(self, log: str = "ERROR: [NCC_EVRF004] no\n", **options: object) -> Path:
+        return self.entry(files={layout.LOG: log.encode()}, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree(home: Path) -> Tree:
+    root = home / "compile-cache"
+    root.mkdir()
+    (root / layout.ROOT_LOCK).touch()
+    return Tree(root)
+
+
+@pytest.fixture
+def open_cache() -> Iterator[Callable[..., CompileCache]]:
+    """Open caches that are closed after the test; keyword arguments are environment variables."""
+    opened: list[CompileCache] = []
+
+    def make(url: str | None = None, **variables: str) -> CompileCache:
+        opened.append(CompileCache.open({**os.environ, **variables}, url))
+        return opened[-1]
+
+    yield make
+    for cache in opened:
+        cache.close()
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make times and sizes on disk the same on every computer."""
+    from neurontools.cache import entries
+
+    def allocated(found: os.stat_result) -> int:
+        return -(-found.st_size // 4096) * 4096
+
+    monkeypatch.setattr(entries, "_allocated", allocated)
+    monkeypatch.setattr("time.time", lambda: NOW)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.cache.flags import FlagSettings, flags_hash, old_flags_hash, read_flags
+from neurontools.errors import UsageError
+
+# Published paths (compile-runtime.md section 1.3): flags, hash by the old rule, hash by the new rule.
+PUBLISHED = [
+    ([], "d41d8cd9", "d7517139"),
+    (["--model-type=transformer"], "abb26765", "cc298dfa"),
+    (["--model-type=transformer", "--auto-cast=none"], "2c2d707e", "d7cde3b5"),
+    (["--target=trn1"], "76a333c7", "e30acd3a"),
+    (["--target=trn1", "--model-type=transformer"], "2743d61b", "3cc9a3cb"),
+    (["--target=trn2"], None, "fad94d7c"),
+    (["--target=inf2"], None, "b4f3b477"),
+    (["--model-type=transformer", "--auto-cast=none", "--execute-repetition=1"], None, "39f12043"),
+]
+
+
+@pytest.mark.parametrize(("flags", "old", "new"), PUBLISHED)
+def test_hashes_are_those_of_published_paths(flags: list[str], old: str | None, new: str) -> None:
+    assert flags_hash(flags) == new
+    assert old in {None, old_flags_hash(flags)}
+
+
+def test_the_order_of_flags_matters() -> None:
+    assert flags_hash(["-a", "-b"]) != flags_hash(["-b", "-a"])
+
+
+def test_wrapper_flags_never_reach_the_compiler() -> None:
+    settings = read_flags(
+        "--cache_dir=/c --no_cache --model-type=transformer --retry_failed_compilation --log_level=INFO "
+        "--dump --compile_workdir /w -O1"
+    )
+    assert settings == FlagSettings(
+        compiler=("--model-type=transformer", "-O1"),
+        cache_dir="/c",
+        log_level="INFO",
+        no_cache=True,
+        retry_failed=True,
+    )
+
+
+def test_a_value_may_follow_a_blank_and_hold_blanks() -> None:
+    assert read_flags("--cache_dir '/a b' --x='1 2'") == FlagSettings(("--x=1 2",), cache_dir="/a b")
+
+
+@given(st.lists(st.text("ab-=_ '\"\\$*#\t", max_size=12)))
+def test_any_quoted_flags_come_back(words: list[str]) -> None:
+    import shlex
+
+    wrapper = ("--cache_dir", "--no_cache", "--retry", "--log_level", "--dump", "--compile_workdir")
+    flags = [word for word in words if not word.startswith(wrapper)]
+    assert read_flags(shlex.join(flags)).compiler == tuple(flags)
+
+
+def test_an_open_quote_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="NEURON_CC_FLAGS"):
+        read_flags("--x='1")

@@ -1,0 +1,270 @@
+"""Locks between real processes: races, death by SIGKILL, foreign locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neurontools.cache import layout, lookup
+from neurontools.cache.entries import scan
+from neurontools.cache.locks import examine_lock, try_lock
+from neurontools.cache.owner import STALE_S, Liveness, liveness, owner_from_bytes, this_process
+from neurontools.cache.states import State
+from neurontools.cache.store import CompileCache
+from neurontools.cache.usage import Usage
+from neurontools.machine.catalogue import instance_type
+from tests.compiler.graphs import mlp
+
+TRN1 = instance_type("trn1.2xlarge").device
+Opener = Callable[..., CompileCache]
+
+_WORKER = """
+import sys, time
+sys.path.append({checkout!r})
+from neurontools.compiler import compile as compiler
+from neurontools.cache.store import CompileCache
+from neurontools.machine.catalogue import instance_type
+from tests.compiler.graphs import mlp
+compile_graph = compiler.compile_graph
+def slow(*arguments):
+    print("compiling", flush=True)
+    time.sleep({compile_s})
+    return compile_graph(*arguments)
+compiler.compile_graph = slow
+cache = CompileCache.open()
+print("ready", flush=True)
+sys.stdin.readline()
+result = cache.get_or_compile(mlp(), instance_type("trn1.2xlarge").device, "mlp")
+print("hit" if result.hit else "miss", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[[float], subprocess.Popen[str]]]:
+    """Start a process that compiles when it gets a line, and ends at the next."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(compile_s: float) -> subprocess.Popen[str]:
+        text = _WORKER.format(checkout=str(Path(__file__).parents[2]), compile_s=compile_s)
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.slow
+def test_sixteen_processes_compile_once(worker: Callable[[float], subprocess.Popen[str]], home: Path) -> None:
+    processes = [worker(0.2) for _ in range(16)]
+    assert [hear(process) for process in processes] == ["ready"] * 16
+    for process in processes:
+        tell(process)
+    answers = []
+    for process in processes:
+        answer = hear(process)
+        answers.append(hear(process) if answer == "compiling" else answer)
+    assert sorted(answers) == ["hit"] * 15 + ["miss"]
+    totals = Usage(str(home / "compile-cache")).totals()
+    assert (totals.hits, totals.misses) == (15, 1)
+
+
+def test_a_killed_compilers_entry_is_taken_over(
+    worker: Callable[[float], subprocess.Popen[str]], open_cache: Opener
+) -> None:
+    process = worker(600)
+    assert hear(process) == "ready"
+    tell(process)
+    assert hear(process) == "compiling"
+    cache = open_cache()
+    (entry,) = scan(cache.root).entries
+    assert entry.state is State.LOCKED
+    assert entry.lock is not None
+    assert entry.lock.owner is not None
+    assert (entry.lock.owner.pid, entry.lock.liveness) == (process.pid, Liveness.ALIVE)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (entry,) = scan(cache.root).entries
+    assert entry.state is State.INTERRUPTED
+    result = cache.get_or_compile(mlp(), TRN1, "mlp")
+    assert (result.hit, result.entry) == (False, entry.path)
+    (entry,) = scan(cache.root).entries
+    assert (entry.state, entry.lock) == (State.DONE, None)
+
+
+def test_waiters_of_a_killed_compiler_go_on_with_one_compile(
+    worker: Callable[[float], subprocess.Popen[str]], home: Path
+) -> None:
+    first = worker(600)
+    assert hear(first) == "ready"
+    tell(first)
+    assert hear(first) == "compiling"
+    waiters = [worker(0.1) for _ in range(3)]
+    for process in waiters:
+        assert hear(process) == "ready"
+        tell(process)
+    first.kill()
+    first.wait()
+    answers = []
+    for process in waiters:
+        answer = hear(process)
+        answers.append(hear(process) if answer == "compiling" else answer)
+    assert sorted(answers) == ["hit", "hit", "miss"]
+    assert Usage(str(home / "compile-cache")).totals().misses == 2
+
+
+def foreign_lock(cache: CompileCache) -> Path:
+    entry = Path(cache.entry_of(mlp(), TRN1))
+    entry.mkdir(parents=True)
+    (entry / layout.LOCK).touch()
+    return entry / layout.LOCK
+
+
+def test_a_foreign_lock_is_waited_for_and_told_about(
+    open_cache: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "neurontools.cache")
+    monkeypatch.setattr(lookup, "_NOTICE_S", 0.05)
+    cache = open_cache()
+    lock = foreign_lock(cache)
+    release = threading.Timer(0.4, lock.unlink)
+    release.start()
+    result = cache.get_or_compile(mlp(), TRN1, "mlp")
+    release.join()
+    assert (result.hit, result.entry) == (False, str(lock.parent))
+    assert (
+        f"Another process must be compiling {lock.parent}/{layout.GRAPH}, been waiting for: 0.0 minutes"
+        in caplog.text
+    )
+
+
+def test_an_old_foreign_lock_is_still_respected(open_cache: Opener) -> None:
+    cache = open_cache()
+    lock = foreign_lock(cache)
+    os.utime(lock, (1, 1))
+    layout.make_root(cache.root)
+    assert try_lock(cache.root, str(lock.parent)) is None
+
+
+def test_two_threads_compile_once(open_cache: Opener) -> None:
+    caches = [open_cache() for _ in range(6)]
+    results = []
+    threads = [
+        threading.Thread(
+            target=lambda cache=cache: results.append(cache.get_or_compile(mlp(), TRN1, "mlp").hit)
+        )
+        for cache in caches
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [False] + [True] * 5
+
+
+def test_an_owner_is_alive_while_its_process_is() -> None:
+    owner = this_process()
+    assert liveness(owner, 10**9) is Liveness.ALIVE
+    assert liveness(replace(owner, start_ticks=owner.start_ticks + 1), 0) is Liveness.DEAD
+    assert liveness(replace(owner, pid=2**22 + 5), 0) is Liveness.DEAD
+    assert liveness(None, 10**9) is Liveness.UNKNOWN
+
+
+@pytest.mark.parametrize("foreign", [{"boot_id": "another"}, {"pid_namespace": "pid:[1]"}])
+def test_elsewhere_only_the_heartbeat_decides(foreign: dict[str, str]) -> None:
+    owner = replace(this_process(), pid=2**22 + 5, **foreign)  # type: ignore[arg-type]
+    assert liveness(owner, STALE_S - 1) is Liveness.ALIVE
+    assert liveness(owner, STALE_S + 1) is Liveness.DEAD
+
+
+def test_a_zombie_is_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    owner = replace(this_process(), pid=child.pid, start_ticks=ticks)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert liveness(owner, 0) is Liveness.DEAD
+    child.wait()
+
+
+def test_an_owner_survives_its_file() -> None:
+    owner = this_process()
+    assert owner_from_bytes(owner.to_bytes()) == owner
+
+
+@pytest.mark.parametrize("content", [b"", b"1234", b"{}", b"[]", b"\xff", b'{"pid": 1e999}', b"[" * 9999])
+def test_a_lock_that_names_nobody_is_foreign(content: bytes) -> None:
+    assert owner_from_bytes(content) is None
+
+
+def test_a_lock_tells_its_owner_at_every_moment(open_cache: Opener) -> None:
+    cache = open_cache()
+    entry = cache.entry_of(mlp(), TRN1)
+    layout.make_root(cache.root)
+    os.makedirs(entry)
+    lock = try_lock(cache.root, entry)
+    assert lock is not None
+    stored = json.loads(Path(entry, layout.LOCK).read_text())
+    assert stored["pid"] == os.getpid()
+    assert try_lock(cache.root, entry) is None
+    lock.release()
+    assert os.listdir(entry) == []
+
+
+def test_a_lock_that_was_taken_over_is_not_removed_by_its_first_owner(open_cache: Opener) -> None:
+    cache = open_cache()
+    entry = cache.entry_of(mlp(), TRN1)
+    layout.make_root(cache.root)
+    os.makedirs(entry)
+    first = try_lock(cache.root, entry)
+    assert first is not None
+    path = Path(entry, layout.LOCK)
+    path.write_bytes(this_process().to_bytes())
+    first.release()
+    assert path.exists()
+
+
+def test_a_heart_beats(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neurontools.cache import locks
+
+    monkeypatch.setattr(locks, "HEARTBEAT_S", 0.01)
+    cache = open_cache()
+    entry = cache.entry_of(mlp(), TRN1)
+    layout.make_root(cache.root)
+    os.makedirs(entry)
+    lock = try_lock(cache.root, entry)
+    assert lock is not None
+    os.utime(f"{entry}/{layout.LOCK}", (1, 1))
+    deadline = time.monotonic() + 30
+    while os.stat(f"{entry}/{layout.LOCK}").st_mtime == 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    state = examine_lock(f"{entry}/{layout.LOCK}")
+    lock.release()
+    assert state is not None
+    assert state.age_s < 60
