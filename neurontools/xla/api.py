@@ -1,5 +1,8 @@
 """The lazy device for Python programs: what torch_xla's modules and the command line are made of."""
 
+# ruff: noqa: ARG001, PLW0603
+# Torch's signatures, one device per process.
+
 from __future__ import annotations
 
 import atexit
@@ -45,7 +48,7 @@ def activate(name: str = "xla", open_machine: Callable[[], Machine] | None = Non
     Raises:
         DeviceError: torch is not the right version, or its PrivateUse1 has another name.
     """
-    global _engine, _registry  # noqa: PLW0603
+    global _engine, _registry
     with _lock:
         if _engine is not None:
             return

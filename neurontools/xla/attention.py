@@ -3,6 +3,9 @@
 torch sends a device without a C++ attention stub down the unfused path, whose sums differ in the last bits.
 """
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 from typing import Any
@@ -29,11 +32,11 @@ def attention(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, float("-inf"))
     if choice == _FLASH:
-        result: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(  # noqa: SLF001
+        result: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )[0]
         return result
-    unfused: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(  # noqa: SLF001
+    unfused: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
     return unfused
@@ -57,7 +60,7 @@ def _choice(
     choice = _choices.get(situation)
     if choice is None:
         hosts = [None if t is None else _like(t) for t in tensors]
-        choice = _choices[situation] = torch._fused_sdp_choice(  # noqa: SLF001
+        choice = _choices[situation] = torch._fused_sdp_choice(
             hosts[0], hosts[1], hosts[2], hosts[3], dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     return choice

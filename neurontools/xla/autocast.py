@@ -1,5 +1,8 @@
 """torch.autocast("xla"): the operators that torch's CPU autocast lowers or keeps in float32, with the same lists."""
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +15,7 @@ from neurontools.xla.operators import find_overload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # noqa: SLF001
+_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 _LOWERED = (
     "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
     "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "bmm", "mm", "linalg_vecdot", "baddbmm",
@@ -46,7 +49,7 @@ def _casting(name: str, *, lower: bool) -> Callable[..., Any]:
                 return value
             return value if value.dtype == torch.float64 else value.to(dtype)
 
-        with torch._C._ExcludeDispatchKeyGuard(_KEY):  # noqa: SLF001
+        with torch._C._ExcludeDispatchKeyGuard(_KEY):
             cast_args, cast_kwargs = tree_map(cast, (args, kwargs))
             return overload(*cast_args, **cast_kwargs)
 

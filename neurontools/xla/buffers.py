@@ -5,6 +5,9 @@ object, which lives exactly as long as the storage, so views, detached tensors a
 the last of them to go ends it.
 """
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ import torch
 if TYPE_CHECKING:
     from neurontools.xla.recorder import Recorder
 
-META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)  # noqa: SLF001
+META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 NEVER = object()
 Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
 
@@ -88,7 +91,7 @@ def view_of(host: torch.Tensor, geometry: Geometry) -> torch.Tensor:
     dtype, shape, strides, offset = geometry
     if host.dtype != dtype:
         flat = torch.empty(0, dtype=dtype)
-        flat.set_(host.untyped_storage(), offset, shape, strides)  # type: ignore[call-overload]
+        flat.set_(host.untyped_storage(), offset, shape, strides)
         return flat
     return torch.as_strided(host, shape, strides, offset)
 
@@ -99,8 +102,19 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
     Raises:
         AttributeError: it is no tensor of the lazy device.
     """
-    buffer: Buffer = tensor.untyped_storage()._neuron_buffer  # noqa: SLF001
+    buffer: Buffer = tensor.untyped_storage()._neuron_buffer
     return buffer
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return a number that tensors share which share a storage."""
+    number: int = tensor.untyped_storage()._cdata
+    return number
+
+
+def attach(handle: torch.Tensor, buffer: Buffer) -> None:
+    """Hang a buffer on the storage of a new device tensor."""
+    handle.untyped_storage()._neuron_buffer = buffer
 
 
 def maybe_buffer(value: Any) -> Buffer | None:

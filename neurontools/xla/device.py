@@ -1,5 +1,8 @@
 """Turns torch's PrivateUse1 into the device `xla`: name, guard, hooks, device module. All private API is used here."""
 
+# ruff: noqa: ARG002, ARG005, SLF001
+# Torch's signatures, torch's private API.
+
 from __future__ import annotations
 
 import itertools
@@ -42,7 +45,7 @@ def check_torch() -> None:
     Raises:
         DeviceError: a private function is missing, or PrivateUse1 has another name.
     """
-    missing = [name for name in _NEEDED if not hasattr(getattr(torch._C, "_acc", None), name)]  # noqa: SLF001
+    missing = [name for name in _NEEDED if not hasattr(getattr(torch._C, "_acc", None), name)]
     if missing:
         raise DeviceError(
             f"torch {torch.__version__} lacks {', '.join(missing)}, which the xla device is built on",
@@ -56,7 +59,7 @@ def rename(name: str) -> None:
     Raises:
         DeviceError: another device has taken it in this process.
     """
-    current = torch._C._get_privateuse1_backend_name()  # noqa: SLF001
+    current = torch._C._get_privateuse1_backend_name()
     if current not in {_UNNAMED, name}:
         raise DeviceError(
             f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {name!r}",
@@ -68,8 +71,8 @@ def rename(name: str) -> None:
 
 def install(name: str, calls: DeviceCalls) -> None:
     """Register guard, hooks and the module `torch.<name>`."""
-    acc = torch._C._acc  # noqa: SLF001
-    torch._register_device_module(name, _module(name, calls))  # noqa: SLF001
+    acc = torch._C._acc
+    torch._register_device_module(name, _module(name, calls))
     acc.register_python_privateuseone_hook(_hooks(acc))
     acc.register_python_privateuseone_device_guard(_guard(acc))
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == name)
@@ -83,10 +86,10 @@ def self_test() -> None:
     Raises:
         DeviceError: tensors of this device do not behave as the engine needs it.
     """
-    tensor = torch._C._acc.create_empty_tensor((2, 3), torch.float32)  # noqa: SLF001
+    tensor = torch._C._acc.create_empty_tensor((2, 3), torch.float32)
     marker = object()
-    tensor.untyped_storage()._neuron_buffer = marker  # noqa: SLF001
-    meta = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)  # noqa: SLF001
+    tensor.untyped_storage()._neuron_buffer = marker
+    meta = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
     view = torch.ops.aten.as_strided.default.redispatch(meta, tensor, [3], [1], 0)
     del tensor
     storage = view.untyped_storage()
@@ -94,11 +97,11 @@ def self_test() -> None:
         raise DeviceError(
             f"torch {torch.__version__} does not keep views on the xla device", "install torch 2.13"
         )
-    del storage._neuron_buffer  # noqa: SLF001
+    del storage._neuron_buffer
 
 
 def _hooks(acc: Any) -> Any:
-    class Hooks(acc.PrivateUse1Hooks):  # type: ignore[misc,name-defined]
+    class Hooks(acc.PrivateUse1Hooks):  # type: ignore[misc]
         def is_available(self) -> bool:
             return True
 
@@ -113,7 +116,7 @@ def _hooks(acc: Any) -> Any:
 
 def _guard(acc: Any) -> Any:
     # torch asks for the type some eighty times in a small training step: this answers without a Python frame.
-    device_type = itertools.repeat(torch._C._autograd.DeviceType.PrivateUse1)  # noqa: SLF001
+    device_type = itertools.repeat(torch._C._autograd.DeviceType.PrivateUse1)
     return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()
 
 

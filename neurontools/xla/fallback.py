@@ -10,8 +10,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from neurontools.xla import metrics
-from neurontools.xla.buffers import buffer_of, maybe_buffer
+from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
 from neurontools.xla.guard import host_execution
+from neurontools.xla.learning import call_arguments
 from neurontools.xla.operators import Kind, Operator, Parameter
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
     """
     recorder = _recorder_in(values)
     if recorder is None or not _can_move(operator, values):
-        return run_on_cpu(operator, *_as_call(operator, values))
+        return run_on_cpu(operator, *call_arguments(operator, values))
     upload = _Upload(operator, recorder, values)
     moved = [upload(parameter, value) for parameter, value in zip(operator.parameters, values, strict=True)]
-    args, kwargs = _as_call(operator, moved)
+    args, kwargs = call_arguments(operator, moved)
     return operator.overload(*args, **kwargs)
 
 
@@ -68,13 +69,13 @@ def run_on_cpu(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] |
         if maybe_buffer(value) is None:
             return value
         host = buffer_of(value).recorder.read(value, operator.name)
-        handles[host.untyped_storage()._cdata] = value  # noqa: SLF001
+        handles[storage_of(host)] = value
         return host
 
     def up(value: Any) -> Any:
         if recorder is None or not isinstance(value, torch.Tensor):
             return value
-        same = handles.get(value.untyped_storage()._cdata)  # noqa: SLF001
+        same = handles.get(storage_of(value))
         if same is not None and same.shape == value.shape:
             return same
         return recorder.adopt(value if same is None else value.clone())
@@ -122,17 +123,6 @@ class _Upload:
             )
         with host_execution():
             return self._recorder.adopt(value.clone())
-
-
-def _as_call(operator: Operator, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    args = []
-    kwargs = {}
-    for parameter, value in zip(operator.parameters, values, strict=True):
-        if parameter.keyword_only:
-            kwargs[parameter.name] = value
-        else:
-            args.append(value)
-    return args, kwargs
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:

@@ -4,6 +4,9 @@ torch's function knows only device 0. A DLPack description with a device number 
 tensor on any; torch copies what it needs out of the description, which therefore can be used again and again.
 """
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 import ctypes
@@ -57,7 +60,7 @@ class HandleMaker:
         description.shape = sizes
         description.dtype = _DataType(*_code(dtype), 1)
         capsule = self._new_capsule(ctypes.addressof(description), b"dltensor", None)
-        tensor: torch.Tensor = torch._C._from_dlpack(capsule)  # noqa: SLF001
+        tensor: torch.Tensor = torch._C._from_dlpack(capsule)
         return tensor
 
 
@@ -66,7 +69,7 @@ _immortal: dict[int, _Description] = {}
 
 def handle_maker(index: int) -> Any:
     """Return the function that makes an empty contiguous tensor on a device from shape and dtype."""
-    return HandleMaker(index) if index else torch._C._acc.create_empty_tensor  # noqa: SLF001
+    return HandleMaker(index) if index else torch._C._acc.create_empty_tensor
 
 
 def _code(dtype: torch.dtype) -> tuple[int, int]:

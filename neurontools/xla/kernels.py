@@ -4,6 +4,9 @@ A kernel builds the edge key of the trace cache from its arguments; on a hit it 
 anything, on a miss it hands over to the recorder, which learns the call by executing it.
 """
 
+# ruff: noqa: S102, SLF001
+# Text written here, never stored, torch's private API.
+
 from __future__ import annotations
 
 import functools
@@ -54,7 +57,7 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
 
 def _scalar_twin(operator: Operator) -> Operator | None:
     """Find the overload that takes a number as the second argument: torch hands numbers to the tensor overload."""
-    schema = operator.overload._schema  # noqa: SLF001
+    schema = operator.overload._schema
     twin = find_overload(f"{schema.name}.{_TWINS.get(schema.overload_name, '?')}")
     if twin is None or len(operator.parameters) < 2 or operator.parameters[1].kind is not Kind.TENSOR:
         return None
@@ -69,7 +72,7 @@ def _factory(
 ) -> Callable[..., Kernel]:
     namespace: dict[str, Any] = {}
     text = "\n".join(_Writer(fields, returned, twin_keywords).lines())
-    exec(compile(text, SOURCE_NAME, "exec"), namespace)  # noqa: S102  text written below, from schemas
+    exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]
     return factory
 

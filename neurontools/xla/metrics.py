@@ -87,7 +87,7 @@ def report() -> str:
 def duration_text(nanoseconds: float) -> str:
     """Return a duration as torch_xla writes it, such as 09s969ms486.408us."""
     microseconds = nanoseconds / 1e3
-    parts = []
+    parts: list[str] = []
     for factor, suffix, width in ((86_400e6, "d", 2), (3_600e6, "h", 2), (60e6, "m", 2), (1e6, "s", 2)):
         whole, microseconds = divmod(microseconds, factor)
         if whole or parts:

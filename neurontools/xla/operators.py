@@ -1,5 +1,8 @@
 """What the recorder knows of an operator, read from torch's schemas, and where the schemas do not tell enough."""
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -95,7 +98,7 @@ class Operator:
     @property
     def name(self) -> str:
         """The name as in torch_xla's counters: aten::mm."""
-        return str(self.overload._schema.name)  # noqa: SLF001
+        return str(self.overload._schema.name)
 
     def __str__(self) -> str:
         return str(self.overload)
@@ -123,7 +126,7 @@ def find_overload(qualified_name: str) -> Any:
 
 
 def _read(overload: Any, index: int) -> Operator:
-    schema = overload._schema  # noqa: SLF001
+    schema = overload._schema
     hidden = _HIDDEN_WRITES.get(schema.name, ())
     parameters = tuple(_parameter(schema.name, argument, hidden) for argument in schema.arguments)
     returns = [str(value.type) for value in schema.returns]

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.compiler.graph import Arg, Lifted, Node
 from neurontools.xla import fallback, metrics
 from neurontools.xla.buffers import (
     NEVER,
     Buffer,
+    attach,
     buffer_of,
     default_strides,
     form_geometry,
@@ -29,19 +29,20 @@ from neurontools.xla.buffers import (
     restride,
     view_of,
 )
-from neurontools.xla.engine import DeviceError, LostValueError, Machine
+from neurontools.xla.engine import LostValueError, Machine
 from neurontools.xla.executable import Program, ProgramStore
 from neurontools.xla.guard import host_execution
 from neurontools.xla.interp import run_call
+from neurontools.xla.learning import Call, call_arguments, quick_result, shape_results
 from neurontools.xla.memory import MemoryAccount
-from neurontools.xla.operators import Kind, Operator, Parameter
 from neurontools.xla.rng import DeviceGenerator
-from neurontools.xla.source import current_source
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
-from neurontools.xla.values import UnstorableError, store_constant, view_from
+from neurontools.xla.values import UnstorableError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
+
+    from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000
 _LIFTED = "lifted"
@@ -113,7 +114,7 @@ class Recorder:
         buffer = Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry))
         self.created += 1
         self.fill(buffer, host)
-        handle.untyped_storage()._neuron_buffer = buffer
+        attach(handle, buffer)
         if geometry[3] or default_strides(geometry[1]) != geometry[2]:
             handle = restride(handle, geometry)
         return handle
@@ -124,7 +125,7 @@ class Recorder:
         nbytes = 0 if 0 in shape else extent * dtype.itemsize
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
-        handle.untyped_storage()._neuron_buffer = Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry))
+        attach(handle, Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry)))
         self.created += 1
         return handle if default_strides(shape) == strides else restride(handle, geometry)
 
@@ -165,7 +166,7 @@ class Recorder:
         handles: list[torch.Tensor | None] = []
         for recipe in child.recipes:
             handles.append(self._handle(recipe, tensors, handles))
-        return _shape_results(child.operator, handles)
+        return shape_results(child.operator, handles)
 
     def _handle(
         self, recipe: Recipe, tensors: Sequence[torch.Tensor | None], earlier: Sequence[torch.Tensor | None]
@@ -180,7 +181,7 @@ class Recorder:
         handle = self.make(recipe.geometry[1], recipe.geometry[0])
         buffer = Buffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.form)
         self.slots.append(buffer)
-        handle.untyped_storage()._neuron_buffer = buffer
+        attach(handle, buffer)
         return handle if recipe.contiguous else restride(handle, recipe.geometry)
 
     def rollback(self) -> None:
@@ -204,34 +205,20 @@ class Recorder:
             self._catch_up()
             self.learning = True
             self.node = self.node.unfollowed()
-        parent = self.node.shadow_of or self.node
-        call = _Call(self)
+        call = Call(self, operator, values)
         try:
-            call.read(operator, values)
+            call.read()
         except UnstorableError:
             self.rollback()
-            return fallback.run_on_cpu(operator, values)
-        bound = len(self.slots) - parent.slots
+            return fallback.run_on_cpu(operator, *call_arguments(operator, values))
+        bound = len(self.slots) - self.node.slots
         with host_execution(), self.generator.scope() if operator.random else nullcontext():
             outcome = operator.overload(*call.host_args, **call.host_kwargs)
-        recipes, hosts = call.recipes(operator, outcome)
-        child = parent.edges.get(key) or TrieNode(
-            parent=parent,
-            operator=operator,
-            call=None,
-            recipes=recipes,
-            quick=_quick(operator, recipes),
-            added=(
-                *(buffer.form for buffer in self.slots[parent.slots :]),
-                *(recipe.form for recipe in recipes if isinstance(recipe, Fresh)),
-            ),
-            bound=bound,
-            lifted=len(self.floats),
-            slots=len(self.slots) + sum(isinstance(recipe, Fresh) for recipe in recipes),
-            written=(*call.written, *(recipe.slot for recipe in recipes if isinstance(recipe, Fresh))),
-        )
-        if child.call is None:
-            child.call = call.node(operator, recipes)
+        recipes, hosts = call.recipes(outcome)
+        parent = self.node.shadow_of or self.node
+        child = parent.edges.get(key)
+        if child is None:
+            child = self._new_node(parent, call, recipes, bound)
             self._known_nodes += 1
         handles: list[torch.Tensor | None] = []
         for recipe, host in zip(recipes, hosts, strict=True):
@@ -243,7 +230,25 @@ class Recorder:
         self.node = child.unfollowed()
         if operator.returns_parameter >= 0:
             return values[operator.returns_parameter]
-        return _shape_results(operator, handles)
+        return shape_results(operator, handles)
+
+    def _new_node(self, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int) -> TrieNode:
+        fresh = [recipe for recipe in recipes if isinstance(recipe, Fresh)]
+        return TrieNode(
+            parent=parent,
+            operator=call.operator,
+            call=call.node(recipes),
+            recipes=recipes,
+            quick=quick_result(call.operator, recipes),
+            added=(
+                *(buffer.form for buffer in self.slots[parent.slots :]),
+                *(recipe.form for recipe in fresh),
+            ),
+            bound=bound,
+            lifted=len(self.floats),
+            slots=len(self.slots) + len(fresh),
+            written=(*call.written, *(recipe.slot for recipe in fresh)),
+        )
 
     def _catch_up(self) -> None:
         hosts: list[torch.Tensor | None] = []
@@ -337,168 +342,6 @@ class Recorder:
             outcome = self._machine.execute(program.loaded, lambda: function(hosts, floats))
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host
-
-
-class _Call:
-    """A call under way: its arguments in the graph's terms and on the host."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.tensors: list[torch.Tensor | None] = []
-        self.written: list[int] = []
-        self.host_args: list[Any] = []
-        self.host_kwargs: dict[str, Any] = {}
-        self._args: list[Arg] = []
-        self._kwargs: list[tuple[str, Arg]] = []
-        self._storages: dict[int, int] = {}
-        self._values: tuple[Any, ...] = ()
-
-    def read(self, operator: Operator, values: tuple[Any, ...]) -> None:
-        self._values = values
-        positional = [parameter for parameter in operator.parameters if not parameter.keyword_only]
-        last = max(
-            (i for i, parameter in enumerate(positional) if not _omitted(parameter, values[i])), default=-1
-        )
-        for position, parameter in enumerate(operator.parameters):
-            value = values[position]
-            if _omitted(parameter, value) if parameter.keyword_only else position > last:
-                self._skip(parameter, value)
-            elif parameter.keyword_only:
-                stored, host = self._convert(parameter, value)
-                self._kwargs.append((parameter.name, stored))
-                self.host_kwargs[parameter.name] = host
-            else:
-                if parameter.kind in {Kind.IGNORED, Kind.DEVICE}:
-                    value = parameter.default
-                stored, host = self._convert(parameter, value)
-                self._args.append(stored)
-                self.host_args.append(host)
-
-    def _skip(self, parameter: Parameter, value: Any) -> None:
-        if parameter.kind is Kind.OPTIONAL_TENSOR:
-            self.tensors.append(None)
-        elif parameter.kind is Kind.TENSOR_LIST:
-            self.tensors += value or ()
-
-    def node(self, operator: Operator, recipes: tuple[Recipe, ...]) -> Node:
-        results: list[Any] = []
-        if operator.returns_parameter >= 0:
-            returned = self._values[operator.returns_parameter]
-            results = [view_from(buffer_of(returned).slot, geometry_of(returned))]
-        slots: list[int] = []
-        for recipe in recipes:
-            match recipe:
-                case Fresh():
-                    slots.append(recipe.slot)
-                case Alias(of_result=True):
-                    slots.append(slots[recipe.tensor])
-                case Alias():
-                    base = self.tensors[recipe.tensor]
-                    assert base is not None
-                    slots.append(buffer_of(base).slot)
-                case _:
-                    slots.append(-1)
-            results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
-        return Node(
-            str(operator.overload), tuple(self._args), tuple(self._kwargs), tuple(results), current_source()
-        )
-
-    def recipes(
-        self, operator: Operator, outcome: Any
-    ) -> tuple[tuple[Recipe, ...], tuple[torch.Tensor | None, ...]]:
-        if operator.returns_parameter >= 0 or outcome is None:
-            return (), ()
-        hosts = tuple(outcome) if isinstance(outcome, (list, tuple)) else (outcome,)
-        recipes: list[Recipe] = []
-        own: dict[int, int] = {}
-        slot = len(self.recorder.slots)
-        for position, host in enumerate(hosts):
-            if host is None:
-                recipes.append(None)
-                continue
-            if host.layout is not torch.strided:
-                raise DeviceError(
-                    f"{operator} gives a {host.layout} tensor, which {self.recorder.device} lacks"
-                )
-            geometry = geometry_of(host)
-            storage = host.untyped_storage()
-            if storage._cdata in self._storages:  # noqa: SLF001
-                recipes.append(Alias(self._storages[storage._cdata], False, geometry))  # noqa: SLF001
-            elif storage._cdata in own:  # noqa: SLF001
-                recipes.append(Alias(own[storage._cdata], True, geometry))  # noqa: SLF001
-            else:
-                own[storage._cdata] = position  # noqa: SLF001
-                contiguous = geometry[3] == 0 and default_strides(geometry[1]) == geometry[2]
-                nbytes = storage.nbytes()
-                recipes.append(Fresh(slot, geometry, nbytes, form_of(nbytes, geometry), contiguous))
-                slot += 1
-        return tuple(recipes), hosts
-
-    def _convert(self, parameter: Parameter, value: Any) -> tuple[Arg, Any]:
-        match parameter.kind:
-            case Kind.TENSOR | Kind.OPTIONAL_TENSOR:
-                return self._tensor(parameter, value)
-            case Kind.TENSOR_LIST:
-                pairs = [self._tensor(parameter, item) for item in value]
-                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
-            case Kind.SCALAR:
-                return self._scalar(value)
-            case Kind.SCALAR_LIST:
-                pairs = [self._scalar(item) for item in value]
-                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
-        return store_constant(value), value
-
-    def _scalar(self, value: Any) -> tuple[Arg, Any]:
-        if value.__class__ is not float:
-            return store_constant(value), value
-        self.recorder.floats.append(value)
-        return Lifted(len(self.recorder.floats) - 1), value
-
-    def _tensor(self, parameter: Parameter, tensor: torch.Tensor | None) -> tuple[Arg, torch.Tensor | None]:
-        self.tensors.append(tensor)
-        if tensor is None:
-            return None, None
-        buffer = buffer_of(tensor)
-        if buffer.epoch is not self.recorder.epoch:
-            self.recorder.bind(buffer)
-        geometry = geometry_of(tensor)
-        base = buffer.host
-        assert base is not None
-        host = base if form_geometry(buffer.form) == geometry else view_of(base, geometry)
-        self._storages.setdefault(host.untyped_storage()._cdata, len(self.tensors) - 1)  # noqa: SLF001
-        if parameter.written:
-            self.written.append(buffer.slot)
-        return view_from(buffer.slot, geometry), host
-
-
-def _omitted(parameter: Parameter, value: Any) -> bool:
-    if parameter.kind in {Kind.IGNORED, Kind.DEVICE, Kind.GENERATOR}:
-        return True
-    if not parameter.has_default:
-        return False
-    if parameter.kind is Kind.SCALAR:
-        return value is parameter.default
-    if isinstance(value, (list, tuple)) and parameter.default is not None:
-        return list(value) == list(parameter.default)
-    return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)
-
-
-def _quick(
-    operator: Operator, recipes: tuple[Recipe, ...]
-) -> tuple[tuple[int, ...], torch.dtype, int, int] | None:
-    if operator.single and len(recipes) == 1 and isinstance(recipes[0], Fresh) and recipes[0].contiguous:
-        only = recipes[0]
-        return (only.geometry[1], only.geometry[0], only.nbytes, only.form)
-    return None
-
-
-def _shape_results(operator: Operator | None, handles: list[torch.Tensor | None]) -> Any:
-    assert operator is not None
-    if operator.single:
-        return handles[0]
-    if operator.returns_list:
-        return handles
-    return tuple(handles) if handles else None
 
 
 def _commit() -> None:

@@ -1,5 +1,8 @@
 """Which operators get which kernel, and their registration with torch's dispatcher."""
 
+# ruff: noqa: ARG001, SLF001
+# Torch's signatures, torch's private API.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -8,10 +11,13 @@ import torch
 
 from neurontools.xla.attention import attention
 from neurontools.xla.autocast import autocast_kernels
+from neurontools.xla.copies import copy_kernels
 from neurontools.xla.kernels import Kernel, kernel_for
+from neurontools.xla.layers import layer_kernels
 from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.outs import out_kernel
 from neurontools.xla.recurrent import gru_cell, lstm_cell
-from neurontools.xla.special import VIEWS, out_kernel, special_kernels
+from neurontools.xla.storage import VIEWS, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +53,14 @@ class Registry:
 
     def install(self) -> None:
         """Register every kernel."""
-        specials = special_kernels(self.record, self._recorder_for)
+        specials = (
+            storage_kernels(self._recorder_for)
+            | copy_kernels(self.record, self._recorder_for)
+            | layer_kernels(self.record)
+        )
         for name, kernel in specials.items():
             self._aten.impl(name, kernel, _KEY)
-        for qualified in torch._C._dispatch_get_all_op_names():  # noqa: SLF001
+        for qualified in torch._C._dispatch_get_all_op_names():
             name = qualified.removeprefix("aten::")
             if name == qualified or name in specials or not _wanted(qualified, name):
                 continue
@@ -72,7 +82,7 @@ class Registry:
         return kernel_for(operator, self._recorder_for)
 
     def _kernel(self, overload: Any) -> Kernel:
-        if any(argument.is_out for argument in overload._schema.arguments):  # noqa: SLF001
+        if any(argument.is_out for argument in overload._schema.arguments):
             return out_kernel(overload, self.record)
         return self.record(operator_of(overload))
 
@@ -93,7 +103,7 @@ def _wanted(qualified: str, name: str) -> bool:
         return False
     if plain.startswith("_foreach_") or plain in _WHOLE:
         return True
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CPU"))  # noqa: SLF001
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CPU"))
 
 
 def _is_pinned(self: torch.Tensor, device: Any = None) -> bool:

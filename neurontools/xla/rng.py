@@ -41,7 +41,8 @@ class DeviceGenerator:
 
     def state(self) -> int:
         """Return the whole state as one integer, as `xm.get_rng_state` does with its seed."""
-        return int.from_bytes(bytes(self._state.tolist()), "little") | 1 << self._state.numel() * 8
+        data = bytes(self._state.tolist())
+        return int.from_bytes(data, "little") | 1 << len(data) * 8
 
     def restore(self, state: int) -> None:
         """Continue at a value of `state`, or start at a plain seed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -98,4 +98,3 @@ class TrieNode:
 def new_root() -> TrieNode:
     """Return an empty trie."""
     return TrieNode(parent=None, operator=None, call=None)
-

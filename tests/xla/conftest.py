@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,6 +12,9 @@ import torch
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.xla import api, metrics
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 
 from neurontools.xla import api
 
@@ -539,7 +539,7 @@ def dropout(dev: str) -> Any:
 @feature
 def random_numbers(dev: str) -> Any:
     torch.manual_seed(7)
-    out = [
+    return [
         torch.rand(4, device=dev),
         torch.randn(3, 2, device=dev),
         torch.randint(0, 9, (5,), device=dev),
@@ -553,7 +553,6 @@ def random_numbers(dev: str) -> Any:
         torch.empty(3, device=dev).exponential_(),
         nn.init.xavier_uniform_(torch.empty(3, 3, device=dev)),
     ]
-    return out
 
 
 @feature

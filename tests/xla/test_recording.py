@@ -185,7 +185,7 @@ def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryMachine) -
 
 
 def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryMachine) -> None:
-    step = trainer(lambda parameters: torch.optim.Adam(parameters))
+    step = trainer(torch.optim.Adam)
     for rows in (4, 4, 3, 4):
         step(rows)
     assert machine.used_bytes[0] > 0

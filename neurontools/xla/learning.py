@@ -1,0 +1,228 @@
+"""Learning a call: its arguments in the graph's terms and on the host, and how to make its results without running it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.compiler.graph import Arg, Lifted, Node, View
+from neurontools.xla.buffers import (
+    buffer_of,
+    default_strides,
+    form_geometry,
+    form_of,
+    geometry_of,
+    storage_of,
+    view_of,
+)
+from neurontools.xla.engine import DeviceError
+from neurontools.xla.operators import Kind, Operator, Parameter
+from neurontools.xla.source import current_source
+from neurontools.xla.trie import Alias, Fresh, Recipe
+from neurontools.xla.values import store_constant, view_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.xla.recorder import Recorder
+
+
+class Call:
+    """A call under way.
+
+    Args:
+        recorder: the device; reading the call makes its buffers inputs of the recording.
+        operator: what is called.
+        values: one value per parameter.
+
+    `host_args` and `host_kwargs` run it on the host; `tensors` are its tensor arguments in order; `written` the slots
+    that it changes.
+    """
+
+    def __init__(self, recorder: Recorder, operator: Operator, values: tuple[Any, ...]) -> None:
+        self.operator = operator
+        self.tensors: list[torch.Tensor | None] = []
+        self.written: list[int] = []
+        self.host_args: list[Any] = []
+        self.host_kwargs: dict[str, Any] = {}
+        self._recorder = recorder
+        self._values = values
+        self._args: list[Arg] = []
+        self._kwargs: list[tuple[str, Arg]] = []
+        self._storages: dict[int, int] = {}
+
+    def read(self) -> None:
+        """Convert the arguments; those at the end that have their default are left out.
+
+        Raises:
+            UnstorableError: a constant has no form in a graph.
+        """
+        last = _last_positional(self.operator, self._values)
+        for position, (parameter, value) in enumerate(
+            zip(self.operator.parameters, self._values, strict=True)
+        ):
+            if _omitted(parameter, value) if parameter.keyword_only else position > last:
+                self._skip(parameter, value)
+                continue
+            ignored = parameter.kind in {Kind.IGNORED, Kind.DEVICE}
+            stored, host = self._convert(parameter, parameter.default if ignored else value)
+            if parameter.keyword_only:
+                self._kwargs.append((parameter.name, stored))
+                self.host_kwargs[parameter.name] = host
+            else:
+                self._args.append(stored)
+                self.host_args.append(host)
+
+    def recipes(self, outcome: Any) -> tuple[tuple[Recipe, ...], tuple[torch.Tensor | None, ...]]:
+        """Return how to make the results that the host gave, and their host tensors.
+
+        Raises:
+            DeviceError: a result is of a layout that the device does not have.
+        """
+        if self.operator.returns_parameter >= 0 or outcome is None:
+            return (), ()
+        hosts = tuple(outcome) if isinstance(outcome, (list, tuple)) else (outcome,)
+        recipes: list[Recipe] = []
+        own: dict[int, int] = {}
+        slot = len(self._recorder.slots)
+        for position, host in enumerate(hosts):
+            recipe = None if host is None else self._recipe(host, own, slot)
+            if isinstance(recipe, Fresh):
+                own[storage_of(host)] = position
+                slot += 1
+            recipes.append(recipe)
+        return tuple(recipes), hosts
+
+    def node(self, recipes: tuple[Recipe, ...]) -> Node:
+        """Return the call in the graph's terms."""
+        results: list[View | None] = []
+        if self.operator.returns_parameter >= 0:
+            returned = self._values[self.operator.returns_parameter]
+            results.append(view_from(buffer_of(returned).slot, geometry_of(returned)))
+        slots: list[int] = []
+        for recipe in recipes:
+            match recipe:
+                case Fresh():
+                    slots.append(recipe.slot)
+                case Alias(of_result=True):
+                    slots.append(slots[recipe.tensor])
+                case Alias():
+                    base = self.tensors[recipe.tensor]
+                    assert base is not None
+                    slots.append(buffer_of(base).slot)
+                case _:
+                    slots.append(-1)
+            results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
+        name = str(self.operator.overload)
+        return Node(name, tuple(self._args), tuple(self._kwargs), tuple(results), current_source())
+
+    def _skip(self, parameter: Parameter, value: Any) -> None:
+        if parameter.kind is Kind.OPTIONAL_TENSOR:
+            self.tensors.append(None)
+        elif parameter.kind is Kind.TENSOR_LIST:
+            self.tensors += value or ()
+
+    def _recipe(self, host: torch.Tensor, own: dict[int, int], slot: int) -> Recipe:
+        if host.layout is not torch.strided:
+            raise DeviceError(
+                f"{self.operator} gives a tensor of layout {host.layout}, which the xla device does not have",
+                "move its arguments to the CPU first",
+            )
+        geometry = geometry_of(host)
+        storage = storage_of(host)
+        if storage in self._storages:
+            return Alias(self._storages[storage], of_result=False, geometry=geometry)
+        if storage in own:
+            return Alias(own[storage], of_result=True, geometry=geometry)
+        contiguous = geometry[3] == 0 and default_strides(geometry[1]) == geometry[2]
+        nbytes = host.untyped_storage().nbytes()
+        return Fresh(slot, geometry, nbytes, form_of(nbytes, geometry), contiguous)
+
+    def _convert(self, parameter: Parameter, value: Any) -> tuple[Arg, Any]:
+        match parameter.kind:
+            case Kind.TENSOR | Kind.OPTIONAL_TENSOR:
+                return self._tensor(parameter, value)
+            case Kind.TENSOR_LIST:
+                pairs = [self._tensor(parameter, item) for item in value]
+                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
+            case Kind.SCALAR:
+                return self._scalar(value)
+            case Kind.SCALAR_LIST:
+                pairs = [self._scalar(item) for item in value]
+                return tuple(stored for stored, _ in pairs), [host for _, host in pairs]
+        return store_constant(value), value
+
+    def _scalar(self, value: Any) -> tuple[Arg, Any]:
+        if value.__class__ is not float:
+            return store_constant(value), value
+        self._recorder.floats.append(value)
+        return Lifted(len(self._recorder.floats) - 1), value
+
+    def _tensor(self, parameter: Parameter, tensor: torch.Tensor | None) -> tuple[Arg, torch.Tensor | None]:
+        self.tensors.append(tensor)
+        if tensor is None:
+            return None, None
+        buffer = buffer_of(tensor)
+        if buffer.epoch is not self._recorder.epoch:
+            self._recorder.bind(buffer)
+        geometry = geometry_of(tensor)
+        base = buffer.host
+        assert base is not None
+        host = base if form_geometry(buffer.form) == geometry else view_of(base, geometry)
+        self._storages.setdefault(storage_of(host), len(self.tensors) - 1)
+        if parameter.written:
+            self.written.append(buffer.slot)
+        return view_from(buffer.slot, geometry), host
+
+
+def call_arguments(operator: Operator, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return values, one per parameter, as positional and keyword arguments."""
+    args = []
+    kwargs = {}
+    for parameter, value in zip(operator.parameters, values, strict=True):
+        if parameter.keyword_only:
+            kwargs[parameter.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _last_positional(operator: Operator, values: tuple[Any, ...]) -> int:
+    last = -1
+    for position, parameter in enumerate(operator.parameters):
+        if not parameter.keyword_only and not _omitted(parameter, values[position]):
+            last = position
+    return last
+
+
+def _omitted(parameter: Parameter, value: Any) -> bool:
+    if parameter.kind in {Kind.IGNORED, Kind.DEVICE, Kind.GENERATOR}:
+        return True
+    if not parameter.has_default:
+        return False
+    if parameter.kind is Kind.SCALAR:
+        return value is parameter.default
+    if isinstance(value, (list, tuple)) and parameter.default is not None:
+        return list(value) == list(parameter.default)
+    return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)
+
+
+def quick_result(
+    operator: Operator, recipes: tuple[Recipe, ...]
+) -> tuple[tuple[int, ...], torch.dtype, int, int] | None:
+    """Return shape, dtype, bytes and form of the result when it is one, new and contiguous."""
+    if operator.single and len(recipes) == 1 and isinstance(recipes[0], Fresh) and recipes[0].contiguous:
+        only = recipes[0]
+        return (only.geometry[1], only.geometry[0], only.nbytes, only.form)
+    return None
+
+
+def shape_results(operator: Operator | None, handles: list[torch.Tensor | None]) -> Any:
+    """Return results as the operator does: one tensor, a list, a tuple, or nothing."""
+    assert operator is not None
+    if operator.single:
+        return handles[0]
+    if operator.returns_list:
+        return handles
+    return tuple(handles) if handles else None
