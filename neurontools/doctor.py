@@ -92,15 +92,15 @@ def _numpy() -> Check:
 
 
 def _compiler() -> Check:
-    from neurontools.customop import compiler
+    from neurontools.customop.compilers import find_compiler
 
     try:
-        found = compiler.find_compiler()
+        found = find_compiler()
     except NeuronToolsError as error:
         return Check(
             "compiler", ok=False, detail="none", needed_for="neuron-customop build", remedy=error.remedy
         )
-    return Check("compiler", ok=True, detail=str(found))
+    return Check("compiler", ok=True, detail=found.version)
 
 
 def _terminal() -> Check:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from neurontools import paths
 
 HEAVY = {"torch", "numpy", "rich", "textual", "psutil", "yaml", "asyncio"}
 HELP = ["neurond", "run", "customop", "cache", "profile", "top", "doctor", "completion", "demo"]
@@ -55,9 +58,10 @@ def test_without_torch_the_machine_and_its_tools_work(tool):
 
 @pytest.mark.usefixtures("without_torch")
 def test_without_torch_what_needs_it_says_how_to_get_it(tool, home):
-    library = home / "librelu.so"
-    library.write_bytes(b"")
-    run = tool("neuron-customop", "run", str(library), "relu", "--input", "4x4:float32")
+    sample = Path(paths.fixtures_dir()) / "customops" / "relu_tcm"
+    sources = ["--compute", str(sample / "relu.cpp"), "--shape", str(sample / "shape.cpp"), "-o", str(home)]
+    assert tool("neuron-customop", "build", "relu", *sources).returncode == 0
+    run = tool("neuron-customop", "run", str(home / "librelu.so"), "forward", "--input", "4x4:float32")
     assert run.returncode == 1
     assert "torch" in run.stderr.splitlines()[0]
     assert "pip install 'neurontools[torch]'" in run.stderr
