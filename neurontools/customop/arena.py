@@ -36,7 +36,7 @@ class Arena:
             ) from error
         self._maps: list[mmap.mmap | None] = [None] * SLOTS
         self._addresses = [0] * SLOTS
-        self._limit_bytes = int(_SHARE_OF_RAM * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        self._limit_bytes = memory_limit_bytes()
 
     def fit(self, slot: int, nbytes: int) -> int:
         """Make a slot large enough and return its size in bytes.
@@ -90,6 +90,11 @@ class Arena:
             current.close()
             self._maps[slot] = None
             self._addresses[slot] = 0
+
+
+def memory_limit_bytes() -> int:
+    """Return how much of this computer's memory the tensors of a custom operator may take: a quarter."""
+    return int(_SHARE_OF_RAM * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _slot_size(nbytes: int) -> int:

@@ -25,7 +25,7 @@ from neurontools.customop.signature import (
     check_operators,
     parse_description,
 )
-from neurontools.customop.toolchain import Toolchain, home, prepare
+from neurontools.customop.toolchain import HERE, Toolchain, home, prepare
 from neurontools.customop.units import KernelUnit, access_of, assign_kernels, kernel_unit, shape_unit
 
 MAX_STACK_BYTES = 400 * 1024  # customops.md section 4.11
@@ -33,6 +33,15 @@ DEFAULT_STACK_BYTES = 8192
 RESERVED_NAME = "builtin"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 _STACK = re.compile(r"-DSTACK_SIZE=(\w+)\Z")
+
+_DECISIVE = (
+    "build",
+    "compilation",
+    "manifest",
+    "package",
+    "signature",
+    "units",
+)  # what they write may change
 
 Progress = Callable[[str], None]
 
@@ -206,6 +215,7 @@ def _build_key(request: BuildRequest, toolchain: Toolchain) -> str:
     facts = (
         request.name,
         toolchain.key,
+        [_sha256(HERE / f"{module}.py") for module in _DECISIVE],
         request.multicore,
         request.release,
         request.cflags,

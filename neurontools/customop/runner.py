@@ -8,6 +8,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.customop.arena import memory_limit_bytes
 from neurontools.customop.dtypes import BY_NAME, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.manifest import Access
@@ -183,6 +184,12 @@ def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]
 
 
 def _tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
+    nbytes = math.prod(value.sizes) * BY_NAME[value.dtype].itemsize
+    if nbytes > memory_limit_bytes():
+        raise UsageError(
+            f"an input of {nbytes} bytes is more than a quarter of this computer's memory",
+            "use a smaller one",
+        )
     torch = import_torch()
     generator = torch.Generator().manual_seed(value.seed)
     dtype = getattr(torch, value.dtype)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neurontools.customop.signature import DescribedOperator
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_CALL = re.compile(r"\b(\w+)\s*(?:<[^<>;()]*>)?\s*\(")
 _ELEMENT = re.compile(r"[.>]\s*(?:template\s+)?accessor\s*<|\bdata_ptr\b")
 _STREAM = re.compile(r"\b(?:read|write)_stream_accessor\b")
 _TCM = re.compile(r"\btcm_accessor\b")
@@ -59,12 +60,25 @@ def assign_kernels(sources: Sequence[Path], operators: Sequence[DescribedOperato
 
 
 def access_of(source: Path, kernel: str) -> Access:
-    """Return how a kernel reaches tensors, judged by its source text."""
-    body = _body(_code(source), kernel)
+    """Return how a kernel reaches tensors, judged by its source text and that of the functions which it calls."""
+    body = "\n".join(_reachable(_code(source), kernel))
     for pattern, access in ((_ELEMENT, Access.ELEMENT), (_STREAM, Access.STREAM), (_TCM, Access.TCM)):
         if pattern.search(body):
             return access
     return Access.TENSOR
+
+
+def _reachable(text: str, kernel: str) -> list[str]:
+    bodies: list[str] = []
+    seen = {kernel}
+    waiting = [kernel]
+    while waiting:
+        body = _body(text, waiting.pop())
+        bodies.append(body)
+        called = {name for name in _CALL.findall(body) if name not in seen and _defines(text, name)}
+        seen |= called
+        waiting.extend(called)
+    return bodies
 
 
 def _include(source: Path) -> str:

@@ -56,3 +56,5 @@ def test_the_access_of_each_kernel_is_read_from_its_source(package: Callable[[st
         "destination": "element",
         "scaled": "tensor",
     }
+    by_helpers = {entry.name: str(entry.access) for entry in package("faults").manifest.operators}
+    assert by_helpers == {"fault": "element", "copy": "element", "nap": "element", "bad_shape": "tensor"}
