@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FOREIGN_GRACE_S = 600.0
 NETWORK_GRACE_S = 86400.0
+_USELESS = frozenset({State.FAILED, State.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Rules:
     """What to remove; None or False where a rule is not given.
 
     Args:
-        max_bytes: remove the longest unused until the rest fits.
+        max_bytes: remove failed and interrupted compiles, then the longest unused, until the rest fits.
         older_than_s: remove what was not used for so long.
         failed: remove cached failures.
         interrupted: remove what killed compiles left behind.
@@ -98,11 +99,12 @@ def make_plan(
     if rules.max_bytes is not None:
         rest = total - sum(choice.entry.size_bytes for choice in remove)
         limit = f"over the limit of {format_size(rules.max_bytes)}"
-        for entry in sorted(scan.entries, key=_longest_unused_first):
+        for entry in sorted(scan.entries, key=_useless_first):
             if rest <= rules.max_bytes:
                 break
             if entry.path not in selected and not is_spared(entry):
-                remove.append(Choice(entry, f"{limit}, {_unused(entry, now)}"))
+                why = entry.state.value if entry.state in _USELESS else _unused(entry, now)
+                remove.append(Choice(entry, f"{limit}, {why}"))
                 rest -= entry.size_bytes
     return Plan(scan.root, tuple(remove), tuple(guarded.values()), total)
 
@@ -133,6 +135,10 @@ def reason_to_spare(entry: Entry, rules: Rules, now: float, *, network: bool) ->
 
 def _longest_unused_first(entry: Entry) -> tuple[float, str]:
     return entry.used_unix_s, entry.path
+
+
+def _useless_first(entry: Entry) -> tuple[bool, float, str]:
+    return entry.state not in _USELESS, *_longest_unused_first(entry)
 
 
 def _unused(entry: Entry, now: float) -> str:

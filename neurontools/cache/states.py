@@ -50,7 +50,10 @@ def note_of(state: State, lock: LockState | None, log: str, files: Mapping[str, 
         case State.LOCKED if lock is not None:
             return f"locked by {lock.holder}"
         case State.FAILED:
-            return next((line.strip() for line in log.splitlines() if line.strip()), "the log is empty")
+            return next(
+                (line.strip().removeprefix("ERROR: ") for line in log.splitlines() if line.strip()),
+                "the log is empty",
+            )
         case State.INTERRUPTED if lock is not None:
             return f"left behind by {lock.holder}"
         case State.INTERRUPTED if layout.NEFF in files:

@@ -1,0 +1,238 @@
+"""Caches made by hand, listed: golden texts, JSON, states, foreign names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from neurontools.commands.cache import main
+
+from neurontools.cache import layout
+from neurontools.cache.entries import NotACacheError, scan
+from neurontools.cache.owner import this_process
+from neurontools.cache.states import State
+from neurontools.cache.usage import Usage
+from tests.cache.conftest import DAY, NOW, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parent / "golden"
+Shown = "Callable[..., str]"
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str], home: Path) -> Callable[..., str]:
+    """Run neuron-cache and return its whole result: exit code, stdout, stderr, with the home directory's name out."""
+
+    def run(*arguments: str) -> str:
+        code = main(arguments)
+        captured = capsys.readouterr()
+        text = f"$ neuron-cache {' '.join(arguments)}\n{captured.out}{captured.err}[exit {code}]\n"
+        return re.sub(r"process \d+ on \S+", "process PID on HOST", text.replace(str(home), "HOME"))
+
+    return run
+
+
+def compare(name: str, text: str) -> None:
+    assert text == (GOLDEN / f"{name}.txt").read_text()
+
+
+@pytest.fixture
+def full(tree: Tree) -> Tree:
+    """One entry of every state, two compilers, and things of other tools."""
+    done = tree.done(unused_s=3 * DAY)
+    Usage(str(tree.root)).count("misses")
+    for _ in range(2):
+        Usage(str(tree.root)).count_hit(str(done))
+    (done / layout.STAMP).unlink()
+    _settle(tree.root)
+    tree.done(graph="8068656800389078395", unused_s=40 * DAY, compiler="2.12.68.0+4480452af")
+    tree.failed(graph="111", flags=("--target=trn1", "--model-type=transformer"), unused_s=5000)
+    tree.failed("died with <Signals.SIGKILL: 9>\n", graph="222", unused_s=90000)
+    tree.entry(graph="333", unused_s=10)
+    half = tree.entry(graph="444", files={layout.NEFF: b"half"}, unused_s=7 * DAY)
+    locked = tree.entry(graph="555", unused_s=20)
+    (locked / layout.LOCK).touch()
+    dead = replace(this_process(), start_ticks=1)
+    left = tree.entry(graph="666", files={layout.LOCK: dead.to_bytes()}, unused_s=2 * DAY)
+    assert half.exists()
+    assert left.exists()
+    tree.entry(graph="0123456789abcdef0123", flags=(), unused_s=100)
+    compiler = tree.root / "neuronxcc-2.12.68.0+4480452af"
+    (compiler / "0_REGISTRY" / "0.0.16").mkdir(parents=True)
+    (compiler / "MODULE_alias+e30acd3a").symlink_to(done)
+    (tree.root / "USER_neuroncc-1.0.47218.0+162039557" / "MODULE_1").mkdir(parents=True)
+    (tree.root / "notes.txt").write_text("mine")
+    return tree
+
+
+def _settle(root: Path) -> None:
+    """Give the counters' files a fixed time."""
+    from neurontools import paths
+
+    for directory, _, names in os.walk(f"{paths.state_dir()}/compile-cache"):
+        for name in names:
+            os.utime(f"{directory}/{name}", (NOW - 3 * DAY, NOW - 3 * DAY))
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("ls", ["ls"]),
+        ("ls_failed", ["ls", "--failed"]),
+        ("ls_by_size", ["ls", "--sort", "size", "--limit", "2"]),
+        ("prune_dry_run", ["prune", "--older-than", "30d", "--failed", "--interrupted", "--dry-run"]),
+        ("prune_max_size", ["prune", "--max-size", "60kB", "--dry-run"]),
+        ("prune_break_stale", ["prune", "--break-stale", "4h", "--dry-run"]),
+    ],
+)
+def test_golden_texts(name: str, arguments: list[str], full: Tree, shown: Callable[..., str]) -> None:
+    locks = full.root.glob(f"*/*/{layout.LOCK}")
+    for lock in locks:
+        os.utime(lock, (NOW - 20, NOW - 20))
+    compare(name, shown(*arguments))
+
+
+@pytest.mark.usefixtures("frozen", "full")
+def test_golden_stats(shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    compare("stats", shown("stats"))
+
+
+def test_states_are_those_of_the_reference(full: Tree) -> None:
+    found = {entry.module.partition("+")[0]: entry.state for entry in scan(str(full.root)).entries}
+    assert found == {
+        "MODULE_9219523464496887986": State.DONE,
+        "MODULE_8068656800389078395": State.DONE,
+        "MODULE_111": State.FAILED,
+        "MODULE_222": State.INTERRUPTED,
+        "MODULE_333": State.TODO,
+        "MODULE_444": State.INTERRUPTED,
+        "MODULE_555": State.LOCKED,
+        "MODULE_666": State.INTERRUPTED,
+        "MODULE_0123456789abcdef0123": State.TODO,
+    }
+
+
+def test_names_of_other_tools_are_counted_and_left_alone(full: Tree) -> None:
+    assert scan(str(full.root)).skipped == 4
+
+
+def test_json_is_complete_and_in_base_units(full: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    rows = {row["path"]: row for row in shown["entries"]}
+    for entry in scan(str(full.root)).entries:
+        row = rows.pop(entry.path)
+        assert (row["state"], row["size_bytes"], row["hits"]) == (entry.state, entry.size_bytes, entry.hits)
+        assert row["flags"] == list(entry.flags)
+    assert rows == {}
+    assert main(["stats", "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert stats["total"]["count"] == 9
+    assert stats["total"]["size_bytes"] == sum(row["size_bytes"] for row in shown["entries"])
+    assert stats["usage"]["hit_share"] == pytest.approx(2 / 3)
+
+
+def test_quiet_prints_paths_that_exist(full: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "-q", "--failed"]) == 0
+    paths = capsys.readouterr().out.splitlines()
+    assert len(paths) == 4
+    assert all(Path(path).is_dir() for path in paths)
+
+
+def test_looking_changes_nothing(full: Tree) -> None:
+    def times() -> dict[str, tuple[int, int]]:
+        return {
+            str(path): (path.lstat().st_mtime_ns, path.name == layout.NEFF and path.lstat().st_atime_ns)
+            for path in full.root.rglob("*")
+        }
+
+    before = times()
+    assert main(["ls"]) == main(["stats"]) == main(["prune", "--max-size", "0", "--dry-run"]) == 0
+    assert times() == before
+
+
+def test_hard_links_count_once(tree: Tree) -> None:
+    first, second = tree.done(), tree.done(graph="2")
+    (second / layout.NEFF).unlink()
+    os.link(first / layout.NEFF, second / layout.NEFF)
+    sizes = [entry.size_bytes for entry in scan(str(tree.root)).entries]
+    neff = (first / layout.NEFF).stat().st_blocks * 512
+    assert (
+        sum(sizes)
+        == sum(path.stat().st_blocks * 512 for path in tree.root.glob("*/*/*") if path.name != layout.NEFF)
+        + neff
+    )
+
+
+@pytest.mark.parametrize("name", ["model.hlo.pb", "model.hlo_module.pb.gz"])
+def test_older_graph_names_are_accepted(tree: Tree, name: str) -> None:
+    path = tree.entry()
+    (path / layout.GRAPH).rename(path / name)
+    assert [entry.state for entry in scan(str(tree.root)).entries] == [State.TODO]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'"text"', b"[" * 5000, b"\xff", b'{"a": 1}'])
+def test_damaged_flags_are_no_reason_to_fail(tree: Tree, content: bytes) -> None:
+    (tree.done() / layout.FLAGS).write_bytes(content)
+    assert [entry.flags for entry in scan(str(tree.root)).entries] == [()]
+
+
+def test_a_special_file_in_an_entry_does_not_stop_the_listing(tree: Tree) -> None:
+    path = tree.done()
+    (path / layout.FLAGS).unlink()
+    os.mkfifo(path / layout.FLAGS)
+    (path / layout.NEFF).unlink()
+    (path / layout.NEFF).symlink_to("/dev/zero")
+    (entry,) = scan(str(tree.root)).entries
+    assert (entry.flags, entry.name) == ((), "")
+
+
+def test_a_directory_that_is_no_cache_is_refused(home: Path, shown: Callable[..., str]) -> None:
+    (home / "thesis.tex").touch()
+    for arguments in (["ls"], ["stats"], ["prune", "--max-size", "0", "-y"]):
+        text = shown(*arguments, "--cache-dir", str(home))
+        assert "error: HOME is not a compile cache" in text
+        assert "[exit 1]" in text
+    assert (home / "thesis.tex").exists()
+
+
+def test_a_file_is_no_cache(home: Path) -> None:
+    (home / "file").touch()
+    with pytest.raises(NotACacheError, match="it is a file"):
+        scan(str(home / "file"))
+
+
+def test_a_cache_that_nobody_made_yet_is_empty_unless_it_was_named(
+    home: Path, shown: Callable[..., str]
+) -> None:
+    assert shown("ls") == "$ neuron-cache ls\n0 entries, 0 B in HOME/compile-cache\n[exit 0]\n"
+    assert "no such directory" in shown("ls", "--cache-dir", str(home / "tyop"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls", "--sort", "colour"], ["ls", "--sort", "size:up"], ["ls", "--limit", "-1"]]
+)
+def test_nonsense_is_a_usage_error(arguments: list[str], shown: Callable[..., str]) -> None:
+    text = shown(*arguments)
+    assert "hint: " in text
+    assert "[exit 2]" in text
+
+
+def test_a_thousand_entries_can_be_sorted(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(200):
+        tree.entry(graph=str(number), unused_s=number)
+    assert main(["ls", "-q", "--sort", "used:asc", "--limit", "2"]) == 0
+    names = [Path(line).name.partition("+")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["MODULE_199", "MODULE_198"]

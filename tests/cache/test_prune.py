@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from neurontools.commands.cache import main
+
+from neurontools.cache import entries, layout, removal
+from neurontools.cache.entries import Entry, Scan, scan
+from neurontools.cache.entry_io import hold
+from neurontools.cache.locks import LockState
+from neurontools.cache.owner import Liveness, this_process
+from neurontools.cache.prune import FOREIGN_GRACE_S, NETWORK_GRACE_S, Rules, make_plan
+from neurontools.cache.pruning import prepare
+from neurontools.cache.states import State
+from neurontools.cache.usage import Usage
+from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.machine.catalogue import instance_type
+from tests.cache.conftest import DAY, Tree
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.store import CompileCache
+
+TRN1 = instance_type("trn1.2xlarge").device
+NOW = 1e9
+
+
+def entry(number: int, **changes: object) -> Entry:
+    values: dict[str, object] = {
+        "path": f"/c/v/{number}",
+        "compiler": "v",
+        "module": str(number),
+        "state": State.DONE,
+        "size_bytes": 100,
+        "made_unix_s": NOW - 1000 - number,
+        "used_unix_s": NOW - 1000 - number,
+        "hits": 0,
+        "flags": (),
+        "name": "",
+        "ours": True,
+        "note": "",
+        "lock": None,
+    }
+    return Entry(**(values | changes))  # type: ignore[arg-type]
+
+
+def plan_paths(
+    rules: Rules, *found: Entry, in_use: frozenset[str] = frozenset(), network: bool = False
+) -> list[str]:
+    plan = make_plan(Scan("/c", True, found, 0), rules, NOW, in_use.__contains__, network=network)
+    return [choice.entry.module for choice in plan.remove]
+
+
+_LOCKS = st.sampled_from(Liveness).map(lambda lives: LockState("/l", None, 0.0, lives)) | st.none()
+_ENTRIES = st.lists(
+    st.builds(
+        lambda number, state, size, age, ours, lock: entry(
+            number,
+            state=state,
+            size_bytes=size,
+            made_unix_s=NOW - age,
+            used_unix_s=NOW - age,
+            ours=ours,
+            lock=lock,
+        ),
+        st.integers(0, 10**6),
+        st.sampled_from(State),
+        st.integers(0, 1000),
+        st.integers(0, 10**6),
+        st.booleans(),
+        _LOCKS,
+    ),
+    max_size=12,
+    unique_by=lambda one: one.path,
+)
+_RULES = st.builds(
+    Rules,
+    max_bytes=st.none() | st.integers(0, 5000),
+    older_than_s=st.none() | st.integers(0, 10**6).map(float),
+    failed=st.booleans(),
+    interrupted=st.booleans(),
+    grace_s=st.none() | st.integers(0, 10**6).map(float),
+)
+
+
+@given(_ENTRIES, _RULES, st.data(), st.booleans())
+def test_a_plan_keeps_its_promises(
+    found: list[Entry], rules: Rules, data: st.DataObject, network: bool
+) -> None:
+    loaded = frozenset(one.path for one in found if data.draw(st.booleans()))
+    plan = make_plan(Scan("/c", True, tuple(found), 0), rules, NOW, loaded.__contains__, network=network)
+    removed = {choice.entry.path for choice in plan.remove}
+    spared = {choice.entry.path for choice in plan.spare}
+    assert len(removed) == len(plan.remove)
+    assert not removed & spared
+    assert not removed & loaded
+    for choice in (*plan.remove, *plan.spare):
+        assert choice.reason
+    for one in found:
+        if one.lock is not None and one.lock.liveness is not Liveness.DEAD:
+            assert one.path not in removed
+        if rules.failed and one.state is State.FAILED:
+            assert one.path in removed | spared
+    rest = [one for one in found if one.path not in removed]
+    if rules.max_bytes is not None and sum(one.size_bytes for one in rest) > rules.max_bytes:
+        assert {one.path for one in rest if one.size_bytes} <= spared
+
+
+@given(_ENTRIES)
+def test_without_matching_rules_nothing_goes(found: list[Entry]) -> None:
+    assert plan_paths(Rules(older_than_s=1e9), *found) == []
+    assert plan_paths(Rules(max_bytes=10**9), *found) == []
+
+
+def test_the_longest_unused_go_first_and_only_as_many_as_needed() -> None:
+    found = [entry(1), entry(3), entry(2)]
+    assert plan_paths(Rules(max_bytes=150), *found) == ["3", "2"]
+    assert plan_paths(Rules(max_bytes=300), *found) == []
+
+
+def test_useless_entries_go_before_useful_ones() -> None:
+    assert plan_paths(Rules(max_bytes=100), entry(9), entry(1, state=State.FAILED)) == ["1"]
+
+
+def test_age_counts_from_the_last_use() -> None:
+    old_but_used = entry(1, made_unix_s=NOW - 90 * DAY, used_unix_s=NOW - DAY)
+    assert plan_paths(Rules(older_than_s=30 * DAY), old_but_used) == []
+
+
+def test_each_kind_of_entry_has_its_grace() -> None:
+    def goes(age_s: float, *, ours: bool, network: bool) -> bool:
+        found = entry(1, ours=ours, made_unix_s=NOW - age_s, used_unix_s=NOW - age_s)
+        return plan_paths(Rules(max_bytes=0), found, network=network) == ["1"]
+
+    assert goes(0, ours=True, network=False)
+    assert not goes(FOREIGN_GRACE_S - 1, ours=False, network=False)
+    assert goes(FOREIGN_GRACE_S + 1, ours=False, network=False)
+    assert not goes(NETWORK_GRACE_S - 1, ours=True, network=True)
+    assert goes(NETWORK_GRACE_S + 1, ours=True, network=True)
+
+
+def test_prune_removes_what_it_announced(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    old, kept, failed = (
+        tree.done(unused_s=40 * DAY, graph="1"),
+        tree.done(unused_s=-1e9, graph="2"),
+        tree.failed(graph="3"),
+    )
+    Usage(str(tree.root)).count_hit(str(failed))
+    arguments = ["prune", "--older-than", "30d", "--failed"]
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    announced = json.loads(capsys.readouterr().out)
+    assert (old.exists(), announced["dry_run"]) == (True, True)
+    assert main([*arguments, "-y", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["removed"] == announced["removed"]
+    assert done["freed_bytes"] == sum(row["size_bytes"] for row in done["removed"])
+    assert [old.exists(), kept.exists(), failed.exists()] == [False, True, False]
+    assert Usage(str(tree.root)).hits(str(failed)) == (0, 0.0)
+    assert not (tree.root / layout.TRASH).exists()
+
+
+def test_nothing_to_do_is_fine(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.done(unused_s=-1e9)
+    assert main(["prune", "--failed", "-y"]) == 0
+    assert capsys.readouterr().out.startswith("0 entries to remove")
+
+
+def test_an_emptied_compiler_directory_goes_too(tree: Tree) -> None:
+    path = tree.done(compiler="1.0+abc", unused_s=DAY)
+    assert main(["prune", "--max-size", "0", "-y"]) == 0
+    assert not path.parent.exists()
+    assert tree.root.exists()
+
+
+def test_what_a_process_has_loaded_is_spared(
+    open_cache: Callable[..., CompileCache], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = open_cache()
+    loaded = cache.get_or_compile(mlp(), TRN1, "mlp").entry
+    other = open_cache()
+    idle = other.get_or_compile(mlp(8), TRN1, "mlp").entry
+    other.close()
+    assert main(["stats", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["active"] == 1
+    assert main(["prune", "--max-size", "0", "-y", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [(row["path"], row["reason"]) for row in shown["spared"]] == [(loaded, "in use")]
+    assert [row["path"] for row in shown["removed"]] == [idle]
+    cache.close()
+    assert main(["prune", "--max-size", "0", "-y"]) == 0
+    assert not os.path.exists(loaded)
+
+
+def test_a_hit_also_marks_its_entry(open_cache: Callable[..., CompileCache]) -> None:
+    open_cache().get_or_compile(mlp(), TRN1, "mlp")
+    entry_path = open_cache().get_or_compile(mlp(), TRN1, "mlp").entry
+    assert entries.is_in_use(entry_path)
+
+
+@pytest.mark.parametrize("change", ["loaded", "locked", "used", "gone"])
+def test_what_happens_after_the_plan_is_respected(tree: Tree, change: str) -> None:
+    path = tree.done(unused_s=DAY)
+    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    assert len(work.plan.remove) == 1
+    held = None
+    match change:
+        case "loaded":
+            held = hold(str(path))
+        case "locked":
+            (path / layout.LOCK).write_bytes(this_process().to_bytes())
+        case "used":
+            (path / layout.STAMP).touch()
+        case "gone":
+            path.rename(tree.root / "elsewhere")
+    outcome, _ = work.carry_out()
+    assert outcome.removed == ()
+    assert len(outcome.spared) == 1
+    assert path.exists() == (change != "gone")
+    if held is not None:
+        os.close(held)
+
+
+def test_an_entry_that_is_locked_during_the_rename_comes_back(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tree.done(unused_s=DAY)
+    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+
+    def lock_first(planned_root: str, *_: object, **__: object) -> str:
+        (path / layout.LOCK).write_bytes(this_process().to_bytes())
+        return ""
+
+    monkeypatch.setattr(removal, "_changed", lock_first)
+    outcome, _ = work.carry_out()
+    assert [choice.reason for choice in outcome.spared] == ["taken by another process"]
+    assert (path / layout.NEFF).exists()
+
+
+def test_foreign_entries_are_removed_under_the_root_lock(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.done(compiler="2.12.68.0+4480452af", unused_s=DAY)
+    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    seen = []
+
+    def look(*_: object, **__: object) -> str:
+        with open(tree.root / layout.ROOT_LOCK) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                seen.append("held")
+        return "looked"
+
+    monkeypatch.setattr(removal, "_changed", look)
+    work.carry_out()
+    assert seen == ["held"]
+
+
+def test_a_killed_prune_leaves_only_trash_that_the_next_one_clears(tree: Tree) -> None:
+    trash = tree.root / layout.TRASH / "123-abc"
+    trash.mkdir(parents=True)
+    (trash / layout.NEFF).write_bytes(b"x" * 5000)
+    tree.failed()
+    assert len(scan(str(tree.root)).entries) == 1
+    assert main(["prune", "--failed", "-y"]) == 0
+    assert not (tree.root / layout.TRASH).exists()
+
+
+def test_links_in_an_entry_are_removed_and_not_followed(tree: Tree, home: Path) -> None:
+    (home / "precious").mkdir()
+    (home / "precious" / "data").write_text("keep")
+    path = tree.failed()
+    (path / "link").symlink_to(home / "precious")
+    assert main(["prune", "--failed", "-y"]) == 0
+    assert not path.exists()
+    assert (home / "precious" / "data").read_text() == "keep"
+
+
+def test_stale_locks_are_broken_and_fresh_ones_are_not(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh, stale, living = tree.entry(graph="1"), tree.entry(graph="2"), tree.entry(graph="3")
+    (fresh / layout.LOCK).touch()
+    (stale / layout.LOCK).touch()
+    os.utime(stale / layout.LOCK, (1, 1))
+    (living / layout.LOCK).write_bytes(this_process().to_bytes())
+    os.utime(living / layout.LOCK, (1, 1))
+    assert main(["prune", "--break-stale", "4h", "--dry-run"]) == 0
+    assert (stale / layout.LOCK).exists()
+    assert main(["prune", "--break-stale", "4h", "-y"]) == 0
+    assert f"lock {stale / layout.LOCK} of a process that left no name" in capsys.readouterr().out
+    assert [(path / layout.LOCK).exists() for path in (fresh, stale, living)] == [True, False, True]
+
+
+def test_prune_wants_a_rule(tree: Tree) -> None:
+    with pytest.raises(UsageError, match="nothing says what to remove"):
+        prepare(scan(str(tree.root)), Rules())
+
+
+def test_a_root_that_cannot_be_written_is_said(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.failed(unused_s=DAY)
+    work = prepare(scan(str(tree.root)), Rules(failed=True))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(removal.os, "makedirs", refuse)
+    with pytest.raises(NeuronToolsError, match="Read-only file system"):
+        work.carry_out()
+
+
+def test_without_a_terminal_prune_does_not_ask(
+    tree: Tree, tool: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    path = tree.failed()
+    shown = tool("neuron-cache", "prune", "--failed")
+    assert (shown.returncode, path.exists()) == (2, True)
+    assert str(path) in shown.stdout
+    assert "hint: add -y" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone"), [(b"y\n", True), (b"n\n", False), (b"\n", False), (b"\x04", False)]
+)
+def test_on_a_terminal_prune_asks(tree: Tree, answer: bytes, gone: bool) -> None:
+    path = tree.failed()
+    control, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [str(Path(sys.executable).parent / "neuron-cache"), "prune", "--failed"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.write(control, answer)
+    shown, _ = process.communicate(timeout=60)
+    os.close(control)
+    os.close(terminal)
+    assert process.returncode == (0 if gone else 1)
+    assert path.exists() is not gone
+    assert str(path) in shown
+    assert "Remove these? [y/N]" in shown
+
+
+_PRUNER = """
+import sys
+sys.path.append(sys.argv[1])
+from neurontools.cache import removal
+import shutil, time
+removal.shutil.rmtree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
+from neurontools.commands.cache import main
+main(["prune", "--failed", "-y"])
+"""
+
+
+def test_a_prune_that_is_killed_in_the_middle_leaves_a_sound_cache(
+    tree: Tree, open_cache: Callable[..., CompileCache]
+) -> None:
+    path = tree.failed()
+    kept = tree.done(graph="2", unused_s=-1e9)
+    checkout = str(Path(__file__).parents[2])
+    process = subprocess.Popen([sys.executable, "-c", _PRUNER, checkout], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "renamed\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert [entry.path for entry in scan(str(tree.root)).entries] == [str(kept)]
+    assert not path.exists()
+    assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
+
+
+def test_network_file_systems_are_told_by_their_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "2 1 0:5 / /shared rw,relatime shared:1 - nfs4 server:/x rw\n"
+        "3 2 0:6 / /shared/local rw - ext4 /dev/sdb1 rw\n"
+    )
+    real = open
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *a, **k: real(mounts if "mountinfo" in str(path) else path, *a, **k)
+    )
+    assert removal.is_network("/shared/cache")
+    assert not removal.is_network("/shared/local/cache")
+    assert not removal.is_network("/sharedcache")
