@@ -64,3 +64,11 @@ def remove_quietly(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
+
+
+def remove_if_empty(directory: str) -> None:
+    """Remove a directory that holds nothing."""
+    try:
+        os.rmdir(directory)
+    except OSError:
+        pass

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache import layout, logs
 from neurontools.cache.entry_io import begin, is_trusted, keep_failure, look_up, publish, read_failure
+from neurontools.cache.files import remove_if_empty
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
@@ -91,10 +92,16 @@ class Lookup:
                     return self._compile_and_publish() if found is None else self._hit(found)
                 finally:
                     lock.release()
+                    remove_if_empty(self._entry)
             found = self._look_up()
             if found is not None:
                 return self._hit(found)
         raise OSError(f"the entry {self._entry} keeps disappearing")
+
+    def give_up(self, error: OSError) -> None:
+        """Say that the cache cannot be written to, and leave no empty entry behind."""
+        self._root.warn_unusable(error)
+        remove_if_empty(self._entry)
 
     def compile_uncached(self) -> CacheResult:
         """Return the NEFF compiled now, without looking at the cache.

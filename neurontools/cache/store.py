@@ -112,7 +112,7 @@ class CompileCache:
         try:
             return lookup.run()
         except OSError as error:
-            self._files.warn_unusable(error)
+            lookup.give_up(error)
             return lookup.compile_uncached()
 
     def close(self) -> None:

@@ -106,6 +106,6 @@ def _text(field: bytes, what: str) -> str:
         text = field.partition(b"\0")[0].decode()
     except UnicodeDecodeError as error:
         raise NeffError(f"the NEFF's header is damaged: the {what} is not text") from error
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+    if not text.isprintable() and any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise NeffError(f"the NEFF's header is damaged: the {what} holds control characters")
     return text
