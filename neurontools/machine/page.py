@@ -11,10 +11,16 @@ Descriptors belong to whoever opened them: neither reader nor writer closes the 
 from __future__ import annotations
 
 import os
-import zlib
 
 from neurontools.machine.page_header import PageError, PageIdentity, pack_header
-from neurontools.machine.page_layout import CHECK_SEED, MODELS_BYTES, WORD, Layout, page_size
+from neurontools.machine.page_layout import (
+    CHECK_SEED,
+    MODELS_BYTES,
+    WORD,
+    Layout,
+    models_check,
+    page_size,
+)
 from neurontools.machine.page_reader import PageReader, PageValue
 from neurontools.machine.page_writer import NO_MODEL, PageWriter
 
@@ -68,9 +74,7 @@ def _initial_content(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
     content = bytearray(layout.page_bytes)
     static = pack_header(identity, cores)
     content[: len(static)] = static
-    checks = [(layout.models_offset + MODELS_BYTES, zlib.crc32(bytes(MODELS_BYTES)))]
-    checks += [(offset, CHECK_SEED) for offset in layout.core_sections]
-    checks += [(layout.process_offset + 8 * layout.process_words, CHECK_SEED)]
-    for offset, check in checks:
-        WORD.pack_into(content, offset, check)
+    WORD.pack_into(content, layout.models_offset, models_check(bytes(MODELS_BYTES - 8), 0))
+    for offset in (layout.process_offset, *layout.core_sections):
+        WORD.pack_into(content, offset, CHECK_SEED)
     return bytes(content)

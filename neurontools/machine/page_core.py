@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.machine.page_layout import (
+    CHECK_PRIME,
     CORE_HOT,
     CORE_LATENCY_WORD,
     CORE_STATUS_WORD,
@@ -18,7 +19,7 @@ from neurontools.machine.page_layout import (
     LATENCY_BUCKETS,
     MASK,
     STATUS_NUMBERS,
-    check_word,
+    settled_check,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class CoreWriter:
         CORE_HOT.pack_into(
             self._map,
             self._offset,
-            (self._settled + _W_SINCE * since_ns + _W_MODEL * model) & MASK,
+            (self._settled + sequence + 2 + _W_SINCE * since_ns + _W_MODEL * model) % CHECK_PRIME,
             since_ns,
             model,
             self._busy_ns,
@@ -101,19 +102,20 @@ class CoreWriter:
             bucket = _LAST_BUCKET
         self._busy_ns += wall_ns
         self._executions += 1
-        self._flops = (self._flops + flops) & MASK
+        before = self._flops
+        self._flops = (before + flops) & MASK
         self._gpsimd_ns += gpsimd_ns
         self._status[index] = words[self._word + CORE_STATUS_WORD + index] = self._status[index] + 1
         self._latency[bucket] = words[self._word + CORE_LATENCY_WORD + bucket] = self._latency[bucket] + 1
         self._settled = settled = (
             self._settled
-            + (_W_BUSY * wall_ns + _W_EXECUTIONS + _W_FLOPS * flops + _W_GPSIMD * gpsimd_ns)
-            + (_W_STATUS[index] + _W_LATENCY[bucket])
-        ) & MASK
+            + (_W_BUSY * wall_ns + _W_FLOPS * (self._flops - before) + _W_GPSIMD * gpsimd_ns)
+            + (_W_EXECUTIONS + _W_STATUS[index] + _W_LATENCY[bucket])
+        ) % CHECK_PRIME
         CORE_HOT.pack_into(
             self._map,
             self._offset,
-            settled,
+            (settled + sequence + 1) % CHECK_PRIME,
             0,
             0,
             self._busy_ns,
@@ -129,7 +131,7 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = self._sequence | 1
         counters = (self._busy_ns, self._executions, self._flops, self._gpsimd_ns)
         section = (0, 0, 0, *counters, 0, *self._status, *self._latency)
-        self._settled = check_word(section, CORE_WEIGHTS)
-        for index, value in enumerate((self._settled, *section[1:])):
+        self._settled = settled = settled_check(section)
+        for index, value in enumerate(((settled + self._sequence + 1) % CHECK_PRIME, *section[1:])):
             words[self._word + index] = value
         self._sequence = words[self._sequence_word] = self._sequence + 1

@@ -1,37 +1,40 @@
-"""Layout of a telemetry page, version 1. All numbers are little-endian; a word is an unsigned 64-bit number.
+"""Layout of a telemetry page, version 2. All numbers are little-endian; a word is an unsigned 64-bit number.
 
-    offset      what
-    0           header: magic "NTLMPAGE", version u32, header length u32, page length u64, core count u32, model
+    part        what
+    header      at 0: magic "NTLMPAGE", version u32, header length u32, page length u64, core count u32, model
                 slots u32, CRC-32 of header and core list (this field as zero) u32, zero u32, pid u64, start_ticks
                 u64, uid u64, registered_ns u64, then UTF-8 text padded with zero bytes: machine 64, boot_id 64,
                 tag 256, command 1024, runtime_version 64
-    1544        core list: machine-wide logical core ids, u32 each; padded to 64 bytes
-    sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
-    process     host memory by category (8 words), then for each core 8 words: memory by category, and the device
-                memory reserved from the machine; last the check word of the section; padded to 64 bytes
-    models      64 slots of 256 bytes: id u64 (0: free), core slot u32, 4 zero bytes, name 128, uuid 48, memory by
-                category (7 words), 8 zero bytes; last the check word (CRC-32 of the slots)
+    core list   at 1544: machine-wide logical core ids, u32 each; padded to 64 bytes
+    models      check word; 64 slots of 256 bytes: id u64 (0: free), core slot u32, 4 zero bytes, name 128, uuid 48,
+                memory by category (7 words), 8 zero bytes; padded so that the page ends at a multiple of 4096
+    process     check word; host memory by category (8 words), then for each core 8 words: memory by category, and the
+                device memory reserved from the machine; padded to 64 bytes
     core 0..n   104 words each: check, executing_since_ns (0: idle), model slot + 1 (0: none), busy_ns, executions,
                 flops, gpsimd_ns, zero; executions by NRT status (32 words in the order of STATUS_NUMBERS); latency
                 histogram (64 words)
-    end         padded to 4096 bytes
+    sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
 
 Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
-each change, so that threads that execute on different cores never wait for each other. The check word is
-`CHECK_SEED` plus the sum of all words of the section times odd weights, modulo 2**64: the writer keeps it up by
-adding differences, and every single changed word is found.
+each change, so that threads that execute on different cores never wait for each other. The check word of the models
+is the CRC-32 of their slots, started with the sequence number. That of the other sections makes the section, read as
+one number, `CHECK_SEED` plus the sequence number modulo the prime `CHECK_PRIME`; the writer keeps it up by adding
+differences. So every single changed word is found, and a section that one read took with another sequence number
+than its own does not check: no second look at the sequence numbers is needed. What changes often lies together at
+the end, so that one read brings it and a page that is cut short shows.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAGIC = b"NTLMPAGE"
-VERSION = 1
+VERSION = 2
 PAGE_ALIGN = 4096
 MAX_CORES = 1024
 MODEL_SLOTS = 64
@@ -57,7 +60,6 @@ HEADER = struct.Struct("<8sIIQIIII4Q64s64s256s1024s64s")
 HEADER_CHECKSUM_OFFSET = 32
 WORD = struct.Struct("<Q")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
-MODEL_ID = struct.Struct(f"<Q{MODEL.size - 8}x")
 CORE_HOT = struct.Struct("<7Q")
 
 MEMORY_WORDS = 8
@@ -66,7 +68,7 @@ CORE_WORDS = 8 + STATUS_SLOTS + LATENCY_BUCKETS
 CORE_STATUS_WORD = 8
 CORE_LATENCY_WORD = CORE_STATUS_WORD + STATUS_SLOTS
 CORE_BYTES = CORE_WORDS * 8
-MODELS_BYTES = MODEL_SLOTS * MODEL.size
+MODELS_BYTES = 8 + MODEL_SLOTS * MODEL.size
 
 PROCESS_SECTION = 0
 MODELS_SECTION = 1
@@ -74,19 +76,31 @@ FIRST_CORE_SECTION = 2
 
 MASK = 2**64 - 1
 CHECK_SEED = 0x6E74_7061_6765_3031
+CHECK_PRIME = 0x9E37_79B9_7F4A_7C55
 
 
-def weights(count: int) -> tuple[int, ...]:
-    """Return the odd 64-bit weights of the words of a section in the sum that makes its check word."""
-    return tuple((0x9E37_79B9_7F4A_7C15 * (2 * index + 1)) & MASK for index in range(count))
+def check_weights(count: int) -> tuple[int, ...]:
+    """Return what one more in each word of a section adds to the section's check word, modulo `CHECK_PRIME`."""
+    return tuple(-pow(2, 64 * index, CHECK_PRIME) % CHECK_PRIME for index in range(count))
 
 
-CORE_WEIGHTS = weights(CORE_WORDS)
+CORE_WEIGHTS = check_weights(CORE_WORDS)
 
 
-def check_word(words: Sequence[int], weight: Sequence[int]) -> int:
-    """Return the check word of a section's words."""
-    return (CHECK_SEED + sum(map(int.__mul__, words, weight))) & MASK
+def settled_check(words: Sequence[int]) -> int:
+    """Return the check word of a section of these words (the first of which is ignored) for sequence number zero."""
+    content = struct.pack(f"<{len(words)}Q", 0, *words[1:])
+    return (CHECK_SEED - int.from_bytes(content, "little")) % CHECK_PRIME
+
+
+def checks(section: bytes, sequence: int) -> bool:
+    """Return whether a section (not that of the models) is what its writer wrote with this sequence number."""
+    return int.from_bytes(section, "little") % CHECK_PRIME == (CHECK_SEED + sequence) % CHECK_PRIME
+
+
+def models_check(slots: bytes, sequence: int) -> int:
+    """Return the check word of the models."""
+    return zlib.crc32(slots, sequence & 0xFFFF_FFFF)
 
 
 def aligned(size: int, step: int) -> int:
@@ -101,7 +115,6 @@ class Layout:
         "core_count",
         "core_offset",
         "core_sections",
-        "dynamic_bytes",
         "models_offset",
         "page_bytes",
         "process_offset",
@@ -114,16 +127,18 @@ class Layout:
     def __init__(self, core_count: int) -> None:
         self.core_count = core_count
         self.static_bytes = HEADER.size + 4 * core_count
-        self.sequences_offset = aligned(self.static_bytes, 64)
+        self.models_offset = aligned(self.static_bytes, 64)
+        self.process_words = 1 + MEMORY_WORDS * (1 + core_count)
         self.sequence_count = FIRST_CORE_SECTION + core_count
-        self.process_offset = aligned(self.sequences_offset + 8 * self.sequence_count, 64)
-        self.process_words = MEMORY_WORDS * (1 + core_count)
-        self.models_offset = aligned(self.process_offset + 8 * (self.process_words + 1), 64)
-        self.core_offset = aligned(self.models_offset + MODELS_BYTES + 8, 64)
-        end = self.core_offset + CORE_BYTES * core_count
-        self.core_sections = tuple(range(self.core_offset, end, CORE_BYTES))
-        self.dynamic_bytes = end - self.process_offset
+        process_bytes = aligned(8 * self.process_words, 64)
+        sequences_bytes = aligned(8 * self.sequence_count, 64)
+        cores_bytes = CORE_BYTES * core_count
+        end = self.models_offset + MODELS_BYTES + process_bytes + cores_bytes + sequences_bytes
         self.page_bytes = aligned(end, PAGE_ALIGN)
+        self.sequences_offset = self.page_bytes - sequences_bytes
+        self.core_offset = self.sequences_offset - cores_bytes
+        self.process_offset = self.core_offset - process_bytes
+        self.core_sections = tuple(range(self.core_offset, self.sequences_offset, CORE_BYTES))
 
 
 def page_size(core_count: int) -> int:

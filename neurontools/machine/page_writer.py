@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import zlib
 from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -18,8 +17,8 @@ from neurontools.machine.page_core import CoreWriter
 from neurontools.machine.page_header import fitted, parse_header
 from neurontools.machine.page_layout import (
     CATEGORIES,
+    CHECK_PRIME,
     FIRST_CORE_SECTION,
-    MASK,
     MEMORY_WORDS,
     MODEL,
     MODEL_SLOTS,
@@ -28,8 +27,9 @@ from neurontools.machine.page_layout import (
     PROCESS_SECTION,
     RESERVED_WORD,
     Layout,
-    check_word,
-    weights,
+    check_weights,
+    models_check,
+    settled_check,
 )
 
 if TYPE_CHECKING:
@@ -106,15 +106,15 @@ class PageWriter:
 
     def set_memory(self, core_slot: int, category: MemoryCategory, used_bytes: int) -> None:
         """Show the bytes of a category in use on a core's device memory."""
-        self._change((MEMORY_WORDS * (1 + core_slot) + _CATEGORY_INDEX[category], used_bytes))
+        self._change((1 + MEMORY_WORDS * (1 + core_slot) + _CATEGORY_INDEX[category], used_bytes))
 
     def set_host_memory(self, category: MemoryCategory, used_bytes: int) -> None:
         """Show the bytes of a category in use on the host."""
-        self._change((_CATEGORY_INDEX[category], used_bytes))
+        self._change((1 + _CATEGORY_INDEX[category], used_bytes))
 
     def set_reserved(self, core_slot: int, reserved_bytes: int) -> None:
         """Show the device memory that the machine has granted for a core, which a new daemon adopts."""
-        self._change((MEMORY_WORDS * (1 + core_slot) + RESERVED_WORD, reserved_bytes))
+        self._change((1 + MEMORY_WORDS * (1 + core_slot) + RESERVED_WORD, reserved_bytes))
 
     def add_model(self, model: ShownModel) -> int:
         """Show a loaded model and return its slot, or `NO_MODEL` when all slots are taken or its core is not ours."""
@@ -158,16 +158,16 @@ class PageWriter:
 class _MemoryWriter:
     """The process section: host memory, memory and reservation of each core."""
 
-    __slots__ = ("_check", "_first", "_sequence", "_sequence_word", "_values", "_weights", "_words")
+    __slots__ = ("_first", "_sequence", "_sequence_word", "_settled", "_values", "_weights", "_words")
 
     def __init__(self, words: memoryview, layout: Layout, sequence_word: int) -> None:
         self._words = words
         self._first = first = layout.process_offset // 8
         self._values = list(words[first : first + layout.process_words])
-        self._weights = weights(layout.process_words)
+        self._weights = check_weights(layout.process_words)
         self._sequence_word = sequence_word
         self._sequence = words[sequence_word]
-        self._check = 0
+        self._settled = 0
         self._repair()
 
     def set(self, index: int, value: int) -> None:
@@ -175,16 +175,19 @@ class _MemoryWriter:
             self._repair()
         words, values, sequence = self._words, self._values, self._sequence
         self._sequence = words[self._sequence_word] = sequence + 1
-        self._check = (self._check + self._weights[index] * (value - values[index])) & MASK
+        self._settled = settled = (
+            self._settled + self._weights[index] * (value - values[index])
+        ) % CHECK_PRIME
         values[index] = words[self._first + index] = value
-        words[self._first + len(values)] = self._check
+        words[self._first] = (settled + sequence + 2) % CHECK_PRIME
         self._sequence = words[self._sequence_word] = sequence + 2
 
     def _repair(self) -> None:
         words, values = self._words, self._values
         self._sequence = words[self._sequence_word] = self._sequence | 1
-        self._check = check_word(values, self._weights)
-        for index, value in enumerate((*values, self._check)):
+        self._settled = settled_check(values)
+        values[0] = (self._settled + self._sequence + 1) % CHECK_PRIME
+        for index, value in enumerate(values):
             words[self._first + index] = value
         self._sequence = words[self._sequence_word] = self._sequence + 1
 
@@ -192,16 +195,16 @@ class _MemoryWriter:
 class _ModelsWriter:
     """The section of loaded models, which changes rarely: each change computes its CRC-32 anew."""
 
-    __slots__ = ("_check_word", "_map", "_offset", "_sequence", "_sequence_word", "_words", "free_slots")
+    __slots__ = ("_map", "_offset", "_sequence", "_sequence_word", "_words", "free_slots")
 
     def __init__(self, page: mmap.mmap, words: memoryview, layout: Layout, sequence_word: int) -> None:
         self._map = page
         self._words = words
         self._offset = layout.models_offset
-        self._check_word = (layout.models_offset + MODELS_BYTES) // 8
         self._sequence_word = sequence_word
         self._sequence = words[sequence_word]
-        taken = {slot for slot in range(MODEL_SLOTS) if words[(self._offset + slot * MODEL.size) // 8]}
+        first = 1 + self._offset // 8
+        taken = {slot for slot in range(MODEL_SLOTS) if words[first + slot * MODEL.size // 8]}
         self.free_slots = deque(slot for slot in range(MODEL_SLOTS) if slot not in taken)
 
     def take_slot(self) -> int:
@@ -213,7 +216,9 @@ class _ModelsWriter:
     def set(self, slot: int, record: bytes) -> None:
         words = self._words
         self._sequence = words[self._sequence_word] = self._sequence | 1
-        start = self._offset + slot * MODEL.size
+        slots = self._offset + 8
+        start = slots + slot * MODEL.size
         self._map[start : start + MODEL.size] = record
-        words[self._check_word] = zlib.crc32(self._map[self._offset : self._offset + MODELS_BYTES])
+        end = self._offset + MODELS_BYTES
+        words[self._offset // 8] = models_check(self._map[slots:end], self._sequence + 1)
         self._sequence = words[self._sequence_word] = self._sequence + 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.naming import instance_id
 from neurontools.machine.snapshot import DeviceState, Snapshot
-from neurontools.machine.telemetry import encode
+from neurontools.machine.telemetry import encode, named_counts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +36,7 @@ def now() -> Moment:
 
 
 class Report:
-    """Makes snapshots of one machine. What never changes is made once."""
+    """Makes snapshots of one machine. What did not change is not made again."""
 
     def __init__(self, definition: Definition, instance: InstanceType) -> None:
         lnc = definition.lnc
@@ -81,18 +81,25 @@ class Report:
         return frame.replace(_NO_PROCESSES, f'"processes":[{processes}]', 1)
 
     def _at(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
-        lifetime = dict(machine.lifetime)
         for page in telemetry:
             page.refresh(moment.monotonic_ns)
-            for name, amount in page.totals():
-                lifetime[name] = lifetime.get(name, 0) + amount
+        counts = tuple(map(sum, zip(*[page.counts for page in telemetry], strict=True))) or (0, 0, 0)
+        lifetime = dict(machine.lifetime)
+        for name, amount in named_counts(counts):
+            lifetime[name] = lifetime.get(name, 0) + amount
         return replace(
             self._frame,
             taken_ns=moment.monotonic_ns,
             taken_unix_s=moment.unix_s,
-            devices=tuple(
-                replace(device, memory_used_bytes=machine.used_bytes(device.index))
-                for device in self._devices
-            ),
+            devices=self._devices_of(machine),
             lifetime=tuple(sorted(lifetime.items())),
         )
+
+    def _devices_of(self, machine: Machine) -> tuple[DeviceState, ...]:
+        used = [machine.used_bytes(device.index) for device in self._devices]
+        if used != [device.memory_used_bytes for device in self._devices]:
+            self._devices = tuple(
+                replace(device, memory_used_bytes=used_bytes)
+                for device, used_bytes in zip(self._devices, used, strict=True)
+            )
+        return self._devices

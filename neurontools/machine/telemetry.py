@@ -6,19 +6,21 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.page import PageError, PageReader
+from neurontools.machine.page import PageError, PageReader, PageValue
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
 
 if TYPE_CHECKING:
     from neurontools.machine.events import Process
-    from neurontools.machine.page import PageValue
 
 EXECUTIONS = "executions"
 EXECUTION_ERRORS = "execution_errors"
 FLOPS = "flops"
 
+_COUNTERS = (EXECUTIONS, EXECUTION_ERRORS, FLOPS)
 _NO_MEMORY = MemoryUse()
+_process_state = fast_constructor(ProcessState)
 
 
 class Telemetry:
@@ -29,7 +31,10 @@ class Telemetry:
         page_fd: its page, owned by this object from now on; None when the page is lost.
     """
 
-    __slots__ = ("_fd", "_reader", "_value", "encoded", "process", "state")
+    __slots__ = ("_encoded", "_fd", "_reader", "_value", "counts", "process", "state")
+
+    state: ProcessState
+    counts: tuple[int, int, int]
 
     def __init__(self, process: Process, page_fd: int | None) -> None:
         self.process = process
@@ -37,10 +42,7 @@ class Telemetry:
         self._reader: PageReader | None = None
         self._value: PageValue | None = None
         if page_fd is not None:
-            try:
-                self._reader = PageReader(page_fd)
-            except (PageError, OSError):
-                pass
+            self._reader = _reader_of(page_fd, process)
         self._show(stale=self._reader is None)
 
     @property
@@ -48,30 +50,29 @@ class Telemetry:
         """The descriptor of the page."""
         return self._fd
 
+    @property
+    def encoded(self) -> str:
+        """The JSON text of `state`."""
+        if self._encoded is None:
+            self._encoded = encode(self.state)
+        return self._encoded
+
     def refresh(self, now_ns: int) -> None:
-        """Bring `state` and `encoded` up to date; a page that can't be read keeps its last values, marked stale."""
+        """Bring `state` up to date; a page that can't be read keeps its last values, marked stale."""
         reader = self._reader
-        if reader is None or not reader.changed():
+        if reader is None:
             return
         value = reader.read(now_ns)
-        if value is not None and self._is_ours(value):
+        if value is None:
+            if not self.state.stale:
+                self._show(stale=True)
+        elif value is not self._value or self.state.stale:
             self._value = value
             self._show(stale=False)
-        elif not self.state.stale:
-            self._show(stale=True)
 
     def totals(self) -> tuple[tuple[str, int], ...]:
         """Return what the process did so far, by lifetime counter."""
-        uses = self.state.cores
-        executions = sum(use.executions for use in uses)
-        if not executions:
-            return ()
-        failed = sum(count for status, count in self.state.status_counts if status)
-        return (
-            (EXECUTIONS, executions),
-            (EXECUTION_ERRORS, failed),
-            (FLOPS, sum(use.flops for use in uses)),
-        )
+        return named_counts(self.counts)
 
     def close(self) -> None:
         """Close the page."""
@@ -79,30 +80,34 @@ class Telemetry:
             os.close(self._fd)
             self._fd = self._reader = None
 
-    def _is_ours(self, value: PageValue) -> bool:
-        # The page is the process's to write; its claims are not.
-        return tuple(use.core for use in value.cores) == self.process.cores
-
     def _show(self, *, stale: bool) -> None:
         process, value = self.process, self._value
-        self.state = ProcessState(
-            pid=process.key.pid,
-            start_ticks=process.key.start_ticks,
-            uid=process.uid,
-            command=process.command,
-            tag=process.tag,
-            runtime_version=process.runtime_version,
-            origin="live",
-            uses_device=process.uses_device,
-            cores=value.cores if value else tuple(map(_unused, process.cores)),
-            host_memory=value.host_memory if value else _NO_MEMORY,
-            models=value.models if value else (),
-            status_counts=value.status_counts if value else (),
-            latency_counts=value.latency_counts if value else (0,) * LATENCY_BUCKETS,
-            registered_ns=process.registered_ns,
-            stale=stale,
+        if value is None:
+            value = _nothing(process.cores)
+        self.state = _process_state(
+            process.key.pid,
+            process.key.start_ticks,
+            process.uid,
+            process.command,
+            process.tag,
+            process.runtime_version,
+            "live",
+            process.uses_device,
+            value.cores,
+            value.host_memory,
+            value.models,
+            value.status_counts,
+            value.latency_counts,
+            process.registered_ns,
+            stale,
         )
-        self.encoded = encode(self.state)
+        self.counts = _counts(value)
+        self._encoded: str | None = None
+
+
+def named_counts(counts: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
+    """Return counts of executions, failed ones and flops by lifetime counter; nothing without an execution."""
+    return tuple(zip(_COUNTERS, counts, strict=True)) if counts[0] else ()
 
 
 def encode(value: object) -> str:
@@ -114,5 +119,25 @@ def _fields_of(value: Any) -> dict[str, object]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def _unused(core: int) -> CoreUse:
-    return CoreUse(core, 0, 0, 0, 0, executing=False, memory=_NO_MEMORY)
+def _reader_of(page_fd: int, process: Process) -> PageReader | None:
+    try:
+        reader = PageReader(page_fd)
+    except (PageError, OSError):
+        return None
+    # The page is the process's to write; its claims are not.
+    return reader if reader.cores == process.cores else None
+
+
+def _counts(value: PageValue) -> tuple[int, int, int]:
+    uses = value.cores
+    if len(uses) == 1:
+        executions, flops = uses[0].executions, uses[0].flops
+    else:
+        executions, flops = sum([use.executions for use in uses]), sum([use.flops for use in uses])
+    failed = sum([count for status, count in value.status_counts if status])
+    return executions, failed, flops
+
+
+def _nothing(cores: tuple[int, ...]) -> PageValue:
+    uses = tuple([CoreUse(core, 0, 0, 0, 0, executing=False, memory=_NO_MEMORY) for core in cores])
+    return PageValue(uses, _NO_MEMORY, (), (), (0,) * LATENCY_BUCKETS, (0,) * len(cores))

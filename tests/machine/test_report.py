@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import FrozenInstanceError, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,14 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine import catalogue
+from neurontools.machine import telemetry as telemetry_module
 from neurontools.machine.events import Joined, Layout, Process, Register
 from neurontools.machine.journal import Definition
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.naming import core_ranges, instance_id
-from neurontools.machine.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.machine.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.report import Moment, Report
-from neurontools.machine.snapshot import ModelState, snapshot_from_json
+from neurontools.machine.snapshot import CoreUse, ModelState, ProcessState, snapshot_from_json
 from neurontools.machine.state import Machine
 from neurontools.machine.telemetry import Telemetry
 
@@ -98,36 +100,83 @@ def test_every_core_of_an_instance_belongs_to_one_device(name: str, lnc: int, ho
     assert {device.memory_bytes for device in value.devices} == {made.instance.device.memory_bytes}
 
 
-def test_a_page_that_did_not_change_is_not_read_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_did_not_change_keeps_its_state_and_text(made: Made) -> None:
     for core in range(4):
         made.add((core,))
-    reads: list[int] = []
-    read = PageReader.read
-    monkeypatch.setattr(
-        PageReader,
-        "read",
-        lambda reader, now_ns: (reads.append(reader.identity.pid), read(reader, now_ns))[1],
-    )
-    made.report.snapshot(made.machine, made.telemetry, NOW)
-    assert reads == [1000, 1001, 1002, 1003]
+    before = made.report.snapshot(made.machine, made.telemetry, NOW)
+    texts = [telemetry.encoded for telemetry in made.telemetry]
     writer = PageWriter(made.fds[2])
     writer.begin(0, -1)
     writer.end(0, 0, 5, 5, 5)
     made.report.encoded(made.machine, made.telemetry, NOW)
-    made.report.encoded(made.machine, made.telemetry, NOW)
-    assert reads[4:] == [1002]
+    after = made.report.snapshot(made.machine, made.telemetry, NOW)
+    same = [new is old for new, old in zip(after.processes, before.processes, strict=True)]
+    assert same == [True, True, False, True]
+    assert [telemetry.encoded is text for telemetry, text in zip(made.telemetry, texts, strict=True)] == same
+    assert after.devices is before.devices
     writer.close()
 
 
+def test_text_is_made_only_when_asked_for(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.add((0,))
+    asked: list[object] = []
+    encode = telemetry_module.encode
+    monkeypatch.setattr(telemetry_module, "encode", lambda value: (asked.append(value), encode(value))[1])
+    made.report.snapshot(made.machine, made.telemetry, NOW)
+    assert asked == []
+    for _ in range(2):
+        made.report.encoded(made.machine, made.telemetry, NOW)
+    assert asked == [made.telemetry[0].state]
+
+
 def test_an_execution_under_way_counts_up_to_the_snapshot(made: Made) -> None:
+    made.add((0, 1))
+    made.add((2,))
+    writer = PageWriter(made.fds[0])
+    model = ModelState(10001, "graph", "u-u", 1, running=False, memory=MemoryUse(tensors=3))
+    since_ns = writer.begin(1, writer.add_model(model))
+    shown = []
+    for later_ns in (100, 250, 200):
+        moment = Moment(since_ns + later_ns, 5.0)
+        value = made.report.snapshot(made.machine, made.telemetry, moment)
+        text = made.report.encoded(made.machine, made.telemetry, moment)
+        assert snapshot_from_json(json.loads(text)).processes == value.processes
+        assert [state.running for state in value.processes[0].models] == [True]
+        shown.append([use.busy_ns for process in value.processes for use in process.cores])
+    assert shown == [[0, 100, 0], [0, 250, 0], [0, 200, 0]]
+    writer.end(1, 0, 400, 1, 1)
+    (process, _) = made.report.snapshot(made.machine, made.telemetry, NOW).processes
+    assert [(use.busy_ns, use.executing) for use in process.cores] == [(0, False), (400, False)]
+    assert [state.running for state in process.models] == [False]
+    writer.close()
+
+
+def test_values_of_a_page_are_frozen_and_equal_to_constructed_ones(made: Made) -> None:
+    made.add((0,))
+    (process,) = made.report.snapshot(made.machine, made.telemetry, NOW).processes
+    assert process == replace(process)
+    assert type(process) is ProcessState
+    assert type(process.cores[0]) is CoreUse
+    assert hash(process) == hash(replace(process))
+    for value, name in ((process, "pid"), (process.cores[0], "core")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, 1)
+
+
+def test_a_page_that_reads_again_is_no_longer_stale(made: Made) -> None:
     made.add((0,))
     writer = PageWriter(made.fds[0])
-    since_ns = writer.begin(0, -1)
-    shown = []
-    for later_ns in (100, 250):
-        moment = Moment(since_ns + later_ns, 5.0)
-        shown.append(made.report.snapshot(made.machine, made.telemetry, moment).processes[0].cores[0].busy_ns)
-    assert shown == [100, 250]
+    writer.begin(0, -1)
+    writer.end(0, 0, 5, 5, 5)
+    states = []
+    size = os.fstat(made.fds[0]).st_size
+    content = os.pread(made.fds[0], size, 0)
+    for content_now in (content, b"", content):
+        os.ftruncate(made.fds[0], 0)
+        os.pwrite(made.fds[0], content_now, 0)
+        states += made.report.snapshot(made.machine, made.telemetry, NOW).processes
+    assert [state.stale for state in states] == [False, True, False]
+    assert {state.cores[0].executions for state in states} == {1}
     writer.close()
 
 
