@@ -7,6 +7,7 @@
 
 #include "neurontools/context.hpp"
 #include "neurontools/error.hpp"
+#include "neurontools/tensor_impl.hpp"
 #include "runtime.hpp"
 
 namespace neurontools {
@@ -44,6 +45,16 @@ void warn(const char* format, ...) {
   if (std::strstr(reply->warnings, message) != nullptr) return;
   const std::size_t used = std::strlen(reply->warnings);
   std::snprintf(reply->warnings + used, sizeof reply->warnings - used, "%s\n", message);
+}
+
+void check_coherence(const TensorImpl& impl, bool writes) {
+  using Policy = torch::CoherencyEnforcer::Policy;
+  if (!impl.written_by_stream && !writes) return;
+  if (impl.policy == Policy::COHERENT)
+    fail("coherence", "element access while a stream accessor of the same tensor is active; close() it first, or set "
+                      "another coherence policy");
+  if (impl.policy == Policy::INCOHERENT_VERBOSE)
+    warn("element access while a stream accessor of the same tensor is active: the values may be stale");
 }
 
 void coverage_begin() { spans.clear(); }

@@ -29,24 +29,26 @@ class TensorAccessorBase {
  public:
   using Element = std::conditional_t<read_only, const T, T>;
 
-  TensorAccessorBase(Element* data, const neurontools::TensorImpl* impl) : data_(data), impl_(impl) {}
+  TensorAccessorBase(Element* data, const std::int64_t* sizes, const std::int64_t* strides,
+                     const neurontools::TensorImpl* impl)
+      : data_(data), sizes_(sizes), strides_(strides), impl_(impl) {}
 
   std::int64_t size(std::int64_t i) const { return sizes()[static_cast<std::size_t>(i)]; }
   std::int64_t stride(std::int64_t i) const { return strides()[static_cast<std::size_t>(i)]; }
-  c10::IntArrayRef sizes() const { return {impl_->sizes + first_dimension(), N}; }
-  c10::IntArrayRef strides() const { return {impl_->strides + first_dimension(), N}; }
+  c10::IntArrayRef sizes() const { return {sizes_, N}; }
+  c10::IntArrayRef strides() const { return {strides_, N}; }
   Element* data() const { return data_; }
 
  protected:
-  std::int64_t first_dimension() const { return impl_->dim - static_cast<std::int64_t>(N); }
-  Element* locate(std::int64_t index) const {
-    const std::int64_t dimension = first_dimension();
-    if (neurontools::kChecked && (index < 0 || index >= impl_->sizes[dimension]))
-      neurontools::fail_index(index, impl_->sizes[dimension], dimension);
-    return data_ + index * impl_->strides[dimension];
+  void check_index(std::int64_t index) const {
+    // As unsigned numbers, negative indices are too large ones.
+    if (neurontools::kChecked && static_cast<std::uint64_t>(index) >= static_cast<std::uint64_t>(sizes_[0]))
+      neurontools::fail_index(index, sizes_[0], sizes_ - impl_->sizes);
   }
 
   Element* data_;
+  const std::int64_t* sizes_;
+  const std::int64_t* strides_;
   const neurontools::TensorImpl* impl_;
 };
 
@@ -56,7 +58,8 @@ class TensorAccessor : public TensorAccessorBase<T, N, read_only> {
   using TensorAccessorBase<T, N, read_only>::TensorAccessorBase;
 
   TensorAccessor<T, N - 1, read_only> operator[](std::int64_t index) const {
-    return {this->locate(index), this->impl_};
+    this->check_index(index);
+    return {this->data_ + index * this->strides_[0], this->sizes_ + 1, this->strides_ + 1, this->impl_};
   }
 };
 
@@ -65,13 +68,14 @@ class TensorAccessor<T, 1, read_only> : public TensorAccessorBase<T, 1, read_onl
  public:
   using TensorAccessorBase<T, 1, read_only>::TensorAccessorBase;
 
+  // Tensors are dense: the last stride is 1.
   typename TensorAccessorBase<T, 1, read_only>::Element& operator[](std::int64_t index) const {
+    this->check_index(index);
     if (neurontools::kChecked) {
       ++neurontools::context.counters.element_accesses;
-      if (this->impl_->stream_readers + this->impl_->stream_writers != 0)
-        neurontools::check_coherence(*this->impl_, !read_only);
+      if (this->impl_->active_streams != 0) neurontools::check_coherence(*this->impl_, !read_only);
     }
-    return *this->locate(index);
+    return this->data_[index];
   }
 };
 

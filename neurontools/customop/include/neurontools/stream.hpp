@@ -16,9 +16,10 @@ class Stream {
     if (context.multicore) fail("multicore", "stream accessors work in single-core mode only; use tcm_accessor()");
     impl_->data();
     if (writes) impl_->check_writable();
-    if (impl_->stream_writers != 0 || (writes && impl_->stream_readers != 0))
+    if (impl_->active_streams != 0 && (writes || impl_->written_by_stream))
       fail("stream", "a tensor may have many read streams or one write stream, not both");
-    ++(writes ? impl_->stream_writers : impl_->stream_readers);
+    ++impl_->active_streams;
+    impl_->written_by_stream = writes;
     buffer_ = tcm_allocate(kStreamBufferBytes);
   }
   Stream(Stream&& other) noexcept
@@ -54,7 +55,8 @@ class Stream {
       context.counters.element_accesses += static_cast<std::uint64_t>(position_);
     }
     if (writes_ && impl_->origin == Origin::kOutput) note_output_write(0, moved);
-    --(writes_ ? impl_->stream_writers : impl_->stream_readers);
+    --impl_->active_streams;
+    impl_->written_by_stream = false;
     impl_.reset();
   }
 

@@ -46,13 +46,13 @@ class Tensor {
   template <typename T, std::size_t N>
   TensorAccessor<T, N, true> accessor() const& {
     check_accessor<T>("accessor", N);
-    return {static_cast<const T*>(impl().data()), impl_.get()};
+    return {static_cast<const T*>(impl().data()), impl().sizes, impl().strides, impl_.get()};
   }
   template <typename T, std::size_t N>
   TensorAccessor<T, N, false> accessor() & {
     check_accessor<T>("accessor", N);
     note_untracked_write();
-    return {static_cast<T*>(impl().data()), impl_.get()};
+    return {static_cast<T*>(impl().data()), impl().sizes, impl().strides, impl_.get()};
   }
 
   template <typename T>

@@ -23,8 +23,8 @@ struct TensorImpl {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Origin origin = Origin::kTemporary;
   bool read_only = false;
-  int stream_readers = 0;
-  int stream_writers = 0;
+  int active_streams = 0;
+  bool written_by_stream = false;
   torch::CoherencyEnforcer::Policy policy = torch::CoherencyEnforcer::Policy::COHERENT;
   void* storage = nullptr;
   bool owns_storage = false;
@@ -49,14 +49,6 @@ struct TensorImpl {
 };
 
 /// Fail or warn, by the tensor's policy, when streams and element accesses meet.
-inline void check_coherence(const TensorImpl& impl, bool writes) {
-  using Policy = torch::CoherencyEnforcer::Policy;
-  if (impl.stream_writers == 0 && (!writes || impl.stream_readers == 0)) return;
-  if (impl.policy == Policy::COHERENT)
-    fail("coherence", "element access while a stream accessor of the same tensor is active; close() it first, or set "
-                      "another coherence policy");
-  if (impl.policy == Policy::INCOHERENT_VERBOSE)
-    warn("element access while a stream accessor of the same tensor is active: the values may be stale");
-}
+void check_coherence(const TensorImpl& impl, bool writes);
 
 }  // namespace neurontools
