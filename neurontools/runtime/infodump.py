@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools.runtime.log import Component, Level, RuntimeLog
-from neurontools.runtime.versions import COLLECTIVES_VERSION, DRIVER_VERSION, RUNTIME_VERSION
+from neurontools.runtime.versions import COLLECTIVES_VERSION, DRIVER_VERSION, RUNTIME_BUILD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def info_lines(
     return (
         "Neuron runtime information - please include in any support request:",
         CUT_HERE,
-        f"NRT version: {RUNTIME_VERSION} (neurontools, simulated)",
+        f"NRT version: {RUNTIME_BUILD} (neurontools, simulated)",
         f"CCOM version: {COLLECTIVES_VERSION} (compat 1)",
         f"Instance ID: {instance_id or 'unknown'}",
         "Cluster ID: N/A",

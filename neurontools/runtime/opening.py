@@ -16,7 +16,7 @@ from neurontools.runtime.cores import NUM_CORES, VISIBLE_CORES, CoreWish, core_w
 from neurontools.runtime.infodump import write_info_block
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
-from neurontools.runtime.versions import DRIVER_VERSION, RUNTIME_VERSION
+from neurontools.runtime.versions import DRIVER_VERSION, RUNTIME_BUILD, RUNTIME_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,7 +155,7 @@ def _greet(machine: Snapshot, log: RuntimeLog) -> None:
     per_device = len(machine.devices[0].core_ids)
     info = f"device count:{len(machine.devices)} cores per device:{per_device} architecture:{architecture}"
     log.write(
-        Level.INFO, Component.NRT, "nrt_init", f"Neuron Runtime {RUNTIME_VERSION} (neurontools, simulated)"
+        Level.INFO, Component.NRT, "nrt_init", f"Neuron Runtime {RUNTIME_BUILD} (neurontools, simulated)"
     )
     log.write(Level.INFO, Component.NRT, "nrt_init", f"Found neuron driver: {DRIVER_VERSION}")
     log.write(Level.INFO, Component.NRT, "nrt_init", f"Instance info:: {info}")
