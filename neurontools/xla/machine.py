@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.cache.store import CompileCache
+from neurontools.compiler.neff import NativePart
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
@@ -68,7 +70,9 @@ class NeuronMachine:
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
         name = f"SyncTensorsGraph.{len(graph.nodes)}"
-        result = self._cache.get_or_compile(graph, self.runtime.instance.device, name)
+        result = self._cache.get_or_compile(
+            graph, self.runtime.instance.device, name, _native_parts(graph), self.runtime.lnc
+        )
         neff = result.neff
         model = self.runtime.load(
             index,
@@ -91,6 +95,18 @@ class NeuronMachine:
     def close(self) -> None:
         """Unload everything and give the cores back."""
         self.runtime.close()
+
+
+def _native_parts(graph: Graph) -> tuple[NativePart, ...]:
+    if not graph.libraries:
+        return ()
+    from neurontools.customop.ops import loaded_libraries
+
+    return tuple(
+        NativePart(os.path.basename(library.path), library.digest, Path(library.path).read_bytes())
+        for library in loaded_libraries()
+        if library.digest in graph.libraries
+    )
 
 
 def _notice(text: str) -> None:

@@ -79,6 +79,7 @@ def snapshot() -> Snapshot:
         return client.snapshot()
 
 
+@pytest.mark.slow
 def test_graphs_are_compiled_once_for_all_processes(home: Path) -> None:
     first, second = python(TRAIN), python(TRAIN)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr

@@ -663,7 +663,6 @@ def functional_transforms(dev: str) -> Any:
     return [
         torch.func.grad(lambda t: (t**3).sum())(x),
         torch.vmap(lambda t: t * 2 + 1)(data(4, 3, dev=dev)),
-        torch.func.jvp(torch.sin, (x,), (x,)),
     ]
 
 

@@ -1,0 +1,209 @@
+"""Parts on their own: report texts, log lines, generated executables, scratch memory, random state."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.cache.logs import logger
+from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
+from neurontools.xla import metrics
+from neurontools.xla.buffers import default_strides, form_of, view_of
+from neurontools.xla.debug import compilation_text, debug_level
+from neurontools.xla.engine import DeviceMemory, LoadedGraph
+from neurontools.xla.interp import generate
+from neurontools.xla.loglines import show_cache_lines
+from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.rng import DeviceGenerator
+from neurontools.xla.trace import scratch_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.xla.conftest import InMemoryMachine
+
+
+def vector(slot: int, size: int = 4, dtype: str = "float32") -> View:
+    return View(slot, dtype, (size,), (1,), 0)
+
+
+def chain() -> Graph:
+    """(x + 0.5) * t, then a cast of it; the temporaries are slots 2 and 3."""
+    return Graph(
+        slots=(Slot(16), Slot(16), Slot(16), Slot(16), Slot(8)),
+        inputs=(0, 1),
+        lifted=1,
+        nodes=(
+            Node("aten.add.Scalar", (vector(0), Lifted(0)), (), (vector(2),)),
+            Node("aten.mul.Tensor", (vector(2), vector(1)), (), (vector(3),)),
+            Node(
+                "aten._to_copy.default",
+                (vector(3),),
+                (("dtype", Symbol("dtype", "float16")),),
+                (vector(4, dtype="float16"),),
+            ),
+        ),
+        outputs=(4,),
+    )
+
+
+def form(size: int) -> int:
+    return form_of(4 * size, (torch.float32, (size,), (1,), 0))
+
+
+def test_an_executable_runs_a_graph_as_torch_would() -> None:
+    run = generate(chain(), [form(4), form(4)])
+    x, y = torch.arange(4.0), torch.full((4,), 2.0)
+    (result,) = run([x, y], [0.5])
+    assert torch.equal(result, ((x + 0.5) * y).half())
+
+
+def test_an_executable_sees_inputs_through_the_views_of_the_graph() -> None:
+    flipped = View(0, "float32", (2, 2), (1, 2), 0)
+    graph = Graph((Slot(16), Slot(16)), (0,), 0, (Node("aten.clone.default", (flipped,), (), (View(1, "float32", (2, 2), (1, 2), 0),)),), (1,))  # fmt: skip
+    (result,) = generate(graph, [form(4)])([torch.arange(4.0)], [])
+    assert torch.equal(result, torch.arange(4.0).view(2, 2).t())
+
+
+def test_an_executable_drops_buffers_after_their_last_use() -> None:
+    run = generate(chain(), [form(4), form(4)])
+    names = run.__code__.co_varnames  # type: ignore[attr-defined]
+    assert {"s2", "s3"} <= set(names)
+    import dis
+
+    deleted = [step.argval for step in dis.get_instructions(run) if step.opname == "DELETE_FAST"]
+    assert deleted == ["s2", "s3"]
+
+
+def test_an_operator_that_does_not_exist_here_is_named() -> None:
+    graph = Graph((Slot(4),), (0,), 0, (Node("my_ops.gone.default", (vector(0, 1),), (), (None,)),), ())
+    with pytest.raises(GraphError, match=r"my_ops\.gone\.default does not exist"):
+        generate(graph, [form(1)])
+
+
+def test_scratch_memory_is_the_most_that_temporaries_take_at_one_time() -> None:
+    assert scratch_bytes(chain()) == 32  # slots 2 and 3 meet in the multiplication
+    assert scratch_bytes(Graph((), (), 0, (), ())) == 0
+
+
+@given(
+    shape=st.lists(st.integers(1, 5), max_size=4).map(tuple),
+    dtype=st.sampled_from([torch.int16, torch.float32]),
+)
+def test_strides_and_views_agree_with_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    tensor = torch.zeros(shape, dtype=dtype)
+    assert default_strides(shape) == tensor.stride()
+    as_bytes = (torch.uint8, (tensor.numel() * dtype.itemsize,), (1,), 0)
+    assert view_of(tensor, as_bytes).untyped_storage()._cdata == tensor.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "000.000us"),
+        (486_408, "486.408us"),
+        (5_486_408, "005ms486.408us"),
+        (9_969_486_408, "09s969ms486.408us"),
+        (3_725_000_000_000, "01h02m05s000ms000.000us"),
+    ],
+)
+def test_durations_read_as_in_torch_xla(nanoseconds: int, text: str) -> None:
+    assert metrics.duration_text(nanoseconds) == text
+
+
+def test_clearing_metrics_starts_every_counter_at_zero() -> None:
+    metrics.clear()
+    metrics.count("MarkStep", 3)
+    metrics.sample("ExecuteTime", 1_500_000)
+    assert metrics.counters()["MarkStep"] == 3
+    assert "Metric: ExecuteTime\n  TotalSamples: 1\n  Accumulator: 001ms500.000us\n" in metrics.report()
+    metrics.clear()
+    assert metrics.counters() == {}
+    assert metrics.report() == ""
+
+
+@pytest.fixture
+def cache_logger() -> Iterator[logging.Logger]:
+    kept = logger.handlers[:], logger.level, logger.propagate
+    logger.handlers[:], logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
+    yield logger
+    logger.handlers[:], logger.propagate = kept[0], kept[2]
+    logger.setLevel(kept[1])
+
+
+def test_cache_lines_go_to_stderr_in_the_real_shape_and_only_once(
+    cache_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_cache_lines()
+    show_cache_lines()
+    cache_logger.info("Using a cached neff at /x/model.neff", extra={"tag": "NEURON_CC_WRAPPER"})
+    cache_logger.debug("not shown")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("INFO ||NEURON_CC_WRAPPER||: Using a cached neff at /x/model.neff")
+
+
+def test_a_level_that_is_set_is_kept(
+    cache_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache_logger.setLevel(logging.ERROR)
+    show_cache_lines()
+    cache_logger.info("quiet")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("environ", "level"),
+    [({}, 0), ({"PT_XLA_DEBUG": "1"}, 100), ({"PT_XLA_DEBUG_LEVEL": "2"}, 2), ({"PT_XLA_DEBUG": "0"}, 0)],
+)
+def test_the_debug_level_follows_the_environment(
+    environ: dict[str, str], level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert debug_level() == level
+
+
+def test_a_compilation_is_explained_with_its_cause_and_line() -> None:
+    graph = chain()
+    loaded = LoadedGraph(graph, graph.digest(), hit=True, compile_s=0.1, handle=None)
+    text = compilation_text(graph, loaded, "mark_step", "train.py:7")
+    assert "Compilation Analysis:   mark_step\n" in text
+    assert f"  Graph Hash: {graph.digest()[:32]}\n" in text
+    assert "  Number of Graph Inputs: 3\n" in text
+    assert "  train.py:7\n" in text
+    assert all(line.startswith("Compilation Analysis: ") for line in text.splitlines())
+
+
+@given(seed=st.integers(0, 2**63), draws=st.integers(0, 5))
+def test_the_random_state_survives_as_a_number(seed: int, draws: int) -> None:
+    generator = DeviceGenerator()
+    generator.seed(seed)
+    with generator.scope():
+        torch.rand(draws)
+    state = generator.state()
+    with generator.scope():
+        expected = torch.rand(3)
+    generator.restore(state)
+    with generator.scope():
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(machine: InMemoryMachine) -> None:
+    account = MemoryAccount(machine, 0)
+    account.charge(100)
+    allocate = machine.allocate
+
+    def allocate_and_collect(index: int, nbytes: int) -> None:
+        account.release(100, defer=False)  # what the garbage collector may do at any moment
+        allocate(index, nbytes)
+
+    machine.allocate = allocate_and_collect  # type: ignore[method-assign]
+    account.charge(30)
+    assert machine.used_bytes[0] == 130
+    assert account.read() == DeviceMemory(30, 130, machine.limit_bytes)
