@@ -175,7 +175,7 @@ def _ignore(_line: str) -> None:
 def _prepare(compiler: Compiler, say: Progress) -> Toolchain:
     if compiler.slow_start:
         say("using the compiler of the package ziglang: its very first compile takes about a minute")
-    return prepare(compiler)
+    return prepare(compiler, say)
 
 
 def _check(request: BuildRequest) -> int:

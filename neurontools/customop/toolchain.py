@@ -16,6 +16,8 @@ from neurontools import paths
 from neurontools.customop.errors import CustomOpBuildError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.customop.compilers import Compiler
 
 HERE = Path(__file__).parent
@@ -49,8 +51,12 @@ def home() -> Path:
     return Path(paths.cache_home()) / "customop"
 
 
-def prepare(compiler: Compiler) -> Toolchain:
+def prepare(compiler: Compiler, on_progress: Callable[[str], None] | None = None) -> Toolchain:
     """Return the toolchain of a compiler, built now if it never was; any number of processes may do so at once.
+
+    Args:
+        compiler: the compiler.
+        on_progress: called with one line before something is built.
 
     Raises:
         CustomOpBuildError: our own sources do not compile with it, or the cache directory cannot be written.
@@ -58,6 +64,8 @@ def prepare(compiler: Compiler) -> Toolchain:
     key = hashlib.sha256(f"{compiler.identity}\n{sources_digest()}".encode()).hexdigest()[:20]
     directory = home() / f"tools-{key}"
     if not directory.is_dir():
+        if on_progress:
+            on_progress("compiling the runtime of custom operators, once for this compiler")
         _build(compiler, directory)
     objects = tuple(directory / f"{name}.o" for name in RUNTIME_SOURCES)
     return Toolchain(compiler, directory / "worker", objects, key)

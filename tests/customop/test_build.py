@@ -64,7 +64,7 @@ def test_unchanged_sources_rebuild_nothing_and_a_changed_header_does(sources: Pa
     steps: list[str] = []
     first = build(request(), steps.append)
     assert first.rebuilt
-    assert steps == ["compiling shape.cpp", "compiling kernel.cpp"]
+    assert steps[-2:] == ["compiling shape.cpp", "compiling kernel.cpp"]
     assert first.path == sources / "out" / "libbuilt.so"
     assert [Path(entry.path).name for entry in first.manifest.sources] == [
         "kernel.cpp",
