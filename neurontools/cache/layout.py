@@ -24,6 +24,7 @@ CACHE_TAG = "CACHEDIR.TAG"
 TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
+_COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
 _OLDEST_PREFIX = "USER_neuroncc-"
 
 
@@ -39,7 +40,7 @@ def compiler_name(version: str) -> str:
 
 def is_compiler_dir(name: str) -> bool:
     """Return whether a name in the root is that of a compiler version's directory."""
-    return name.startswith(COMPILER_PREFIX) and len(name) > len(COMPILER_PREFIX)
+    return _COMPILER.fullmatch(name) is not None
 
 
 def is_oldest_layout(name: str) -> bool:

@@ -34,7 +34,7 @@ def entries_text(scan: Scan, entries: Sequence[Entry], now: float) -> str:
     ]
     head = ("STATE", "SIZE", "AGE", "USED", "HITS", "COMPILER", "FLAGS", "NAME", "MODULE")
     lines = [_table(head, rows, "<>>>><<<<")] if rows else []
-    lines += [f"{entry.module}: {entry.note}" for entry in entries if entry.note]
+    lines += [f"{entry.module}: {_plain(entry.note)}" for entry in entries if entry.note]
     total = sum(entry.size_bytes for entry in entries)
     counted = f"{_count(len(entries), 'entry', 'entries')}, {format_size_both(total)}"
     lines.append(f"{counted} in {scan.root}{_skipped(scan.skipped)}")
@@ -203,7 +203,7 @@ def _choice_json(choice: Choice) -> dict[str, Any]:
 
 
 def _lock_line(lock: BrokenLock) -> str:
-    return f"lock {lock.path} of {lock.holder}, {format_duration(lock.age_s)} old"
+    return f"lock {lock.path} of {_plain(lock.holder)}, {format_duration(lock.age_s)} old"
 
 
 def _skipped(number: int) -> str:
@@ -214,8 +214,13 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def _plain(text: str) -> str:
+    """Return a text that cannot steer a terminal: flags, names and logs come from files that others may write."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], align: str) -> str:
-    printed = [head, *rows] if head is not None else list(rows)
+    printed = [[_plain(cell) for cell in row] for row in ([head] if head else []) + list(rows)]
     widths = [max(len(row[column]) for row in printed) for column in range(len(align))]
     lines = []
     for row in printed:

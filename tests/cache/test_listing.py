@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GOLDEN = Path(__file__).parent / "golden"
-Shown = "Callable[..., str]"
 
 
 @pytest.fixture
@@ -230,7 +229,7 @@ def test_nonsense_is_a_usage_error(arguments: list[str], shown: Callable[..., st
     assert "[exit 2]" in text
 
 
-def test_a_thousand_entries_can_be_sorted(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_entries_can_be_sorted_and_cut(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(200):
         tree.entry(graph=str(number), unused_s=number)
     assert main(["ls", "-q", "--sort", "used:asc", "--limit", "2"]) == 0
