@@ -393,3 +393,32 @@ def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryMachine) -
             x = x * 0.5 + 1
         expected.append(x.tolist())
     assert got == expected
+
+
+def test_a_trace_cache_that_grew_too_large_is_dropped_without_a_recompile(
+    machine: InMemoryMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neurontools.xla.recorder._TRIE_LIMIT", 3)
+    x = torch.ones(3).to("xla")
+    root = api.engine().recorder(0).root
+    for _ in range(2):
+        for length in range(1, 8):
+            y = x
+            for _ in range(length):
+                y = y * 0.5
+            assert y.tolist() == [0.5**length] * 3
+    assert api.engine().recorder(0).root is not root
+    assert len(machine.graphs) == 7
+
+
+def test_a_call_that_fails_after_a_known_start_does_not_repeat_what_has_run(machine: InMemoryMachine) -> None:
+    def program(fails: bool) -> list[float]:
+        x = torch.ones(3).to("xla")
+        x.add_(1)
+        if fails:
+            with pytest.raises(RuntimeError):
+                x.view(1, 3) @ torch.ones(2, 2).to("xla")
+        x.mul_(3)
+        return x.tolist()
+
+    assert [program(fails) for fails in (False, False, True, True, False)] == [[6.0] * 3] * 5
