@@ -51,6 +51,7 @@ class Request:
     """What is looked for, and how."""
 
     graph: Graph
+    digest: str
     device: DeviceType
     name: str
     flags: tuple[str, ...]
@@ -67,7 +68,6 @@ class Lookup:
         self._root = root
         self._request = request
         self._entry = request.entry
-        self._digest = request.graph.digest()
         self._started = time.monotonic()
         self._seen_damage = False
 
@@ -113,7 +113,7 @@ class Lookup:
 
     def _look_up(self) -> Found | None:
         try:
-            found = look_up(self._entry, self._digest, validate_hash=self._request.validate_hash)
+            found = look_up(self._entry, self._request.digest, validate_hash=self._request.validate_hash)
         except NeffError as error:
             self._tell_damage(error)
             return None

@@ -15,6 +15,7 @@ from neurontools.cache.flags import read_environment_flags
 from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, Lookup, Request
 from neurontools.cache.root import CacheRoot
+from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
 
@@ -73,8 +74,7 @@ class CompileCache:
 
     def entry_of(self, graph: Graph, device: DeviceType, lnc: int | None = None) -> str:
         """Return the directory of a graph's entry, which need not exist."""
-        module = layout.module_name(graph.module_hash(), self.flags_for(device, lnc))
-        return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
+        return self._entry(graph.digest(), self.flags_for(device, lnc))
 
     def get_or_compile(
         self,
@@ -96,13 +96,16 @@ class CompileCache:
         Raises:
             CompileError: the compiler refuses it, now or in a cached failure.
         """
+        digest = graph.digest()
+        flags = self.flags_for(device, lnc)
         request = Request(
             graph=graph,
+            digest=digest,
             device=device,
             name=name,
-            flags=self.flags_for(device, lnc),
+            flags=flags,
             libraries=tuple(libraries),
-            entry=self.entry_of(graph, device, lnc),
+            entry=self._entry(digest, flags),
             retry_failed=self._settings.retry_failed,
             validate_hash=self._validate_hash,
         )
@@ -114,6 +117,10 @@ class CompileCache:
         except OSError as error:
             lookup.give_up(error)
             return lookup.compile_uncached()
+
+    def _entry(self, digest: str, flags: tuple[str, ...]) -> str:
+        module = layout.module_name(module_hash_of(digest), flags)
+        return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
 
     def close(self) -> None:
         """Stop marking entries as in use."""

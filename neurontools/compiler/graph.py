@@ -99,11 +99,16 @@ class Graph:
 
     def module_hash(self) -> str:
         """Return the decimal uint64 that names the MODULE directory (compile-runtime.md section 1.3)."""
-        return str(int(self.digest()[:16], 16))
+        return module_hash_of(self.digest())
 
     def to_text(self) -> str:
         """Return one line per operator, for people."""
         return "".join(_line(node) + "\n" for node in self.nodes)
+
+
+def module_hash_of(digest: str) -> str:
+    """Return the decimal uint64 that stands for a graph's digest in directory names."""
+    return str(int(digest[:16], 16))
 
 
 def graph_from_bytes(data: bytes) -> Graph:
@@ -245,7 +250,8 @@ def _check(graph: Graph) -> None:
 
 
 def _is_impossible(view: View) -> bool:
-    return view.offset < 0 or min(view.shape, default=0) < 0 or len(view.shape) != len(view.strides)
+    smallest = min(view.offset, *view.shape, *view.strides) if view.shape else view.offset
+    return smallest < 0 or len(view.shape) != len(view.strides)
 
 
 def _lifted(arg: Any) -> tuple[int, ...]:
