@@ -11,14 +11,15 @@ Descriptors belong to whoever opened them: neither reader nor writer closes the 
 from __future__ import annotations
 
 import os
+from zlib import crc32
 
 from neurontools.machine.page_header import PageError, PageIdentity, pack_header
 from neurontools.machine.page_layout import (
     CHECK_SEED,
+    CORE_BYTES,
     MODELS_BYTES,
     WORD,
     Layout,
-    models_check,
     page_size,
 )
 from neurontools.machine.page_reader import PageReader, PageValue
@@ -74,7 +75,8 @@ def _initial_content(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
     content = bytearray(layout.page_bytes)
     static = pack_header(identity, cores)
     content[: len(static)] = static
-    WORD.pack_into(content, layout.models_offset, models_check(bytes(MODELS_BYTES - 8), 0))
-    for offset in (layout.process_offset, *layout.core_sections):
-        WORD.pack_into(content, offset, CHECK_SEED)
+    WORD.pack_into(content, layout.models_offset, crc32(bytes(MODELS_BYTES - 8)))
+    WORD.pack_into(content, layout.process_offset, CHECK_SEED)
+    for offset in layout.core_sections:
+        WORD.pack_into(content, offset, crc32(bytes(CORE_BYTES - 8)))
     return bytes(content)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from neurontools.machine.page_layout import (
-    CHECK_PRIME,
+    CORE_BYTES,
     CORE_HOT,
     CORE_LATENCY_WORD,
     CORE_STATUS_WORD,
-    CORE_WEIGHTS,
+    CORE_WORDS,
     LATENCY_BUCKETS,
     MASK,
     STATUS_NUMBERS,
-    settled_check,
 )
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 _STATUS_INDEX = {number: index for index, number in enumerate(STATUS_NUMBERS)}
 _FAILURE_INDEX = _STATUS_INDEX[1]
 _LAST_BUCKET = LATENCY_BUCKETS - 1
-_, _W_SINCE, _W_MODEL, _W_BUSY, _W_EXECUTIONS, _W_FLOPS, _W_GPSIMD = CORE_WEIGHTS[:7]
-_W_STATUS = CORE_WEIGHTS[CORE_STATUS_WORD:CORE_LATENCY_WORD]
-_W_LATENCY = CORE_WEIGHTS[CORE_LATENCY_WORD:]
 
 
 class CoreWriter:
@@ -38,15 +35,15 @@ class CoreWriter:
 
     __slots__ = (
         "_busy_ns",
+        "_content",
         "_executions",
         "_flops",
         "_gpsimd_ns",
+        "_hot",
         "_latency",
         "_map",
-        "_offset",
         "_sequence",
         "_sequence_word",
-        "_settled",
         "_status",
         "_word",
         "_words",
@@ -55,15 +52,15 @@ class CoreWriter:
     def __init__(self, page: mmap.mmap, words: memoryview, offset: int, sequence_word: int) -> None:
         self._map = page
         self._words = words
-        self._offset = offset
+        self._hot = offset + 8
+        self._content = words.cast("B")[offset + 8 : offset + CORE_BYTES]
         self._word = offset // 8
         self._sequence_word = sequence_word
-        stored = tuple(words[self._word : self._word + len(CORE_WEIGHTS)])
+        stored = tuple(words[self._word : self._word + CORE_WORDS])
         self._sequence = words[sequence_word]
         self._busy_ns, self._executions, self._flops, self._gpsimd_ns = stored[3:7]
         self._status = list(stored[CORE_STATUS_WORD:CORE_LATENCY_WORD])
         self._latency = list(stored[CORE_LATENCY_WORD:])
-        self._settled = 0
         self._repair()
 
     def begin(self, model_slot: int) -> int:
@@ -77,8 +74,7 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = sequence + 1
         CORE_HOT.pack_into(
             self._map,
-            self._offset,
-            (self._settled + sequence + 2 + _W_SINCE * since_ns + _W_MODEL * model) % CHECK_PRIME,
+            self._hot,
             since_ns,
             model,
             self._busy_ns,
@@ -86,6 +82,7 @@ class CoreWriter:
             self._flops,
             self._gpsimd_ns,
         )
+        words[self._word] = crc32(self._content, sequence + 2)
         self._sequence = words[self._sequence_word] = sequence + 2
         return since_ns
 
@@ -102,20 +99,13 @@ class CoreWriter:
             bucket = _LAST_BUCKET
         self._busy_ns += wall_ns
         self._executions += 1
-        before = self._flops
-        self._flops = (before + flops) & MASK
+        self._flops = (self._flops + flops) & MASK
         self._gpsimd_ns += gpsimd_ns
         self._status[index] = words[self._word + CORE_STATUS_WORD + index] = self._status[index] + 1
         self._latency[bucket] = words[self._word + CORE_LATENCY_WORD + bucket] = self._latency[bucket] + 1
-        self._settled = settled = (
-            self._settled
-            + (_W_BUSY * wall_ns + _W_FLOPS * (self._flops - before) + _W_GPSIMD * gpsimd_ns)
-            + (_W_EXECUTIONS + _W_STATUS[index] + _W_LATENCY[bucket])
-        ) % CHECK_PRIME
         CORE_HOT.pack_into(
             self._map,
-            self._offset,
-            (settled + sequence + 1) % CHECK_PRIME,
+            self._hot,
             0,
             0,
             self._busy_ns,
@@ -123,6 +113,7 @@ class CoreWriter:
             self._flops,
             self._gpsimd_ns,
         )
+        words[self._word] = crc32(self._content, sequence + 1)
         self._sequence = words[self._sequence_word] = sequence + 1
 
     def _repair(self) -> None:
@@ -131,7 +122,11 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = self._sequence | 1
         counters = (self._busy_ns, self._executions, self._flops, self._gpsimd_ns)
         section = (0, 0, 0, *counters, 0, *self._status, *self._latency)
-        self._settled = settled = settled_check(section)
-        for index, value in enumerate(((settled + self._sequence + 1) % CHECK_PRIME, *section[1:])):
+        for index, value in enumerate(section):
             words[self._word + index] = value
+        words[self._word] = crc32(self._content, self._sequence + 1)
         self._sequence = words[self._sequence_word] = self._sequence + 1
+
+    def close(self) -> None:
+        """Let go of the page."""
+        self._content.release()

@@ -16,19 +16,20 @@
     sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
 
 Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
-each change, so that threads that execute on different cores never wait for each other. The check word of the models
-is the CRC-32 of their slots, started with the sequence number. That of the other sections makes the section, read as
-one number, `CHECK_SEED` plus the sequence number modulo the prime `CHECK_PRIME`; the writer keeps it up by adding
-differences. So every single changed word is found, and a section that one read took with another sequence number
-than its own does not check: no second look at the sequence numbers is needed. What changes often lies together at
-the end, so that one read brings it and a page that is cut short shows.
+each change, so that threads that execute on different cores never wait for each other. The check word is the CRC-32
+of the section's other words, started with the sequence number. The process section grows with the cores, so its
+writer keeps a check word up to date by adding differences: it makes the section, read as one number, `CHECK_SEED`
+plus the sequence number modulo the prime `CHECK_PRIME`. Either way every single changed word is found, and a section
+that was read with another sequence number than its own does not check (but for one chance in 2**32), so that no
+second look at the sequence numbers is needed. What changes often lies together at the end: one read brings it, and a
+page that is cut short shows.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,7 @@ HEADER = struct.Struct("<8sIIQIIII4Q64s64s256s1024s64s")
 HEADER_CHECKSUM_OFFSET = 32
 WORD = struct.Struct("<Q")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
-CORE_HOT = struct.Struct("<7Q")
+CORE_HOT = struct.Struct("<6Q")
 
 MEMORY_WORDS = 8
 RESERVED_WORD = 7
@@ -80,27 +81,24 @@ CHECK_PRIME = 0x9E37_79B9_7F4A_7C55
 
 
 def check_weights(count: int) -> tuple[int, ...]:
-    """Return what one more in each word of a section adds to the section's check word, modulo `CHECK_PRIME`."""
+    """Return what one more in each word of a section of a process section adds to its check word, modulo `CHECK_PRIME`."""
     return tuple(-pow(2, 64 * index, CHECK_PRIME) % CHECK_PRIME for index in range(count))
 
 
-CORE_WEIGHTS = check_weights(CORE_WORDS)
-
-
 def settled_check(words: Sequence[int]) -> int:
-    """Return the check word of a section of these words (the first of which is ignored) for sequence number zero."""
+    """Return the check word of a process section (its first word is ignored) for sequence number zero."""
     content = struct.pack(f"<{len(words)}Q", 0, *words[1:])
     return (CHECK_SEED - int.from_bytes(content, "little")) % CHECK_PRIME
 
 
-def checks(section: bytes, sequence: int) -> bool:
-    """Return whether a section (not that of the models) is what its writer wrote with this sequence number."""
+def process_checks(section: bytes, sequence: int) -> bool:
+    """Return whether a process section is what its writer wrote with this sequence number."""
     return int.from_bytes(section, "little") % CHECK_PRIME == (CHECK_SEED + sequence) % CHECK_PRIME
 
 
-def models_check(slots: bytes, sequence: int) -> int:
-    """Return the check word of the models."""
-    return zlib.crc32(slots, sequence & 0xFFFF_FFFF)
+def checks(section: bytes, sequence: int) -> bool:
+    """Return whether a section of a core or of the models is what its writer wrote with this sequence number."""
+    return crc32(section[8:], sequence) == int.from_bytes(section[:8], "little")
 
 
 def aligned(size: int, step: int) -> int:

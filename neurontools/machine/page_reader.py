@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from zlib import crc32
 
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.page_header import parse_header, text_of
 from neurontools.machine.page_layout import (
     CORE_BYTES,
+    CORE_LATENCY_WORD,
     CORE_STATUS_WORD,
     FIRST_CORE_SECTION,
     HEADER,
@@ -31,22 +34,29 @@ from neurontools.machine.page_layout import (
     STATUS_SLOTS,
     Layout,
     checks,
-    models_check,
+    process_checks,
 )
 from neurontools.machine.snapshot import CoreUse, ModelState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RETRIES = 64
 AT_ONCE_BYTES = 8192
 
-# The words of a core without those of failures, which are looked at only when there are any.
-_CORE = struct.Struct(f"<7Q8xQ{8 * (STATUS_SLOTS - 1)}x{LATENCY_BUCKETS}Q")
-_SINCE, _MODEL, _BUSY, _SUCCESSES, _LATENCY = 1, 2, 3, 7, 8
+# A core's first words and its successes; failures are decoded only when there are any.
+_COUNTERS = struct.Struct("<7Q8xQ")
+_SUCCESSES = 7
 _FAILURES = struct.Struct(f"<{STATUS_SLOTS - 1}Q")
-_FAILURES_OFFSET = 8 * (CORE_STATUS_WORD + 1)
-_FAILURES_END = _FAILURES_OFFSET + _FAILURES.size
+_FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
+_FAILURES_END = _FAILURES_START + _FAILURES.size
 _NO_FAILURES = bytes(_FAILURES.size)
-_NO_WORDS = (0,) * (_LATENCY + LATENCY_BUCKETS)
+_LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
+_LATENCY_START = 8 * CORE_LATENCY_WORD
+_NO_LATENCY = (0,) * LATENCY_BUCKETS
 _NEVER = -1
+
+_unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,14 @@ class PageReader:
 
     __slots__ = (
         "_core_memory",
+        "_counters",
         "_executing",
         "_failures",
         "_fd",
         "_first_bytes",
         "_first_offset",
         "_host_memory",
+        "_latency",
         "_layout",
         "_models",
         "_reserved_bytes",
@@ -93,7 +105,6 @@ class PageReader:
         "_shown_models",
         "_uses",
         "_value",
-        "_words",
         "cores",
         "identity",
     )
@@ -109,7 +120,8 @@ class PageReader:
         self._first_offset = layout.process_offset if small else layout.sequences_offset
         self._first_bytes = layout.page_bytes - self._first_offset
         self._sequence_words = struct.Struct(f"<{layout.sequence_count}Q")
-        self._words: list[tuple[int, ...]] = [_NO_WORDS for _ in self.cores]
+        self._counters: list[tuple[int, ...]] = [(0,) * (_SUCCESSES + 1) for _ in self.cores]
+        self._latency: list[tuple[int, ...]] = [_NO_LATENCY for _ in self.cores]
         self._failures: list[tuple[int, ...]] = [() for _ in self.cores]
         self._uses: list[CoreUse] = [CoreUse(core, 0, 0, 0, 0, False, MemoryUse()) for core in self.cores]
         self._core_memory: tuple[MemoryUse, ...] = ()
@@ -119,6 +131,8 @@ class PageReader:
         self._shown_models: tuple[ModelState, ...] = ()
         self._executing: tuple[int, ...] = ()
         self._value: PageValue | None = None
+        self._seen: bytes | None = None
+        self._sequences: tuple[int, ...] = ()
         self._forget()
 
     def changed(self) -> bool:
@@ -147,8 +161,8 @@ class PageReader:
                 return self._value
             self._forget()
             return None
-        if self._executing:
-            self._count_on(now_ns)
+        if self._executing and self._value:
+            self._value = self._count_on(self._value, now_ns)
         return self._value
 
     def _take(self, block: bytes, seen: bytes, now_ns: int) -> bool:
@@ -167,14 +181,12 @@ class PageReader:
         models_changed = sequences[MODELS_SECTION] != last[MODELS_SECTION]
         if models_changed and not self._take_models(sequences[MODELS_SECTION]):
             return False
-        changed = [
-            slot
-            for slot in range(len(self.cores))
-            if sequences[FIRST_CORE_SECTION + slot] != last[FIRST_CORE_SECTION + slot]
-        ]
-        for slot in changed:
-            if not self._take_core(slot, block, sequences[FIRST_CORE_SECTION + slot]):
-                return False
+        changed = []
+        for slot, sequence in enumerate(sequences[FIRST_CORE_SECTION:]):
+            if sequence != last[FIRST_CORE_SECTION + slot]:
+                if not self._take_core(slot, block, sequence):
+                    return False
+                changed.append(slot)
         self._seen = seen
         self._show(changed, now_ns, memory_changed=memory_changed, models_changed=models_changed)
         return True
@@ -182,11 +194,11 @@ class PageReader:
     def _take_memory(self, block: bytes, sequence: int) -> bool:
         layout = self._layout
         size = 8 * layout.process_words
-        section: bytes | None = block[:size]
-        if sequence & 1 or not checks(block[:size], sequence):
+        section = block[:size]
+        if sequence & 1 or not process_checks(section, sequence):
             section = self._again(PROCESS_SECTION, layout.process_offset, size)
-        if section is None:
-            return False
+            if not section:
+                return False
         words = struct.unpack(f"<{layout.process_words}Q", section)
         rows = range(1, layout.process_words, MEMORY_WORDS)
         host, *cores = (MemoryUse(*words[row : row + RESERVED_WORD]) for row in rows)
@@ -196,101 +208,107 @@ class PageReader:
 
     def _take_models(self, sequence: int) -> bool:
         offset = self._layout.models_offset
-        section: bytes | None = self._pread(MODELS_BYTES, offset)
-        if sequence & 1 or not _models_check(section or b"", sequence):
+        section = self._pread(MODELS_BYTES, offset)
+        if sequence & 1 or not checks(section, sequence):
             section = self._again(MODELS_SECTION, offset, MODELS_BYTES)
-        if section is None:
-            return False
+            if not section:
+                return False
         self._models = _models(section, self.cores)
         return True
 
     def _take_core(self, slot: int, block: bytes, sequence: int) -> bool:
         offset = self._layout.core_sections[slot]
         start = offset - self._layout.process_offset
-        section: bytes | None = block[start : start + CORE_BYTES]
-        if sequence & 1 or not checks(block[start : start + CORE_BYTES], sequence):
+        section = block[start : start + CORE_BYTES]
+        counters = _unpack_counters(section)
+        if sequence & 1 or crc32(section[8:], sequence) != counters[0]:
             section = self._again(FIRST_CORE_SECTION + slot, offset, CORE_BYTES)
-        if section is None:
-            return False
-        self._words[slot] = _CORE.unpack(section)
-        failures = section[_FAILURES_OFFSET:_FAILURES_END]
+            if not section:
+                return False
+            counters = _unpack_counters(section)
+        self._counters[slot] = counters
+        self._latency[slot] = _unpack_latency(section, _LATENCY_START)
+        failures = section[_FAILURES_START:_FAILURES_END]
         self._failures[slot] = () if failures == _NO_FAILURES else _FAILURES.unpack(failures)
         return True
 
-    def _again(self, index: int, offset: int, size: int) -> bytes | None:
+    def _again(self, index: int, offset: int, size: int) -> bytes:
         where = self._layout.sequences_offset + 8 * index
-        check = _models_check if index == MODELS_SECTION else checks
+        check = process_checks if index == PROCESS_SECTION else checks
         for _ in range(RETRIES):
             before = self._pread(8, where)
             section = self._pread(size, offset)
             if len(before) < 8 or len(section) < size:
-                return None
+                return b""
             if not before[0] & 1 and check(section, int.from_bytes(before, "little")):
                 return section
-        return None
+        return b""
 
     def _show(self, changed: list[int], now_ns: int, *, memory_changed: bool, models_changed: bool) -> None:
-        words = self._words
-        was_executing = self._executing
-        self._executing = tuple([slot for slot, core in enumerate(words) if core[_SINCE]])
-        stale = range(len(words)) if memory_changed else {*changed, *was_executing, *self._executing}
-        for slot in stale:
+        slots: Iterable[int] = changed
+        if memory_changed:
+            slots = range(len(self.cores))
+        elif self._executing:
+            slots = {*changed, *self._executing}
+        if changed:
+            self._executing = tuple([slot for slot, words in enumerate(self._counters) if words[1]])
+        for slot in slots:
             self._uses[slot] = self._use(slot, now_ns)
         if models_changed or self._models:
-            running = {words[slot][_MODEL] - 1 for slot in self._executing}
+            running = {self._counters[slot][2] - 1 for slot in self._executing}
             self._shown_models = tuple(
                 [active if slot in running else idle for slot, idle, active in self._models]
             )
         value = self._value
+        if changed or value is None:
+            status_counts, latency_counts = self._status_counts(), self._latency_counts()
+        else:
+            status_counts, latency_counts = value.status_counts, value.latency_counts
         self._value = _page_value(
             tuple(self._uses),
             self._host_memory,
             self._shown_models,
-            self._status_counts() if changed or value is None else value.status_counts,
-            self._latency_counts() if changed or value is None else value.latency_counts,
+            status_counts,
+            latency_counts,
             self._reserved_bytes,
         )
 
-    def _count_on(self, now_ns: int) -> None:
+    def _count_on(self, value: PageValue, now_ns: int) -> PageValue:
         # Nothing was written, but the executions under way last longer.
         for slot in self._executing:
             self._uses[slot] = self._use(slot, now_ns)
-        value = self._value
-        if value is not None:
-            self._value = _page_value(
-                tuple(self._uses),
-                value.host_memory,
-                value.models,
-                value.status_counts,
-                value.latency_counts,
-                value.reserved_bytes,
-            )
-
-    def _use(self, slot: int, now_ns: int) -> CoreUse:
-        words = self._words[slot]
-        since_ns = words[_SINCE]
-        busy_ns = words[_BUSY] + now_ns - since_ns if 0 < since_ns < now_ns else words[_BUSY]
-        return _core_use(
-            self.cores[slot], busy_ns, *words[_BUSY + 1 : _SUCCESSES], since_ns != 0, self._core_memory[slot]
+        return _page_value(
+            tuple(self._uses),
+            value.host_memory,
+            value.models,
+            value.status_counts,
+            value.latency_counts,
+            value.reserved_bytes,
         )
 
+    def _use(self, slot: int, now_ns: int) -> CoreUse:
+        _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self._counters[slot]
+        if 0 < since_ns < now_ns:
+            busy_ns += now_ns - since_ns
+        memory = self._core_memory[slot]
+        return _core_use(self.cores[slot], busy_ns, executions, flops, gpsimd_ns, since_ns != 0, memory)
+
     def _status_counts(self) -> tuple[tuple[int, int], ...]:
-        successes = sum([words[_SUCCESSES] for words in self._words])
-        failures = [row for row in self._failures if row]
-        if not failures:
+        successes = sum([words[_SUCCESSES] for words in self._counters])
+        if not any(self._failures):
             return ((0, successes),) if successes else ()
-        counts = (successes, *map(sum, zip(*failures, strict=True)))
-        return tuple(pair for pair in zip(STATUS_NUMBERS, counts, strict=False) if pair[1])
+        failures = map(sum, zip(*filter(None, self._failures), strict=True))
+        counts = zip(STATUS_NUMBERS, (successes, *failures), strict=False)
+        return tuple(pair for pair in counts if pair[1])
 
     def _latency_counts(self) -> tuple[int, ...]:
-        if len(self._words) == 1:
-            return self._words[0][_LATENCY:]
-        rows = [words[_LATENCY:] for words in self._words]
-        return tuple(map(sum, zip((0,) * LATENCY_BUCKETS, *rows, strict=True)))
+        if len(self._latency) == 1:
+            return self._latency[0]
+        return tuple(map(sum, zip(_NO_LATENCY, *self._latency, strict=True)))
 
     def _forget(self) -> None:
         # The next read decodes everything.
-        self._seen: bytes | None = None
+        self._seen = None
         self._sequences = (_NEVER,) * self._layout.sequence_count
 
     def _pread(self, size: int, offset: int) -> bytes:
@@ -298,10 +316,6 @@ class PageReader:
             return os.pread(self._fd, size, offset)
         except OSError:
             return b""
-
-
-def _models_check(section: bytes, sequence: int) -> bool:
-    return models_check(section[8:], sequence) == int.from_bytes(section[:8], "little")
 
 
 def _models(section: bytes, cores: tuple[int, ...]) -> tuple[tuple[int, ModelState, ModelState], ...]:

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
 
 from neurontools.machine.page_core import CoreWriter
 from neurontools.machine.page_header import fitted, parse_header
@@ -28,7 +29,6 @@ from neurontools.machine.page_layout import (
     RESERVED_WORD,
     Layout,
     check_weights,
-    models_check,
     settled_check,
 )
 
@@ -136,6 +136,8 @@ class PageWriter:
 
     def close(self) -> None:
         """Unmap the page; the file and its content stay. Nothing else may be called afterwards."""
+        for core in self._cores:
+            core.close()
         self._cores = ()
         self._words.release()
         self._map.close()
@@ -220,5 +222,5 @@ class _ModelsWriter:
         start = slots + slot * MODEL.size
         self._map[start : start + MODEL.size] = record
         end = self._offset + MODELS_BYTES
-        words[self._offset // 8] = models_check(self._map[slots:end], self._sequence + 1)
+        words[self._offset // 8] = crc32(self._map[slots:end], self._sequence + 1)
         self._sequence = words[self._sequence_word] = self._sequence + 1

@@ -39,6 +39,7 @@ class Telemetry:
     def __init__(self, process: Process, page_fd: int | None) -> None:
         self.process = process
         self._fd = page_fd
+        self._encoded: str | None = None
         self._reader: PageReader | None = None
         self._value: PageValue | None = None
         if page_fd is not None:
@@ -102,7 +103,7 @@ class Telemetry:
             stale,
         )
         self.counts = _counts(value)
-        self._encoded: str | None = None
+        self._encoded = None
 
 
 def named_counts(counts: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
