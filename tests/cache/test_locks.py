@@ -154,10 +154,19 @@ def test_a_foreign_lock_is_waited_for_and_told_about(
     monkeypatch.setattr(lookup, "_NOTICE_S", 0.05)
     cache = open_cache()
     lock = foreign_lock(cache)
-    release = threading.Timer(0.4, lock.unlink)
-    release.start()
+    told = threading.Event()
+
+    def release() -> None:
+        while "been waiting for" not in caplog.text:
+            time.sleep(0.01)
+        told.set()
+        lock.unlink()
+
+    holder = threading.Thread(target=release)
+    holder.start()
     result = cache.get_or_compile(mlp(), TRN1, "mlp")
-    release.join()
+    holder.join()
+    assert told.is_set()
     assert (result.hit, result.entry) == (False, str(lock.parent))
     assert (
         f"Another process must be compiling {lock.parent}/{layout.GRAPH}, been waiting for: 0.0 minutes"
