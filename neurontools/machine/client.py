@@ -19,7 +19,7 @@ from neurontools.machine.client_errors import (
     SilentDaemonError,
 )
 from neurontools.machine.naming import check_name
-from neurontools.machine.protocol import PROTOCOL_VERSION, RENDER
+from neurontools.machine.protocol import RENDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -238,14 +238,7 @@ class Client:
     def _greeted(self, *, owner: bool) -> wire.Wire:
         new = wire.Wire(self.machine)
         try:
-            answer = new.call(
-                "hello",
-                {
-                    "protocol": PROTOCOL_VERSION,
-                    "client": os.path.basename(sys.argv[0]),
-                    "owner": owner,
-                },
-            )
+            answer = new.hello(os.path.basename(sys.argv[0]), owner=owner)
             if self._registered and answer["registered"] is None:
                 raise DaemonError(  # noqa: TRY301  the connection is closed below
                     f"machine {self.machine!r} does not know process {os.getpid()} any more",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import catalogue, wire
-from neurontools.machine.client import Client
 from neurontools.machine.client_errors import no_machine
 from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
@@ -96,8 +95,7 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
     info = find(name)
     with _daemon_pidfd(info) as pidfd:
         if not force:
-            with Client.connect(name, reconnect=False) as client:
-                client.call("stop", force=False)
+            _ask_to_stop(name)
         else:
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         if not _has_ended(pidfd):
@@ -281,6 +279,17 @@ def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
         return info_from_json(message["ready"])
     kinds = {UsageError.exit_code: UsageError, DaemonError.exit_code: DaemonError}
     raise kinds.get(message["exit_code"], NeuronToolsError)(message["error"], message["remedy"])
+
+
+def _ask_to_stop(machine: str) -> None:
+    connection = wire.Wire(machine)
+    try:
+        connection.hello("neurond")
+        connection.call("stop", {"force": False})
+    except ConnectionError as error:
+        raise DaemonError(f"neurond of machine {machine!r} ended", "neurond status") from error
+    finally:
+        connection.close()
 
 
 @contextmanager

@@ -57,6 +57,15 @@ class Wire:
             continue
         return message["params"]
 
+    def hello(self, client: str, *, owner: bool = False) -> Any:
+        """Greet, which every other method needs, and return what the daemon says of itself and of this process.
+
+        Args:
+            client: the program's name.
+            owner: whether this connection is the one that speaks for what the process registered.
+        """
+        return self.call("hello", {"protocol": PROTOCOL_VERSION, "client": client, "owner": owner})
+
     @property
     def daemon_pid(self) -> int:
         """The daemon's process, as the kernel says."""
@@ -173,7 +182,7 @@ def is_answering(machine: str) -> bool:
     except NoMachineError:
         return False
     try:
-        wire.call("hello", {"protocol": PROTOCOL_VERSION, "client": "probe"})
+        wire.hello("probe")
     except ConnectionError:
         wait_for_end(wire.daemon_pid, ANSWER_TIMEOUT_S)
         return False

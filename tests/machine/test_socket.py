@@ -44,7 +44,7 @@ def test_hello_tells_versions_and_comes_first(line: Callable[[], Any]) -> None:
 
 
 def test_another_protocol_version_names_both_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neurontools.machine.client.PROTOCOL_VERSION", 7)
+    monkeypatch.setattr("neurontools.machine.wire.PROTOCOL_VERSION", 7)
     with pytest.raises(OtherVersionError, match=r"speaks protocol 1 .*speaks 7") as caught:
         Client.connect()
     assert caught.value.remedy == "neurond restart"

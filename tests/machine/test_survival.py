@@ -159,7 +159,7 @@ def test_restart_keeps_jobs_type_and_counters(daemon: DaemonInfo, worker: Worker
 def test_a_daemon_of_another_protocol_version_can_be_restarted(
     daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neurontools.machine.client.PROTOCOL_VERSION", 7)
+    monkeypatch.setattr("neurontools.machine.wire.PROTOCOL_VERSION", 7)
     with pytest.raises(DaemonError, match="speaks protocol"):
         Client.connect()
     assert launch.restart().pid != daemon.pid
