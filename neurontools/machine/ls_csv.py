@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import process_rows
+from neurontools.machine.ls_rows import rows_of_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def csv_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) -> l
 
     The columns are named as in the JSON; lists are separated by blanks.
     """
+    groups = rows_of_devices(snapshot, devices, show_all=flags.show_all, width=None)
+    tails = {row: _line([str(row[0]), *row[1:]]) for row in set().union(*groups)}
     lines = [",".join(_COLUMNS)]
-    for device in devices:
-        head = _head(snapshot, device)
-        processes = process_rows(snapshot, device, show_all=flags.show_all, width=None)
-        tails = [[str(pid), command, version] for pid, command, version in processes] or [["", "", ""]]
-        lines += [",".join(_quoted(cell) for cell in [*head, *tail]) for tail in tails]
+    for device, rows in zip(devices, groups, strict=True):
+        head = _line(_head(snapshot, device)) + ","
+        lines += [head + tails[row] for row in rows] or [head + _line(["", "", ""])]
     return lines
 
 
@@ -53,6 +53,10 @@ def _head(snapshot: Snapshot, device: DeviceState) -> list[str]:
         str(device.memory_bytes),
         " ".join(str(core) for core in device.core_ids),
     ]
+
+
+def _line(cells: list[str]) -> str:
+    return ",".join(map(_quoted, cells))
 
 
 def _quoted(cell: str) -> str:

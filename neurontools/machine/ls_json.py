@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import command_width, process_rows
+from neurontools.machine.ls_rows import command_width, rows_of_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.ls_flags import Flags
+    from neurontools.machine.ls_rows import ProcessRow
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _INDENT = "    "
@@ -26,6 +27,10 @@ _ESCAPES = {
     "\u2029": "\\u2029",
 }
 
+_PRINTABLE_ESCAPES = str.maketrans(
+    {letter: text for letter, text in _ESCAPES.items() if letter.isprintable()}
+)
+
 _Pairs = list[tuple[str, str]]
 
 
@@ -38,13 +43,21 @@ def json_text(snapshot: Snapshot, devices: list[DeviceState], flags: Flags, *, i
         flags: the command line's.
         instance_keys: whether every object starts with `instance_type` and `instance_id` (newest releases).
     """
-    return _array([_device(snapshot, device, flags, instance_keys) for device in devices], 0)
+    groups = rows_of_devices(snapshot, devices, show_all=flags.show_all, width=command_width(flags))
+    processes = {row: _process(row) for row in set().union(*groups)}
+    return _array(
+        [
+            _device(snapshot, device, _array([processes[row] for row in rows], 2), instance_keys)
+            for device, rows in zip(devices, groups, strict=True)
+        ],
+        0,
+    )
 
 
 def quoted(text: str) -> str:
     """Return a text as a JSON string."""
-    if text.isalnum() and text.isascii():
-        return f'"{text}"'
+    if text.isprintable():
+        return f'"{text.translate(_PRINTABLE_ESCAPES)}"'
     return '"' + "".join(_escaped(letter) for letter in text) + '"'
 
 
@@ -56,7 +69,7 @@ def _escaped(letter: str) -> str:
     return letter
 
 
-def _device(snapshot: Snapshot, device: DeviceState, flags: Flags, instance_keys: bool) -> str:
+def _device(snapshot: Snapshot, device: DeviceState, processes: str, instance_keys: bool) -> str:
     pairs: _Pairs = []
     if instance_keys:
         pairs += [
@@ -73,20 +86,19 @@ def _device(snapshot: Snapshot, device: DeviceState, flags: Flags, instance_keys
     ]
     if snapshot.lnc_applies:
         pairs.append(("logical_neuroncore_config", str(snapshot.lnc)))
-    processes = [
-        _object(
-            [("pid", str(pid)), ("command", quoted(command)), ("neuron_runtime_version", quoted(version))], 3
-        )
-        for pid, command, version in process_rows(
-            snapshot, device, show_all=flags.show_all, width=command_width(flags)
-        )
-    ]
     pairs += [
         ("memory_size", str(device.memory_bytes)),
         ("neuroncore_ids", _integers(device.core_ids)),
-        ("neuron_processes", _array(processes, 2)),
+        ("neuron_processes", processes),
     ]
     return _object(pairs, 1)
+
+
+def _process(row: ProcessRow) -> str:
+    pid, command, version = row
+    return _object(
+        [("pid", str(pid)), ("command", quoted(command)), ("neuron_runtime_version", quoted(version))], 3
+    )
 
 
 def _integers(numbers: tuple[int, ...]) -> str:

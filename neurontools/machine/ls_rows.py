@@ -14,28 +14,35 @@ NO_RUNTIME = "NA"
 ProcessRow = tuple[int, str, str]
 
 
-def process_rows(
-    snapshot: Snapshot, device: DeviceState, *, show_all: bool, width: int | None
-) -> list[ProcessRow]:
-    """Return (pid, command, runtime version) of every process on a device, by pid.
+def rows_of_devices(
+    snapshot: Snapshot, devices: list[DeviceState], *, show_all: bool, width: int | None
+) -> list[list[ProcessRow]]:
+    """Return for each device (pid, command, runtime version) of every process on it, by pid.
+
+    A process that is on several devices gives them one row object, so that a caller can look up what it made of it.
 
     Args:
         snapshot: the machine.
-        device: one of its devices.
+        devices: those of its devices that are listed.
         show_all: also list processes that look at the devices without a Neuron runtime, with "NA" as the version;
             they hold every device.
         width: characters that commands are cut to, None to leave them whole.
     """
-    rows = [
-        (
-            process.pid,
-            process.command if width is None else cut(process.command, width),
-            process.runtime_version if process.uses_device else NO_RUNTIME,
-        )
-        for process in snapshot.processes
-        if (_uses(process, device) if process.uses_device else show_all)
-    ]
-    return sorted(rows)
+    places: dict[int, list[int]] = {}
+    for place, device in enumerate(devices):
+        for core in device.core_ids:
+            places.setdefault(core, []).append(place)
+    users: list[list[ProcessRow]] = [[] for _ in devices]
+    lookers: list[ProcessRow] = []
+    for process in snapshot.processes:
+        if process.uses_device:
+            row = _row(process, process.runtime_version, width)
+            for place in {place for use in process.cores for place in places.get(use.core, ())}:
+                users[place].append(row)
+        elif show_all:
+            lookers.append(_row(process, NO_RUNTIME, width))
+    lookers.sort()
+    return [sorted(lookers + own) if own else lookers for own in users]
 
 
 def command_width(flags: Flags) -> int:
@@ -48,5 +55,5 @@ def cut(command: str, width: int) -> str:
     return command if len(command) <= width else command[: width - 3] + "..."
 
 
-def _uses(process: ProcessState, device: DeviceState) -> bool:
-    return any(use.core in device.core_ids for use in process.cores)
+def _row(process: ProcessState, version: str, width: int | None) -> ProcessRow:
+    return process.pid, process.command if width is None else cut(process.command, width), version

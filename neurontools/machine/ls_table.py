@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import command_width, process_rows
+from neurontools.machine.ls_rows import command_width, rows_of_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.ls_flags import Flags
+    from neurontools.machine.ls_rows import ProcessRow
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _HEADER = (
@@ -22,13 +23,13 @@ _HEADER = (
     ("COMMAND", ""),
     ("RUNTIME", "VERSION"),
 )
-_COLUMN_COUNT = len(_HEADER)
 _GIB = 2**30
 # Unicode categories that a terminal does not print as a character of its own, and those that it prints over the last.
 _UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _COMBINING = ("Mn", "Me")
 
-_Row = tuple[str, ...]
+_Cells = tuple[str, ...]
+_NO_PROCESS = ("", "", "")
 
 
 def header_lines(snapshot: Snapshot) -> list[str]:
@@ -45,20 +46,27 @@ def header_lines(snapshot: Snapshot) -> list[str]:
 
 def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) -> list[str]:
     """Return the lines of the table of some devices of the machine."""
-    groups = [_device_rows(snapshot, device, flags) for device in devices]
-    columns = [
-        index for index in range(_COLUMN_COUNT) if any(row[index] for group in groups for row in group)
+    groups = rows_of_devices(snapshot, devices, show_all=flags.show_all, width=command_width(flags))
+    cells_of = {row: _process_cells(row) for row in set().union(*groups)}
+    first = [
+        _cells(device, cells_of[rows[0]] if rows else _NO_PROCESS)
+        for device, rows in zip(devices, groups, strict=True)
     ]
-    widths = [_column_width(index, groups) for index in columns]
-    separator = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    shape = list(zip(columns, widths, strict=True))
+    further = {row: _cells(None, cells) for row, cells in cells_of.items()}
+    columns = list(zip(*first, *further.values(), strict=True))
+    shape = [(index, _column_width(index, cells)) for index, cells in enumerate(columns) if any(cells)]
+    separator = "+" + "+".join("-" * (width + 2) for _, width in shape) + "+"
     header = [_line([_centred(_HEADER[index][part], width) for index, width in shape]) for part in (0, 1)]
     lines = [separator, *header, separator]
-    separated = any(len(group) > 1 for group in groups)
-    for number, group in enumerate(groups):
+    line_of = {
+        row: _line([_left(cells[index], width) for index, width in shape]) for row, cells in further.items()
+    }
+    separated = any(len(rows) > 1 for rows in groups)
+    for number, (cells, rows) in enumerate(zip(first, groups, strict=True)):
         if number and separated:
             lines.append(separator)
-        lines += [_line([_left(row[index], width) for index, width in shape]) for row in group]
+        lines.append(_line([_left(cells[index], width) for index, width in shape]))
+        lines += [line_of[row] for row in rows[1:]]
     return [*lines, separator]
 
 
@@ -91,17 +99,15 @@ def display_width(text: str) -> int:
     return width
 
 
-def _device_rows(snapshot: Snapshot, device: DeviceState, flags: Flags) -> list[_Row]:
-    processes = process_rows(snapshot, device, show_all=flags.show_all, width=command_width(flags))
-    rows = [_row(device, *process) for process in processes[:1]] or [_row(device, None, "", "")]
-    rows += [_row(None, *process) for process in processes[1:]]
-    return rows
+def _process_cells(row: ProcessRow) -> _Cells:
+    pid, command, version = row
+    return str(pid), printable(command), printable(version)
 
 
-def _row(device: DeviceState | None, pid: int | None, command: str, version: str) -> _Row:
-    process = ("" if pid is None else str(pid), printable(command), printable(version))
+def _cells(device: DeviceState | None, process: _Cells) -> _Cells:
+    pid, command, version = process
     if device is None:
-        return ("", "", "", "", "", "", process[0], "", "", process[1], process[2])
+        return ("", "", "", "", "", "", pid, "", "", command, version)
     return (
         str(device.index),
         str(len(device.core_ids)),
@@ -109,17 +115,16 @@ def _row(device: DeviceState | None, pid: int | None, command: str, version: str
         f"{device.memory_bytes // _GIB} GB",
         ", ".join(str(other) for other in device.connected_to or ()),
         printable(device.bdf),
-        process[0],
+        pid,
         printable(device.cpu_affinity),
         printable(device.numa_node),
-        process[1],
-        process[2],
+        command,
+        version,
     )
 
 
-def _column_width(index: int, groups: list[list[_Row]]) -> int:
-    cells = max((display_width(row[index]) for group in groups for row in group), default=0)
-    return max(cells, len(_HEADER[index][0]), len(_HEADER[index][1]))
+def _column_width(index: int, cells: _Cells) -> int:
+    return max(len(_HEADER[index][0]), len(_HEADER[index][1]), *map(display_width, cells))
 
 
 def _line(cells: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -152,6 +153,28 @@ def test_short_flags_combine_and_json_is_alone_on_stdout(make):
 
 def test_a_single_device_has_no_drawing(make):
     assert render(make("trn1.2xlarge"), ["-t"], "2.32") == render(make("trn1.2xlarge"), [], "2.32")
+
+
+@pytest.mark.parametrize(
+    ("flags", "module", "function", "texts"),
+    [("-ja", "ls_json", "quoted", 2), ("-a", "ls_table", "printable", 2)],
+)
+def test_what_is_said_of_a_process_is_made_once_however_many_devices_list_it(
+    make, job, monkeypatch, flags, module, function, texts
+):
+    jobs = tuple(job(pid, f"python watch.py --number {pid}") for pid in range(1000, 1200))
+    snapshot = make("trn1.32xlarge", jobs)
+    made = []
+    original = getattr(importlib.import_module(f"neurontools.machine.{module}"), function)
+
+    def counted(text):
+        made.append(text)
+        return original(text)
+
+    monkeypatch.setattr(f"neurontools.machine.{module}.{function}", counted)
+    _, out, _ = render(snapshot, [flags], "2.32")
+    assert out.count(b"--number 1100") == 16
+    assert len([text for text in made if text == "NA" or text.startswith("python")]) == texts * len(jobs)
 
 
 def test_a_ring_has_wrap_around_links_and_their_legend(make):
