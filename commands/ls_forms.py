@@ -145,13 +145,12 @@ def _ask(words: list[str], machine: str) -> ls.Reply | None:
 
 
 def _ask_again(words: list[str], machine: str) -> ls.Reply | None:
-    if env.autostart():
-        from neurontools.machine import launch
+    from neurontools.machine import launch
 
-        try:
-            launch.ensure_running(machine, on_notice=console.notice)
-        except NoMachineError:
-            return None
+    try:
+        launch.ensure_running(machine, on_notice=console.notice)
+    except NoMachineError:
+        pass  # it may still answer: a daemon that was busy ending has a successor by now
     try:
         return ls.request(words, machine)
     except ConnectionResetError as error:

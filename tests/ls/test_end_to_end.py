@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.ls_text import render
@@ -121,6 +123,17 @@ def test_the_first_call_starts_the_machine_and_says_nothing_into_a_pipe(tool, mo
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("instance-type: inf2.xlarge\n")
     assert tool("neuron-ls").stdout == run.stdout
+
+
+def test_a_deleted_runtime_directory_of_a_living_machine_is_made_again_though_nothing_may_be_started(tool):
+    info = start("inf2.xlarge")
+    before = tool("neuron-ls")
+    os.rename(paths.runtime_dir(), paths.runtime_dir() + "-gone")
+    shutil.rmtree(paths.runtime_dir() + "-gone")
+    assert os.environ["NEURONTOOLS_AUTOSTART"] == "0"
+    run = tool("neuron-ls")
+    assert (run.returncode, run.stdout, run.stderr) == (0, before.stdout, "")
+    assert [found.pid for found in launch.list_machines()] == [info.pid]
 
 
 def test_several_first_calls_start_one_machine(tool, monkeypatch):
