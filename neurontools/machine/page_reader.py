@@ -39,24 +39,23 @@ from neurontools.machine.page_layout import (
 from neurontools.machine.snapshot import CoreUse, ModelState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 RETRIES = 64
 AT_ONCE_BYTES = 8192
 
 # A core's first words and its successes; failures are decoded only when there are any.
 _COUNTERS = struct.Struct("<7Q8xQ")
-_SUCCESSES = 7
+_EXECUTIONS, _SUCCESSES = 4, 7
 _FAILURES = struct.Struct(f"<{STATUS_SLOTS - 1}Q")
 _FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
-_FAILURES_END = _FAILURES_START + _FAILURES.size
-_NO_FAILURES = bytes(_FAILURES.size)
 _LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
 _LATENCY_START = 8 * CORE_LATENCY_WORD
 _NO_LATENCY = (0,) * LATENCY_BUCKETS
 _NEVER = -1
 
 _unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
+_unpack_failures = _FAILURES.unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,7 @@ class PageReader:
 
     __slots__ = (
         "_core_memory",
+        "_core_starts",
         "_counters",
         "_executing",
         "_failures",
@@ -100,9 +100,11 @@ class PageReader:
         "_models",
         "_reserved_bytes",
         "_seen",
-        "_sequence_words",
         "_sequences",
-        "_shown_models",
+        "_sequences_at",
+        "_sequences_end",
+        "_slots",
+        "_unpack_sequences",
         "_uses",
         "_value",
         "cores",
@@ -119,7 +121,11 @@ class PageReader:
         small = often_bytes <= AT_ONCE_BYTES
         self._first_offset = layout.process_offset if small else layout.sequences_offset
         self._first_bytes = layout.page_bytes - self._first_offset
-        self._sequence_words = struct.Struct(f"<{layout.sequence_count}Q")
+        self._sequences_at = layout.sequences_offset - self._first_offset
+        self._sequences_end = self._sequences_at + 8 * layout.sequence_count
+        self._unpack_sequences = struct.Struct(f"<{layout.sequence_count}Q").unpack
+        self._core_starts = tuple(offset - layout.process_offset for offset in layout.core_sections)
+        self._slots = range(len(self.cores))
         self._counters: list[tuple[int, ...]] = [(0,) * (_SUCCESSES + 1) for _ in self.cores]
         self._latency: list[tuple[int, ...]] = [_NO_LATENCY for _ in self.cores]
         self._failures: list[tuple[int, ...]] = [() for _ in self.cores]
@@ -128,7 +134,6 @@ class PageReader:
         self._host_memory = MemoryUse()
         self._reserved_bytes: tuple[int, ...] = ()
         self._models: tuple[tuple[int, ModelState, ModelState], ...] = ()
-        self._shown_models: tuple[ModelState, ...] = ()
         self._executing: tuple[int, ...] = ()
         self._value: PageValue | None = None
         self._seen: bytes | None = None
@@ -154,8 +159,7 @@ class PageReader:
         if len(block) != self._first_bytes:
             self._forget()
             return None
-        start = self._layout.sequences_offset - self._first_offset
-        seen = block[start : start + self._sequence_words.size]
+        seen = block[self._sequences_at : self._sequences_end]
         if seen != self._seen:
             if self._take(block, seen, now_ns):
                 return self._value
@@ -166,29 +170,30 @@ class PageReader:
         return self._value
 
     def _take(self, block: bytes, seen: bytes, now_ns: int) -> bool:
-        layout = self._layout
-        if self._first_offset != layout.process_offset:
+        if not self._sequences_at:
+            layout = self._layout
             block = self._pread(layout.page_bytes - layout.process_offset, layout.process_offset)
             start = layout.sequences_offset - layout.process_offset
-            seen = block[start : start + self._sequence_words.size]
-            if len(seen) != self._sequence_words.size:
+            seen = block[start : start + 8 * layout.sequence_count]
+            if len(seen) != 8 * layout.sequence_count:
                 return False
-        sequences = self._sequence_words.unpack(seen)
+        sequences = self._unpack_sequences(seen)
         last, self._sequences = self._sequences, sequences
         memory_changed = sequences[PROCESS_SECTION] != last[PROCESS_SECTION]
         if memory_changed and not self._take_memory(block, sequences[PROCESS_SECTION]):
             return False
-        models_changed = sequences[MODELS_SECTION] != last[MODELS_SECTION]
-        if models_changed and not self._take_models(sequences[MODELS_SECTION]):
+        sequence = sequences[MODELS_SECTION]
+        if sequence != last[MODELS_SECTION] and not self._take_models(sequence):
             return False
         changed = []
-        for slot, sequence in enumerate(sequences[FIRST_CORE_SECTION:]):
+        for slot in self._slots:
+            sequence = sequences[FIRST_CORE_SECTION + slot]
             if sequence != last[FIRST_CORE_SECTION + slot]:
                 if not self._take_core(slot, block, sequence):
                     return False
                 changed.append(slot)
         self._seen = seen
-        self._show(changed, now_ns, memory_changed=memory_changed, models_changed=models_changed)
+        self._show(self._slots if memory_changed else changed, now_ns)
         return True
 
     def _take_memory(self, block: bytes, sequence: int) -> bool:
@@ -217,19 +222,18 @@ class PageReader:
         return True
 
     def _take_core(self, slot: int, block: bytes, sequence: int) -> bool:
-        offset = self._layout.core_sections[slot]
-        start = offset - self._layout.process_offset
-        section = block[start : start + CORE_BYTES]
-        counters = _unpack_counters(section)
-        if sequence & 1 or crc32(section[8:], sequence) != counters[0]:
-            section = self._again(FIRST_CORE_SECTION + slot, offset, CORE_BYTES)
-            if not section:
+        start = self._core_starts[slot]
+        counters = _unpack_counters(block, start)
+        if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
+            offset = self._layout.core_sections[slot]
+            block, start = self._again(FIRST_CORE_SECTION + slot, offset, CORE_BYTES), 0
+            if not block:
                 return False
-            counters = _unpack_counters(section)
+            counters = _unpack_counters(block)
         self._counters[slot] = counters
-        self._latency[slot] = _unpack_latency(section, _LATENCY_START)
-        failures = section[_FAILURES_START:_FAILURES_END]
-        self._failures[slot] = () if failures == _NO_FAILURES else _FAILURES.unpack(failures)
+        self._latency[slot] = _unpack_latency(block, start + _LATENCY_START)
+        if counters[_EXECUTIONS] != counters[_SUCCESSES] or self._failures[slot]:
+            self._failures[slot] = _unpack_failures(block, start + _FAILURES_START)
         return True
 
     def _again(self, index: int, offset: int, size: int) -> bytes:
@@ -244,34 +248,29 @@ class PageReader:
                 return section
         return b""
 
-    def _show(self, changed: list[int], now_ns: int, *, memory_changed: bool, models_changed: bool) -> None:
-        slots: Iterable[int] = changed
-        if memory_changed:
-            slots = range(len(self.cores))
-        elif self._executing:
-            slots = {*changed, *self._executing}
-        if changed:
-            self._executing = tuple([slot for slot, words in enumerate(self._counters) if words[1]])
-        for slot in slots:
-            self._uses[slot] = self._use(slot, now_ns)
-        if models_changed or self._models:
-            running = {self._counters[slot][2] - 1 for slot in self._executing}
-            self._shown_models = tuple(
-                [active if slot in running else idle for slot, idle, active in self._models]
-            )
-        value = self._value
+    def _show(self, changed: Sequence[int], now_ns: int) -> None:
+        uses, value = self._uses, self._value
+        for slot in self._executing:
+            uses[slot] = self._use(slot, now_ns)
+        for slot in changed:
+            uses[slot] = self._use(slot, now_ns)
         if changed or value is None:
+            self._executing = tuple([slot for slot in self._slots if uses[slot].executing])
             status_counts, latency_counts = self._status_counts(), self._latency_counts()
         else:
             status_counts, latency_counts = value.status_counts, value.latency_counts
         self._value = _page_value(
-            tuple(self._uses),
+            tuple(uses),
             self._host_memory,
-            self._shown_models,
+            self._running_models() if self._models else (),
             status_counts,
             latency_counts,
             self._reserved_bytes,
         )
+
+    def _running_models(self) -> tuple[ModelState, ...]:
+        running = {self._counters[slot][2] - 1 for slot in self._executing}
+        return tuple([active if slot in running else idle for slot, idle, active in self._models])
 
     def _count_on(self, value: PageValue, now_ns: int) -> PageValue:
         # Nothing was written, but the executions under way last longer.
@@ -294,7 +293,9 @@ class PageReader:
         return _core_use(self.cores[slot], busy_ns, executions, flops, gpsimd_ns, since_ns != 0, memory)
 
     def _status_counts(self) -> tuple[tuple[int, int], ...]:
-        successes = sum([words[_SUCCESSES] for words in self._counters])
+        counters = self._counters
+        one = len(counters) == 1
+        successes = counters[0][_SUCCESSES] if one else sum([words[_SUCCESSES] for words in counters])
         if not any(self._failures):
             return ((0, successes),) if successes else ()
         failures = map(sum, zip(*filter(None, self._failures), strict=True))
