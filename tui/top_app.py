@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
@@ -107,7 +108,7 @@ class TopApp(App[int]):
         # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
         threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()
         if self._silent_after_s is not None:
-            self.set_interval(1.0, self._check_silence)
+            self.set_interval(1.0, self._check)
 
     def on_unmount(self) -> None:
         """Let the reading thread end."""
@@ -218,7 +219,9 @@ class TopApp(App[int]):
         else:
             self.post_message(self.SourceEnded())
 
-    def _check_silence(self) -> None:
+    def _check(self) -> None:
+        if not self.is_headless and not (sys.__stdin__ and sys.__stdin__.isatty()):
+            self.exit(128 + signal.SIGHUP)  # the terminal is gone; Textual would read its end for ever
         silent_s = time.monotonic() - self._last_update_s
         if (
             self._silent_after_s is not None

@@ -171,6 +171,21 @@ async def test_digits_a_and_d_choose_the_process(opened: Open, training: Ticks) 
         assert ">[1]:all<" in lines(app, "bottom")[0]
 
 
+async def test_the_current_tab_is_in_view_however_many_there_are(
+    opened: Open, ticks: Callable[..., Ticks], job: type
+) -> None:
+    jobs = tuple(job(1000 + index, f"worker-{index}", (index,), (0.5,)) for index in range(32))
+    async with opened(*ticks(16, 2, jobs=jobs), size=(80, 24)) as (app, pilot):
+        for number in range(2, 34):
+            await pilot.press("d")
+            assert f">[{number}]:worker-{number - 2}<" in lines(app, "bottom")[0]
+        x = lines(app, "bottom")[0].index("[32]")
+        await pilot.click(offset=(x + 2, 22))
+        assert ">[32]:worker-30<" in lines(app, "bottom")[0]
+        await pilot.press("d", "d")
+        assert ">[1]:all<" in lines(app, "bottom")[0]
+
+
 @pytest.mark.parametrize("key", ["f", "F"])
 async def test_f_shows_flops(opened: Open, training: Ticks, key: str) -> None:
     async with opened(*training) as (app, pilot):

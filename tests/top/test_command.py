@@ -79,6 +79,15 @@ class Terminal:
                 raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
         return seen
 
+    def has_stopped(self) -> bool:
+        """Read until the process has stopped: it cannot while its output has nowhere to go."""
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            self._read_some(0.05)
+            if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG) is not None:
+                return True
+        return False
+
     def drain(self) -> None:
         """Read what was written so far."""
         while self._read_some(0.0):
@@ -98,6 +107,12 @@ class Terminal:
 
     def is_restored(self) -> bool:
         return LEAVE_SCREEN in self.output and termios.tcgetattr(self.slave) == self.before
+
+    def hang_up(self) -> None:
+        """Take the terminal away; the program has no controlling terminal, so no signal tells it."""
+        os.close(self.slave)
+        os.close(self._master)
+        self._master, self.slave = pty.openpty()
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -198,6 +213,17 @@ def test_help_has_examples_and_needs_no_textual() -> None:
     assert "neuron-top --once" in done.stdout
 
 
+def test_one_screen_needs_no_textual(machine: launch.DaemonInfo) -> None:
+    code = (
+        "import sys; from neurontools.commands import top\n"
+        "assert top.main(['--once', '--interval', '0.1']) == 0\n"
+        "sys.exit(any(name.split('.')[0] in {'textual', 'torch', 'asyncio'} for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " ND15 " in done.stdout
+
+
 def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
     terminal: Callable[..., Terminal], job: PageWriter
 ) -> None:
@@ -231,13 +257,18 @@ def test_however_it_ends_the_terminal_is_restored(
     assert shown.is_restored()
 
 
+def test_it_ends_when_its_terminal_is_gone(terminal: Callable[..., Terminal]) -> None:
+    shown = terminal()
+    shown.read_until("(trn1.32xlarge)")
+    shown.hang_up()
+    assert shown.process.wait(timeout=_PATIENCE_S) == 129
+
+
 def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Terminal]) -> None:
     shown = terminal()
     shown.read_until("(trn1.32xlarge)")
     shown.press("\x1a")
-    stopped = os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED)
-    assert stopped is not None
-    assert stopped.si_status == signal.SIGSTOP
+    assert shown.has_stopped()
     assert termios.tcgetattr(shown.slave) == shown.before
     shown.drain()
     shown.process.send_signal(signal.SIGCONT)
