@@ -3,7 +3,6 @@
 python docs/screenshots.py [DIRECTORY]     (default: docs/images)
 """
 
-
 from __future__ import annotations
 
 import asyncio
