@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.neurontools import COMMANDS
-
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.commands import console
-
 from neurontools import env, paths
+from neurontools.commands import console
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -107,7 +106,16 @@ class Stage:
         shutil.copy(Path(paths.fixtures_dir()) / "demo" / "train.py", self.work)
         training = ["python", "train.py", "--library", "librelu.so", "--epochs", str(epochs)]
         self.step("A machine", "neurond", "start", "--instance", INSTANCE, "--name", MACHINE)
-        build = ["build", "relu", "--compute", "relu_tcm/relu.cpp", "--shape", "relu_tcm/shape.cpp", "-o", "."]
+        build = [
+            "build",
+            "relu",
+            "--compute",
+            "relu_tcm/relu.cpp",
+            "--shape",
+            "relu_tcm/shape.cpp",
+            "-o",
+            ".",
+        ]
         self.step("A custom C++ operator", "neuron-customop", *build)
         self.title("Training, with an empty compile cache")
         self.train("neuron-run", "--profile", "prof", "--", *training)

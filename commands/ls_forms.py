@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from neurontools.commands import console, ls
-
 from neurontools import __version__, env
+from neurontools.commands import console, ls
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.ls_flags import FlagError, parse
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from neurontools import env, paths
 from neurontools.commands import console
-
-from neurontools import env
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ _COMMAND_WIDTH = 60
 EXAMPLES = """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
   neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
+  neurond start --group ml --dir /srv/neuron    shared: members use it with NEURONTOOLS_RUNTIME_DIR=/srv/neuron
   neurond status --json
   neurond logs -f
   neurond stop --name big
@@ -45,6 +47,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     start.add_argument(
         "--lnc", type=int, metavar="N", help="logical NeuronCore configuration (trn2, trn3: 1 or 2)"
+    )
+    start.add_argument(
+        "--group", metavar="G", help="share the machine with a group (name or number); needs --dir"
+    )
+    start.add_argument(
+        "--dir",
+        metavar="D",
+        help="directory that the group can reach, new or empty, for machines that it shares",
     )
     start.add_argument("--foreground", action="store_true", help="stay, log to stderr, end with ^C")
     _verb(verbs, "status", "show a machine and the processes on it")
@@ -94,6 +104,7 @@ def _verb(
 def _start(arguments: argparse.Namespace) -> int:
     from neurontools.machine import launch
 
+    _share(arguments.group, arguments.dir)
     options = launch.StartOptions(
         machine=env.machine() if arguments.name is None else arguments.name,
         instance_type=arguments.instance,
@@ -104,6 +115,20 @@ def _start(arguments: argparse.Namespace) -> int:
     if not arguments.foreground or info.was_running:
         _show(arguments, info, "is running already:" if info.was_running else "started:")
     return 0
+
+
+def _share(group: str | None, directory: str | None) -> None:
+    if group is None and directory is None:
+        return
+    if group is None:
+        raise UsageError("--dir needs --group", f"for a private directory set {env.RUNTIME_DIR}")
+    if directory is None:
+        raise UsageError(
+            "--group needs --dir", "name a directory that the group can reach: --dir /srv/neuron"
+        )
+    from neurontools.machine.sharing import share
+
+    os.environ[env.RUNTIME_DIR] = share(directory, group)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -167,6 +192,8 @@ def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
         return
     size = f"{_count(info.device_count, 'device')}, {_count(info.core_count, 'NeuronCore')}"
     console.out(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
+    if info.group is not None and what.endswith("started:"):
+        console.out(f"group {info.group} uses it with {env.RUNTIME_DIR}={paths.runtime_dir()}")
 
 
 def _status_text(found: MachineStatus) -> str:
@@ -187,6 +214,8 @@ def _status_text(found: MachineStatus) -> str:
     ]
     if snapshot.lnc_applies:
         rows.insert(2, ("LNC", snapshot.lnc))
+    if info.group is not None:
+        rows.append(("group", f"{info.group}, with {env.RUNTIME_DIR}={paths.runtime_dir()}"))
     rows += [
         (
             "process",

@@ -6,9 +6,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from neurontools.commands import console
-
 from neurontools import __version__
+from neurontools.commands import console
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

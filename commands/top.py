@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,9 +59,8 @@ def _run(argv: Sequence[str] | None) -> int:
             f"--interval {interval_s:g} is out of range",
             f"give {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
-    from neurontools.tui import top_run
-
     from neurontools.machine.launch import ensure_running
+    from neurontools.tui import top_run
 
     ensure_running(arguments.machine, on_notice=console.notice)
     if not arguments.once and _on_terminal():

@@ -5,7 +5,8 @@
         neurond.sock           or `socket`, a file that names a shorter path when this one is too long
         neurond.json           pid, start time, instance type of the daemon
         pages/                 one telemetry page per registered process
-<state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state when that was chosen by hand
+    .group                     only where `neurond start --group` shares the directory with a group
+<state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state when that was chosen by hand and is ours
     <machine>/                 journal.json, neurond.log
 """
 
@@ -14,6 +15,9 @@ import stat
 
 from neurontools import env
 from neurontools.errors import NeuronToolsError
+
+SHARED_MODE = 0o2750
+GROUP_MARK = ".group"
 
 _SUN_PATH_MAX = 107
 
@@ -32,6 +36,8 @@ def runtime_dir() -> str:
 def ensure_private(path: str) -> str:
     """Make a directory that only this user can enter, or refuse one that is not.
 
+    The one that this user shares with a group on purpose (see `shared`) is as good.
+
     Raises:
         NeuronToolsError: the path is a link, no directory, somebody else's, or open to others.
     """
@@ -46,13 +52,57 @@ def ensure_private(path: str) -> str:
         reason = "it is not a real directory"
     elif found.st_uid != os.getuid():
         reason = f"it belongs to uid {found.st_uid}"
-    elif found.st_mode & 0o077:
+    elif found.st_mode & 0o077 and shared(path) is None:
         reason = f"others can enter it (mode {found.st_mode & 0o777:o}, 700 wanted)"
     else:
         return path
     raise NeuronToolsError(
         f"refusing directory {path}: {reason}", f"remove it or set {env.RUNTIME_DIR} to another"
     )
+
+
+def shared(path: str) -> tuple[int, int] | None:
+    """Return owner and group, as numbers, of a directory that `neurond start --group` shares; None for any other.
+
+    Its mode is 2750, and it holds the mark: a file of the same owner that names the group. The mode alone does not
+    count, because it can come about by chance: from a umask, below a directory that hands its group down.
+    """
+    try:
+        found = os.lstat(path)
+        mark = os.open(f"{path}/{GROUP_MARK}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        marked_by, named = os.fstat(mark).st_uid, os.read(mark, 16)
+    except OSError:
+        return None
+    finally:
+        os.close(mark)
+    of_a_group = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == SHARED_MODE
+    if of_a_group and marked_by == found.st_uid and named.strip() == b"%d" % found.st_gid:
+        return found.st_uid, found.st_gid
+    return None
+
+
+def owner() -> int:
+    """Return whose machines the runtime directory holds: this user's, or another's who shares it with a group.
+
+    Only a directory that was chosen by hand can be another's: nobody is led into one that lies in /tmp.
+    """
+    found = shared(runtime_dir()) if os.environ.get(env.RUNTIME_DIR) else None
+    return os.getuid() if found is None else found[0]
+
+
+def private_dirs() -> tuple[str, ...]:
+    """Return the directories that are this user's alone wherever the runtime directory was put by hand."""
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    private = (
+        f"/tmp/neurontools-{os.getuid()}",  # noqa: S108  named, not used
+        _xdg("XDG_STATE_HOME", ".local/state"),
+        cache_home(),
+        os.path.dirname(config_file()),
+    )
+    return (*private, xdg) if xdg else private
 
 
 def machine_dir(machine: str) -> str:
@@ -88,9 +138,8 @@ def needs_short_socket(path: str) -> bool:
 
 def state_dir() -> str:
     """Return where logs and lifetime counters live."""
-    chosen = os.environ.get(env.RUNTIME_DIR)
-    if chosen:
-        return os.path.abspath(chosen) + "/state"
+    if os.environ.get(env.RUNTIME_DIR) and owner() == os.getuid():
+        return runtime_dir() + "/state"
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 

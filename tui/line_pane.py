@@ -12,8 +12,9 @@ from textual.widget import Widget
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from neurontools.tui.lines import Line, Role
     from rich.style import Style
+
+    from neurontools.tui.lines import Line, Role
 
 
 class LinePane(Widget):

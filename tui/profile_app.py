@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, ClassVar
 
-from neurontools.tui.profile_screens import Question, TextScreen, bindings_text
-from neurontools.tui.profile_timeline import TimelineView
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -17,6 +15,8 @@ from neurontools.profiler import units
 from neurontools.profiler.details import event_details
 from neurontools.profiler.operators import top_operators
 from neurontools.profiler.summary_text import report, to_text
+from neurontools.tui.profile_screens import Question, TextScreen, bindings_text
+from neurontools.tui.profile_timeline import TimelineView
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from neurontools.tui.profile_cells import PLAIN, row_segments
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
@@ -16,6 +15,7 @@ from textual.widget import Widget
 from neurontools.profiler import units
 from neurontools.profiler.timeline import NO_EVENT, Timeline
 from neurontools.profiler.viewport import Viewport
+from neurontools.tui.profile_cells import PLAIN, row_segments
 
 if TYPE_CHECKING:
     from textual import events

@@ -9,6 +9,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
 from neurontools.tui.top_help import HelpScreen
@@ -19,15 +23,13 @@ from neurontools.tui.top_rows import tab_at
 from neurontools.tui.top_screen import layout_for, panes
 from neurontools.tui.top_source import Trouble
 from neurontools.tui.top_theme import BACKGROUND, COLOUR, MONOCHROME
-from textual.app import App
-from textual.binding import Binding, BindingType
-from textual.message import Message
 
 if TYPE_CHECKING:
-    from neurontools.tui.lines import Line
-    from neurontools.tui.top_source import Source, Update
     from textual import events
     from textual.app import ComposeResult
+
+    from neurontools.tui.lines import Line
+    from neurontools.tui.top_source import Source, Update
 
 _PANES = ("title", "cores", "cpu", "summary", "details", "bottom")
 _INTERRUPTED = 130

@@ -18,10 +18,9 @@ from neurontools.tui.top_layout import DEVICE_LABEL_WIDTH, CellStyle
 from neurontools.tui.top_rows import section
 
 if TYPE_CHECKING:
+    from neurontools.machine.view import CoreRate, DeviceRates, MachineView
     from neurontools.tui.top_layout import CoreGrid
     from neurontools.tui.top_model import TopModel
-
-    from neurontools.machine.view import CoreRate, DeviceRates, MachineView
 
 
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from neurontools.tui.line_pane import LinePane
-from neurontools.tui.lines import Line, Role, fit
 from textual.containers import Vertical
 from textual.screen import ModalScreen
+
+from neurontools.tui.line_pane import LinePane
+from neurontools.tui.lines import Line, Role, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

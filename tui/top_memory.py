@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.memory_tree import NodeKind
 from neurontools.tui.lines import Line, Role, Span, fit, fixed, width_of
 from neurontools.tui.top_format import size
 from neurontools.tui.top_rows import section, section_heads
 from neurontools.tui.top_tree import label
-
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.memory_tree import NodeKind
 
 if TYPE_CHECKING:
     from neurontools.tui.top_model import TopModel

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.machine import host
+from neurontools.machine.view import ProcessKey, device_processes, machine_view, process_key
 from neurontools.tui.lines import clean
 from neurontools.tui.top_source import Tick, Trouble
 from neurontools.tui.top_tree import TreeRow, visible_rows, walk
 
-from neurontools.machine import host
-from neurontools.machine.view import ProcessKey, device_processes, machine_view, process_key
-
 if TYPE_CHECKING:
-    from neurontools.tui.top_source import Update
-
     from neurontools.machine.memory_tree import NodeKey, NodeKind
     from neurontools.machine.snapshot import Snapshot
     from neurontools.machine.view import MachineView
+    from neurontools.tui.top_source import Update
 
 # Two snapshots closer together than this give rates that are mostly noise.
 _SHORTEST_INTERVAL_NS = 50_000_000

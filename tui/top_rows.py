@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools import __version__
 from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed, width_of
 from neurontools.tui.meter import stacked_meter
 from neurontools.tui.top_format import bracketed_cpu
 
-from neurontools import __version__
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from neurontools.tui.top_model import TopModel
-
     from neurontools.machine.host import CpuShare
+    from neurontools.tui.top_model import TopModel
 
 _CPU_LABEL_WIDTH = 21
 _CPU_VALUE_WIDTH = 15

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
+from neurontools.machine.memory_tree import NodeKind
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_screen import text_screen
 from neurontools.tui.top_source import DaemonSource, Tick
-
-from neurontools.machine.memory_tree import NodeKind
 
 # Longer than this without news from a daemon that pushes every period: say so.
 _SILENT_PERIODS = 3

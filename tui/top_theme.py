@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from neurontools.tui.lines import Role
 from rich.style import Style
+
+from neurontools.tui.lines import Role
 
 BACKGROUND = "#0d1117"
 _TEXT = "#d5dbe3"

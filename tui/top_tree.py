@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.machine.memory_tree import MemoryNode, NodeKey, NodeKind
 from neurontools.tui.lines import clean
 from neurontools.tui.top_format import core_label, device_label
-
-from neurontools.machine.memory_tree import MemoryNode, NodeKey, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,6 +11,7 @@ from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.catalogue import InstanceType, instance_type
 from neurontools.machine.client import Client, CoresBusyError, Registration
+from neurontools.machine.page import is_private
 from neurontools.machine.wire import is_answering
 from neurontools.runtime.cores import NUM_CORES, VISIBLE_CORES, CoreWish, core_wish, not_available
 from neurontools.runtime.infodump import write_info_block
@@ -27,6 +28,10 @@ BUSY = "cores busy, ret=-16"
 NO_SUCH_CORES = "no such cores, ret=-22"
 
 _TAG_CHARACTERS = 255
+_PRIVATE_PAGE = (
+    "no room for the telemetry page in the runtime directory: using a private one, "
+    "whose counters are lost when neurond is restarted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,8 @@ def _claim(
         raise _refusal(
             machine, wish, environ, log, available=error.available, reason=reason, remedy=remedy
         ) from error
+    if is_private(registration.page_fd):
+        log.write(Level.WARN, Component.NRT, "nrt_init", _PRIVATE_PAGE)
     _greet(machine, log)
     return Claim(client, registration, instance, registration.lnc)
 

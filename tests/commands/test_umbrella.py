@@ -7,9 +7,9 @@ import shutil
 import subprocess
 
 import pytest
-from neurontools.commands.neurontools import COMMANDS
 
 from neurontools import __version__
+from neurontools.commands.neurontools import COMMANDS
 
 PROGRAMS = sorted(program for _, program, _ in COMMANDS.values() if program)
 SHELL_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}

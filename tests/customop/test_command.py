@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from neurontools.commands.customop import build_parser, main
 
 Library = Callable[[str], Path]

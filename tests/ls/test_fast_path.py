@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from neurontools.commands import ls
 
 from neurontools import paths
+from neurontools.commands import ls
 
 OWN = {
     "neurontools",

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from neurontools.tui.profile_app import ProfileApp
-from neurontools.tui.profile_screens import Question, TextScreen
-from neurontools.tui.profile_timeline import TimelineView
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
 from neurontools.profiler.timeline import NO_EVENT
+from neurontools.tui.profile_app import ProfileApp
+from neurontools.tui.profile_screens import Question, TextScreen
+from neurontools.tui.profile_timeline import TimelineView
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -130,16 +130,25 @@ def test_the_machine_starts_on_first_need_and_says_so_once(new_job: NewJob) -> N
     assert "inf2.xlarge" in notice
 
 
-def test_a_disk_that_is_full_at_the_start_is_told(start_machine: StartMachine, new_job: NewJob) -> None:
+def test_a_full_disk_means_a_private_page_and_one_warning(
+    start_machine: StartMachine, new_job: NewJob
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (page_size(2) - 1, hard))
     try:
         snapshot = start_machine()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    answer = new_job().try_to("Runtime.open()")
-    assert answer["error"].startswith("no room for telemetry page")
-    assert "NEURONTOOLS_RUNTIME_DIR" in answer["remedy"]
+    job = new_job(NEURON_RT_LOG_LEVEL="WARNING")
+    assert job.open() == [0, 1]
+    job.ask(job.LOAD)
+    assert job.ask("runtime.execute(m, lambda: 6 * 7)") == 42
+    (process,) = snapshot().processes
+    assert ([use.executions for use in process.cores], process.stale) == ([1, 0], False)
+    assert job.end() == 0
+    (line,) = [line for line in job.stderr().splitlines() if "telemetry page" in line]
+    assert " WARN " in line
+    assert "private" in line
     assert snapshot().processes == ()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from neurontools.tui.top_source import Tick
 
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.memory import MemoryUse
@@ -18,6 +17,7 @@ from neurontools.machine.snapshot import (
     ProcessState,
     Snapshot,
 )
+from neurontools.tui.top_source import Tick
 
 MIB = 1 << 20
 GIB = 1 << 30

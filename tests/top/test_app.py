@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.pilot import Pilot
+
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Line, Role, text_of
 from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_help import HelpScreen
 from neurontools.tui.top_source import FixedSource, Tick, Trouble, Update
-from textual.pilot import Pilot
 
 if TYPE_CHECKING:
     from pathlib import Path

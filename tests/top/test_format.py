@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from neurontools.tui import top_format
 from neurontools.tui.lines import Role, clean, fit, fixed, text_of, width_of
 from neurontools.tui.meter import meter, stacked_meter

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from neurontools.tui.lines import text_of, width_of
 from neurontools.tui.top_layout import (
     FLOPS_WIDTHS,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+
 from neurontools.tui import top_rows
 from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_source import FixedSource, Tick, Trouble
