@@ -22,7 +22,7 @@ from neurontools.machine.events import (
     Register,
 )
 from neurontools.machine.journal import load_record, save_record
-from neurontools.machine.page import PageError, PageIdentity, create_page
+from neurontools.machine.page import PageError, PageFullError, PageIdentity, create_page, create_private_page
 from neurontools.machine.processes import ProcessKey, is_alive, open_pidfd
 from neurontools.machine.state import Machine
 from neurontools.machine.telemetry import Telemetry
@@ -94,7 +94,7 @@ class Keeper:
 
         Raises:
             RefusedError: the cores are not free, or the request makes no sense.
-            PageError: there is no room for the page.
+            PageError: the page can't be made.
             ProcessLookupError: the process is gone.
         """
         pidfd = open_pidfd(event.key)
@@ -199,7 +199,12 @@ class Keeper:
         if not os.path.isdir(self._pages_dir):
             self._on_lost_directory()
         _remove(path)
-        return create_page(path, identity, process.cores)
+        try:
+            return create_page(path, identity, process.cores)
+        except PageFullError as error:
+            page_fd = create_private_page(identity, process.cores)
+            log.warning("process %d gets a private page in memory: %s", process.key.pid, error.message)
+            return page_fd
 
     def _adopt(self, process: Process) -> None:
         try:

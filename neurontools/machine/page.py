@@ -10,7 +10,11 @@ Descriptors belong to whoever opened them: neither reader nor writer closes the 
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from neurontools.machine.page_header import PageError, PageIdentity, pack_header
@@ -25,16 +29,29 @@ from neurontools.machine.page_layout import (
 from neurontools.machine.page_reader import PageReader, PageValue
 from neurontools.machine.page_writer import NO_MODEL, PageWriter
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
     "NO_MODEL",
     "PageError",
+    "PageFullError",
     "PageIdentity",
     "PageReader",
     "PageValue",
     "PageWriter",
     "create_page",
+    "create_private_page",
+    "is_private",
     "page_size",
 ]
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class PageFullError(PageError):
+    """There is no room for a page on the disk."""
 
 
 def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> int:
@@ -49,7 +66,8 @@ def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> in
         A descriptor, open for reading and writing, closed on exec.
 
     Raises:
-        PageError: the file can't be made, or the disk is full (nothing is left behind then).
+        PageFullError: there is no room for it; nothing is left behind.
+        PageError: the file can't be made.
     """
     content = _initial_content(identity, cores)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,16 +76,59 @@ def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> in
     except OSError as error:
         raise PageError(f"cannot make telemetry page {path}: {error.strerror}") from error
     try:
-        os.posix_fallocate(fd, 0, len(content))
-        os.pwrite(fd, content, 0)
+        _fill(fd, content)
     except OSError as error:
         os.close(fd)
         os.unlink(path)
-        raise PageError(
+        kind = PageFullError if error.errno in _FULL else PageError
+        raise kind(
             f"no room for telemetry page {path} ({len(content)} bytes): {error.strerror}",
             "free space there or set NEURONTOOLS_RUNTIME_DIR to another directory",
         ) from error
     return fd
+
+
+def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
+    """Make a page in memory, for when the disk is full: it works as any other, but no other daemon can open it.
+
+    Returns:
+        A descriptor, open for reading and writing, closed on exec.
+
+    Raises:
+        PageError: there is no memory.
+    """
+    content = _initial_content(identity, cores)
+    fd = -1
+    try:
+        fd = os.memfd_create("neurontools-page", os.MFD_CLOEXEC)
+        with _any_file_size():
+            _fill(fd, content)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        raise PageError(f"no memory for a telemetry page ({len(content)} bytes): {error.strerror}") from error
+    return fd
+
+
+def is_private(fd: int) -> bool:
+    """Return whether a page has no name, so that it ends with the last process that has it open."""
+    return os.fstat(fd).st_nlink == 0
+
+
+def _fill(fd: int, content: bytes) -> None:
+    os.posix_fallocate(fd, 0, len(content))
+    os.pwrite(fd, content, 0)
+
+
+@contextmanager
+def _any_file_size() -> Iterator[None]:
+    # The limit on the length of files, which may be why there is no room, also holds for memory that has a descriptor.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def _initial_content(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:

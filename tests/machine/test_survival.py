@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 from pathlib import Path
@@ -16,7 +17,7 @@ from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, CoresBusyError
 from neurontools.machine.info import DaemonInfo, StartOptions
-from neurontools.machine.page import PageWriter
+from neurontools.machine.page import PageWriter, page_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,6 +220,43 @@ def test_a_lost_page_costs_the_telemetry_but_not_the_claim(
     with Client.connect() as client:
         (process,) = client.snapshot().processes
         assert (process.pid, process.stale, process.cores[0].core) == (job.pid, True, 3)
+
+
+def test_a_full_disk_costs_the_counters_after_a_kill_but_never_the_claim(
+    worker: Workers, end_daemon: End
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (page_size(1) - 1, hard))
+    try:
+        daemon = start(instance_type="trn1.32xlarge")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    job = worker()
+    assert job.do("register", cores=[4])["cores"] == [4]
+    job.do("allocate", core=4, nbytes=700)
+    with Client.connect() as client:
+        assert [process.stale for process in client.snapshot().processes] == [False]
+        other = client.register(cores=(5,))
+        writer = PageWriter(other.page_fd)
+        writer.begin(0)
+        writer.end(0, 0, 1000, flops=3)
+        assert dict(client.snapshot().lifetime)["flops"] == 3
+        writer.close()
+        os.close(other.page_fd)
+        client.unregister()
+    warnings = [line for line in Path(daemon.log).read_text().splitlines() if "private page" in line]
+    assert len(warnings) == 2
+    assert f"process {job.pid} " in warnings[0]
+    assert f"process {os.getpid()} " in warnings[1]
+    end_daemon(daemon)
+    start()
+    with Client.connect() as client:
+        snapshot = client.snapshot()
+        (process,) = snapshot.processes
+        assert ([use.core for use in process.cores], process.stale) == ([4], True)
+        assert snapshot.devices[2].memory_used_bytes == 700
+        with pytest.raises(CoresBusyError):
+            client.register(cores=(4,))
 
 
 def test_a_record_of_another_boot_or_of_a_reused_pid_is_stale(

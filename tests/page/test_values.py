@@ -16,10 +16,13 @@ from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.page import (
     NO_MODEL,
     PageError,
+    PageFullError,
     PageIdentity,
     PageReader,
     PageWriter,
     create_page,
+    create_private_page,
+    is_private,
     page_size,
 )
 from neurontools.machine.page_layout import CATEGORIES, MODEL_SLOTS, STATUS_NUMBERS
@@ -240,8 +243,37 @@ def test_a_full_disk_is_told_and_leaves_nothing(home: Path, identity: PageIdenti
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(PageError, match="no room for telemetry page"):
+        with pytest.raises(PageFullError, match="no room for telemetry page"):
             create_page(str(path), identity, (0,))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not path.exists()
+
+
+def test_a_private_page_needs_no_disk(identity: PageIdentity) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        fd = create_private_page(identity, (4, 5))
+        assert resource.getrlimit(resource.RLIMIT_FSIZE) == (4096, hard)
+        writer = PageWriter(fd)
+        writer.begin(1)
+        writer.end(1, 0, 10, flops=5)
+        writer.set_memory(0, MemoryCategory.TENSORS, 9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    reader = PageReader(fd)
+    value = reader.read(NOW)
+    assert value is not None
+    assert (reader.identity, reader.cores) == (identity, (4, 5))
+    assert [(use.busy_ns, use.flops, use.memory.tensors) for use in value.cores] == [(0, 0, 9), (10, 5, 0)]
+    assert os.fstat(fd).st_size == page_size(2)
+    assert is_private(fd)
+    writer.close()
+    os.close(fd)
+
+
+def test_a_page_with_a_name_is_not_private(home: Path, identity: PageIdentity) -> None:
+    fd = create_page(str(home / "page"), identity, (0,))
+    assert not is_private(fd)
+    os.close(fd)
