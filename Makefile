@@ -1,5 +1,6 @@
 # make demo   the main job: train on the simulated device, look at it with every tool
 # make test   all checks and tests
+# lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
 # TORCH_INDEX=URL takes torch from another index (README.md names the one with CPU builds)
 
 PYTHON ?= python3
@@ -20,10 +21,10 @@ test: $(VENV)/installed-dev lint types
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
+	cd $(VENV) && bin/lint-imports --no-cache --config $(CURDIR)/pyproject.toml
 
 types: $(VENV)/installed-dev
-	$(BIN)/mypy -p neurontools
+	cd $(VENV) && bin/mypy --config-file $(CURDIR)/pyproject.toml -p neurontools
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py
