@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from neurontools.machine.fast_values import fast_constructor
@@ -38,15 +37,12 @@ from neurontools.machine.page_layout import (
 )
 from neurontools.machine.snapshot import CoreUse, ModelState
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 RETRIES = 64
 AT_ONCE_BYTES = 8192
 
 # A core's first words and its successes; failures are decoded only when there are any.
 _COUNTERS = struct.Struct("<7Q8xQ")
-_EXECUTIONS, _SUCCESSES = 4, 7
+_MODEL, _EXECUTIONS, _SUCCESSES = 2, 4, 7
 _FAILURES = struct.Struct(f"<{STATUS_SLOTS - 1}Q")
 _FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
 _LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
@@ -78,6 +74,30 @@ _page_value = fast_constructor(PageValue)
 _core_use = fast_constructor(CoreUse)
 
 
+class _Core:
+    """The last values of one core's section; `start` is its offset behind the process section's."""
+
+    __slots__ = ("core", "counters", "failures", "latency", "memory", "offset", "sequence", "start", "use")
+
+    def __init__(self, core: int, offset: int, start: int) -> None:
+        self.core = core
+        self.offset = offset
+        self.start = start
+        self.sequence = _NEVER
+        self.counters: tuple[int, ...] = ()
+        self.latency: tuple[int, ...] = ()
+        self.failures: tuple[int, ...] = ()
+        self.memory = MemoryUse()
+        self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
+
+    def show(self, now_ns: int) -> None:
+        """Bring `use` up to date."""
+        _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
+        if 0 < since_ns < now_ns:
+            busy_ns += now_ns - since_ns
+        self.use = _core_use(self.core, busy_ns, executions, flops, gpsimd_ns, since_ns != 0, self.memory)
+
+
 class PageReader:
     """Read somebody else's page. The descriptor stays the caller's.
 
@@ -86,26 +106,21 @@ class PageReader:
     """
 
     __slots__ = (
-        "_core_memory",
-        "_core_starts",
-        "_counters",
+        "_cores",
         "_executing",
-        "_failures",
         "_fd",
         "_first_bytes",
         "_first_offset",
         "_host_memory",
-        "_latency",
         "_layout",
         "_models",
+        "_models_sequence",
+        "_process_sequence",
         "_reserved_bytes",
         "_seen",
-        "_sequences",
         "_sequences_at",
         "_sequences_end",
-        "_slots",
         "_unpack_sequences",
-        "_uses",
         "_value",
         "cores",
         "identity",
@@ -124,21 +139,17 @@ class PageReader:
         self._sequences_at = layout.sequences_offset - self._first_offset
         self._sequences_end = self._sequences_at + 8 * layout.sequence_count
         self._unpack_sequences = struct.Struct(f"<{layout.sequence_count}Q").unpack
-        self._core_starts = tuple(offset - layout.process_offset for offset in layout.core_sections)
-        self._slots = range(len(self.cores))
-        self._counters: list[tuple[int, ...]] = [(0,) * (_SUCCESSES + 1) for _ in self.cores]
-        self._latency: list[tuple[int, ...]] = [_NO_LATENCY for _ in self.cores]
-        self._failures: list[tuple[int, ...]] = [() for _ in self.cores]
-        self._uses: list[CoreUse] = [CoreUse(core, 0, 0, 0, 0, False, MemoryUse()) for core in self.cores]
-        self._core_memory: tuple[MemoryUse, ...] = ()
+        self._cores = [
+            _Core(core, offset, offset - layout.process_offset)
+            for core, offset in zip(self.cores, layout.core_sections, strict=True)
+        ]
         self._host_memory = MemoryUse()
         self._reserved_bytes: tuple[int, ...] = ()
         self._models: tuple[tuple[int, ModelState, ModelState], ...] = ()
-        self._executing: tuple[int, ...] = ()
+        self._executing: list[_Core] = []
         self._value: PageValue | None = None
         self._seen: bytes | None = None
-        self._sequences: tuple[int, ...] = ()
-        self._forget()
+        self._process_sequence = self._models_sequence = _NEVER
 
     def changed(self) -> bool:
         """Return whether the next `read` may differ from the last one that succeeded (one small pread)."""
@@ -165,8 +176,11 @@ class PageReader:
                 return self._value
             self._forget()
             return None
-        if self._executing and self._value:
-            self._value = self._count_on(self._value, now_ns)
+        if self._executing:
+            # Nothing was written, but the executions under way last longer.
+            for core in self._executing:
+                core.show(now_ns)
+            self._show(changed=False)
         return self._value
 
     def _take(self, block: bytes, seen: bytes, now_ns: int) -> bool:
@@ -178,22 +192,23 @@ class PageReader:
             if len(seen) != 8 * layout.sequence_count:
                 return False
         sequences = self._unpack_sequences(seen)
-        last, self._sequences = self._sequences, sequences
-        memory_changed = sequences[PROCESS_SECTION] != last[PROCESS_SECTION]
-        if memory_changed and not self._take_memory(block, sequences[PROCESS_SECTION]):
+        memory_sequence, models_sequence = sequences[:FIRST_CORE_SECTION]
+        memory_changed = memory_sequence != self._process_sequence
+        if memory_changed and not self._take_memory(block, memory_sequence):
             return False
-        sequence = sequences[MODELS_SECTION]
-        if sequence != last[MODELS_SECTION] and not self._take_models(sequence):
+        if models_sequence != self._models_sequence and not self._take_models(models_sequence):
             return False
-        changed = []
-        for slot in self._slots:
-            sequence = sequences[FIRST_CORE_SECTION + slot]
-            if sequence != last[FIRST_CORE_SECTION + slot]:
-                if not self._take_core(slot, block, sequence):
+        changed = False
+        for index, core in enumerate(self._cores, FIRST_CORE_SECTION):
+            if sequences[index] != core.sequence:
+                if not self._take_core(index, core, block, sequences[index]):
                     return False
-                changed.append(slot)
+                core.show(now_ns)
+                changed = True
+        for core in self._cores if memory_changed else self._executing:
+            core.show(now_ns)
         self._seen = seen
-        self._show(self._slots if memory_changed else changed, now_ns)
+        self._show(changed=changed)
         return True
 
     def _take_memory(self, block: bytes, sequence: int) -> bool:
@@ -207,7 +222,9 @@ class PageReader:
         words = struct.unpack(f"<{layout.process_words}Q", section)
         rows = range(1, layout.process_words, MEMORY_WORDS)
         host, *cores = (MemoryUse(*words[row : row + RESERVED_WORD]) for row in rows)
-        self._host_memory, self._core_memory = host, tuple(cores)
+        self._host_memory, self._process_sequence = host, sequence
+        for core, memory in zip(self._cores, cores, strict=True):
+            core.memory = memory
         self._reserved_bytes = words[1 + MEMORY_WORDS + RESERVED_WORD :: MEMORY_WORDS]
         return True
 
@@ -218,22 +235,22 @@ class PageReader:
             section = self._again(MODELS_SECTION, offset, MODELS_BYTES)
             if not section:
                 return False
-        self._models = _models(section, self.cores)
+        self._models, self._models_sequence = _models(section, self.cores), sequence
         return True
 
-    def _take_core(self, slot: int, block: bytes, sequence: int) -> bool:
-        start = self._core_starts[slot]
+    def _take_core(self, index: int, core: _Core, block: bytes, sequence: int) -> bool:
+        start = core.start
         counters = _unpack_counters(block, start)
         if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
-            offset = self._layout.core_sections[slot]
-            block, start = self._again(FIRST_CORE_SECTION + slot, offset, CORE_BYTES), 0
+            block, start = self._again(index, core.offset, CORE_BYTES), 0
             if not block:
                 return False
             counters = _unpack_counters(block)
-        self._counters[slot] = counters
-        self._latency[slot] = _unpack_latency(block, start + _LATENCY_START)
-        if counters[_EXECUTIONS] != counters[_SUCCESSES] or self._failures[slot]:
-            self._failures[slot] = _unpack_failures(block, start + _FAILURES_START)
+        core.sequence = sequence
+        core.counters = counters
+        core.latency = _unpack_latency(block, start + _LATENCY_START)
+        if counters[_EXECUTIONS] != counters[_SUCCESSES] or core.failures:
+            core.failures = _unpack_failures(block, start + _FAILURES_START)
         return True
 
     def _again(self, index: int, offset: int, size: int) -> bytes:
@@ -248,19 +265,15 @@ class PageReader:
                 return section
         return b""
 
-    def _show(self, changed: Sequence[int], now_ns: int) -> None:
-        uses, value = self._uses, self._value
-        for slot in self._executing:
-            uses[slot] = self._use(slot, now_ns)
-        for slot in changed:
-            uses[slot] = self._use(slot, now_ns)
+    def _show(self, *, changed: bool) -> None:
+        value = self._value
         if changed or value is None:
-            self._executing = tuple([slot for slot in self._slots if uses[slot].executing])
+            self._executing = [core for core in self._cores if core.use.executing]
             status_counts, latency_counts = self._status_counts(), self._latency_counts()
         else:
             status_counts, latency_counts = value.status_counts, value.latency_counts
         self._value = _page_value(
-            tuple(uses),
+            tuple([core.use for core in self._cores]),
             self._host_memory,
             self._running_models() if self._models else (),
             status_counts,
@@ -269,48 +282,29 @@ class PageReader:
         )
 
     def _running_models(self) -> tuple[ModelState, ...]:
-        running = {self._counters[slot][2] - 1 for slot in self._executing}
+        running = {core.counters[_MODEL] - 1 for core in self._executing}
         return tuple([active if slot in running else idle for slot, idle, active in self._models])
 
-    def _count_on(self, value: PageValue, now_ns: int) -> PageValue:
-        # Nothing was written, but the executions under way last longer.
-        for slot in self._executing:
-            self._uses[slot] = self._use(slot, now_ns)
-        return _page_value(
-            tuple(self._uses),
-            value.host_memory,
-            value.models,
-            value.status_counts,
-            value.latency_counts,
-            value.reserved_bytes,
-        )
-
-    def _use(self, slot: int, now_ns: int) -> CoreUse:
-        _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self._counters[slot]
-        if 0 < since_ns < now_ns:
-            busy_ns += now_ns - since_ns
-        memory = self._core_memory[slot]
-        return _core_use(self.cores[slot], busy_ns, executions, flops, gpsimd_ns, since_ns != 0, memory)
-
     def _status_counts(self) -> tuple[tuple[int, int], ...]:
-        counters = self._counters
-        one = len(counters) == 1
-        successes = counters[0][_SUCCESSES] if one else sum([words[_SUCCESSES] for words in counters])
-        if not any(self._failures):
+        successes = sum([core.counters[_SUCCESSES] for core in self._cores])
+        failures = [core.failures for core in self._cores if core.failures]
+        if not failures:
             return ((0, successes),) if successes else ()
-        failures = map(sum, zip(*filter(None, self._failures), strict=True))
-        counts = zip(STATUS_NUMBERS, (successes, *failures), strict=False)
-        return tuple(pair for pair in counts if pair[1])
+        counts = (successes, *map(sum, zip(*failures, strict=True)))
+        return tuple(pair for pair in zip(STATUS_NUMBERS, counts, strict=False) if pair[1])
 
     def _latency_counts(self) -> tuple[int, ...]:
-        if len(self._latency) == 1:
-            return self._latency[0]
-        return tuple(map(sum, zip(_NO_LATENCY, *self._latency, strict=True)))
+        cores = self._cores
+        if len(cores) == 1:
+            return cores[0].latency
+        return tuple(map(sum, zip(_NO_LATENCY, *[core.latency for core in cores], strict=True)))
 
     def _forget(self) -> None:
         # The next read decodes everything.
         self._seen = None
-        self._sequences = (_NEVER,) * self._layout.sequence_count
+        self._process_sequence = self._models_sequence = _NEVER
+        for core in self._cores:
+            core.sequence = _NEVER
 
     def _pread(self, size: int, offset: int) -> bytes:
         try:
