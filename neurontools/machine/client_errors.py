@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from neurontools import env
+from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.protocol import ErrorCode
 
@@ -66,6 +67,12 @@ class SilentDaemonError(DaemonError):
 
 def no_machine(machine: str) -> NoMachineError:
     """Return the error of a machine that does not run."""
+    owner = paths.owner()
+    if owner != os.getuid():
+        return NoMachineError(
+            f"no machine {machine!r} is running in {paths.runtime_dir()}",
+            f"only uid {owner}, who shares that directory, can start it; unset {env.RUNTIME_DIR} for your own",
+        )
     flag = "" if machine == env.DEFAULT_MACHINE else f" --name {machine}"
     return NoMachineError(f"no machine {machine!r} is running", f"start it: neurond start{flag}")
 

@@ -14,9 +14,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from neurontools import paths
-from neurontools.errors import DaemonError
+from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.journal import write_aside
 from neurontools.machine.processes import peer_of
+from neurontools.machine.sharing import RECORD_MODE, SOCKET_MODE, make_closed, make_shared, make_shared_root
 
 if TYPE_CHECKING:
     from neurontools.machine.info import DaemonInfo
@@ -26,13 +27,20 @@ LOCK = "start.lock"
 
 
 class MachineDirectory:
-    """Paths of one machine and their making and unmaking."""
+    """Paths of one machine and their making and unmaking.
+
+    `group` is the number of the group that it is shared with, None for a private one. It is remembered: a shared
+    directory that was deleted is made again as one.
+    """
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
         self.path = paths.machine_dir(machine)
         self.pages = paths.pages_dir(machine)
-        self.state = f"{paths.state_dir()}/{machine}"
+        found = paths.shared(paths.runtime_dir())
+        self.group = found[1] if found is not None and found[0] == os.getuid() else None
+        ours = paths.owner() == os.getuid()
+        self.state = f"{paths.state_dir() if ours else paths.runtime_dir() + '/state'}/{machine}"
         self.journal = f"{self.state}/journal.json"
         self.log = f"{self.state}/neurond.log"
         self.record = f"{self.path}/{RECORD}"
@@ -46,9 +54,20 @@ class MachineDirectory:
         Raises:
             NeuronToolsError: a directory is somebody else's, open to others, or can't be made.
         """
-        for directory in (os.path.dirname(self.path), self.path, self.pages):
-            paths.ensure_private(directory)
+        if self.group is None:
+            paths.ensure_private(os.path.dirname(self.path))
+            paths.ensure_private(self.path)
+        else:
+            make_shared_root(os.path.dirname(self.path), self.group)
+            make_shared(self.path, self.group)
+            make_closed(os.path.dirname(self.state))
+        paths.ensure_private(self.pages)
         if self.needs_pointer:
+            if self.group is not None:
+                raise NeuronToolsError(
+                    f"{self._direct} is too long for a socket that is shared",
+                    "choose a shorter --dir or --name",
+                )
             shorts = os.path.dirname(self.socket)
             paths.ensure_private(os.path.dirname(shorts))
             paths.ensure_private(shorts)
@@ -56,8 +75,16 @@ class MachineDirectory:
         paths.ensure_private(self.state)
 
     def is_whole(self) -> bool:
-        """Return whether the socket, the record and the pages directory are there."""
-        return all(map(os.path.exists, (self.socket, self.record, self.pages)))
+        """Return whether the socket, the record, the pages directory and a group's mark are there."""
+        needed = [self.socket, self.record, self.pages]
+        if self.group is not None:
+            needed.append(f"{os.path.dirname(self.path)}/{paths.GROUP_MARK}")
+        return all(map(os.path.exists, needed))
+
+    @property
+    def socket_mode(self) -> int:
+        """The permissions of the socket."""
+        return 0o600 if self.group is None else SOCKET_MODE
 
     def free_socket(self) -> None:
         """Remove a socket that a former daemon left.
@@ -73,7 +100,8 @@ class MachineDirectory:
         """Write neurond.json."""
         import json
 
-        write_aside(self.record, json.dumps(info.to_json()), sync=False)
+        mode = 0o600 if self.group is None else RECORD_MODE
+        write_aside(self.record, json.dumps(info.to_json()), sync=False, mode=mode)
 
     def clean(self) -> None:
         """Remove what says that a daemon runs."""

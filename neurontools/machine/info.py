@@ -31,7 +31,11 @@ class StartOptions:
 
 @dataclass(frozen=True, slots=True)
 class DaemonInfo:
-    """A running daemon. `was_running` is set when a start found it running already."""
+    """A running daemon.
+
+    `was_running` is set when a start found it running already; `group` is the name (or number) of the group that the
+    machine is shared with.
+    """
 
     machine: str
     pid: int
@@ -49,6 +53,7 @@ class DaemonInfo:
     protocol: int
     version: str
     was_running: bool = False
+    group: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as in neurond.json."""

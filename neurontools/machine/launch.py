@@ -39,13 +39,14 @@ def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] 
         on_notice: gets a line for a person when something was started.
 
     Raises:
-        NoMachineError: it does not run and NEURONTOOLS_AUTOSTART=0 forbids starting it.
+        NoMachineError: it does not run, and NEURONTOOLS_AUTOSTART=0 forbids starting it or the runtime directory
+            is another user's.
         DaemonError: it could not be started.
     """
     name = check_name(env.machine() if machine is None else machine)
     if _is_running(name):
         return
-    if not env.autostart():
+    if not env.autostart() or paths.owner() != os.getuid():
         raise no_machine(name)
     info = start(StartOptions(machine=name, idle_exit_s=IDLE_EXIT_S, resume=True))
     if on_notice is not None and not info.was_running:
@@ -64,9 +65,11 @@ def start(options: StartOptions) -> DaemonInfo:
         UsageError: no machine can have that name.
         UnknownInstanceError: no such instance type.
         NeuronToolsError: the type does not offer that LNC.
-        DaemonError: the name belongs to another kind of machine, or the daemon could not start.
+        DaemonError: the name belongs to another kind of machine, the runtime directory is another user's, or the
+            daemon could not start.
     """
     check_name(options.machine)
+    _check_ours()
     if options.instance_type is not None:
         instance = catalogue.instance_type(options.instance_type)
         instance.cores_per_device(instance.device.lnc_default if options.lnc is None else options.lnc)
@@ -89,7 +92,7 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
 
     Raises:
         NoMachineError: it does not run.
-        DaemonError: processes hold cores and `force` is not set.
+        DaemonError: processes hold cores and `force` is not set, or the machine is another user's.
     """
     name = check_name(env.machine() if machine is None else machine)
     info = find(name)
@@ -97,11 +100,11 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
         if not force:
             _ask_to_stop(name)
         else:
-            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            _signal(pidfd, signal.SIGTERM, info)
         if not _has_ended(pidfd):
             if not force:
                 raise DaemonError(f"neurond of machine {name!r} does not end", "neurond stop --force")
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _signal(pidfd, signal.SIGKILL, info)
             _has_ended(pidfd)
     return info
 
@@ -111,8 +114,9 @@ def restart(machine: str | None = None) -> DaemonInfo:
 
     Raises:
         NoMachineError: it does not run.
-        DaemonError: the new daemon could not start.
+        DaemonError: the runtime directory is another user's, or the new daemon could not start.
     """
+    _check_ours()
     info = stop(machine, force=True)
     return start(
         StartOptions(
@@ -279,6 +283,27 @@ def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
         return info_from_json(message["ready"])
     kinds = {UsageError.exit_code: UsageError, DaemonError.exit_code: DaemonError}
     raise kinds.get(message["exit_code"], NeuronToolsError)(message["error"], message["remedy"])
+
+
+def _check_ours() -> None:
+    owner = paths.owner()
+    if owner != os.getuid():
+        raise DaemonError(
+            f"the machines in {paths.runtime_dir()} are uid {owner}'s, who alone can start them",
+            f"unset {env.RUNTIME_DIR} for machines of your own",
+        )
+
+
+def _signal(pidfd: int, number: signal.Signals, info: DaemonInfo) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise DaemonError(
+            f"only the owner of machine {info.machine!r}, uid {paths.owner()}, and root may stop it",
+            "ask its owner",
+        ) from None
 
 
 def _ask_to_stop(machine: str) -> None:

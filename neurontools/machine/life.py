@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neurontools import __version__
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import catalogue, processes
+from neurontools.machine.access import Access
 from neurontools.machine.definition import Past, resolve
 from neurontools.machine.directory import MachineDirectory, open_knocker
 from neurontools.machine.info import DaemonInfo, StartOptions
@@ -21,6 +22,7 @@ from neurontools.machine.methods import Methods
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
 from neurontools.machine.server import Server
+from neurontools.machine.sharing import group_name
 
 if TYPE_CHECKING:
     import socket
@@ -98,7 +100,10 @@ class Daemon:
             on_lost_directory=self.restore,
         )
         parent_fd = self._watch_parent()
-        self._methods = Methods(self._keeper, self._directory.socket, self._end.set, self._mind_idleness)
+        access = Access(definition.machine, self._directory.group)
+        self._methods = Methods(
+            self._keeper, access, self._directory.socket, self._end.set, self._mind_idleness
+        )
         self._server = Server(self._loop, self._methods)
         try:
             self._keeper.adopt()
@@ -134,6 +139,7 @@ class Daemon:
             parent_pid=definition.parent.pid if definition.parent else None,
             protocol=PROTOCOL_VERSION,
             version=__version__,
+            group=None if self._directory.group is None else group_name(self._directory.group),
         )
 
     def _past(self) -> Past:
@@ -146,7 +152,7 @@ class Daemon:
         except FileNotFoundError:
             pass
         try:
-            self._server.listen(self._directory.socket)
+            self._server.listen(self._directory.socket, self._directory.socket_mode)
             self._directory.write_record(self.info())
         except OSError as error:
             raise NeuronToolsError(

@@ -24,7 +24,7 @@ def lines(machine: str | None = None, *, follow: bool = False) -> Iterator[str]:
         follow: go on, across rotation, until the consumer stops.
 
     Raises:
-        NeuronToolsError: there is no log: no daemon ever ran under that name.
+        NeuronToolsError: there is no log, as no daemon ever ran under that name, or it is another user's.
     """
     path = log_path(machine)
     file = _opened(path)
@@ -61,6 +61,10 @@ def _opened(path: str) -> TextIOWrapper | None:
         return open(path, encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise NeuronToolsError(
+            f"cannot read {path}: {error.strerror}", "only the machine's owner may"
+        ) from error
 
 
 def _is_at(file: TextIOWrapper, path: str) -> bool:

@@ -13,6 +13,7 @@ from neurontools.machine import processes
 from neurontools.machine.events import Allocate, Free, Register
 from neurontools.machine.keeper import RefusedError
 from neurontools.machine.naming import instance_id
+from neurontools.machine.processes import ProcessKey
 from neurontools.machine.protocol import (
     PROTOCOL_VERSION,
     RENDER,
@@ -32,14 +33,15 @@ from neurontools.machine.watching import Watching
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from neurontools.machine.access import Access
     from neurontools.machine.keeper import Keeper
-    from neurontools.machine.processes import Peer, ProcessKey
     from neurontools.machine.server import Connection
 
 log = logging.getLogger("neurond")
 
 _COMMAND_MAX = 4096
 _TEXT_MAX = 256
+_HIDDEN = -1  # stands for the start time of a process that /proc does not show
 _PERIOD_MIN_S, _PERIOD_MAX_S = 0.05, 3600.0
 
 
@@ -51,15 +53,22 @@ class Methods:
 
     Args:
         keeper: the machine.
+        access: who may ask for what.
         socket_path: where this daemon listens, for `describe`.
         stop: ends the daemon after the answer is sent.
         on_clients: called when a client came or went.
     """
 
     def __init__(
-        self, keeper: Keeper, socket_path: str, stop: Callable[[], None], on_clients: Callable[[], None]
+        self,
+        keeper: Keeper,
+        access: Access,
+        socket_path: str,
+        stop: Callable[[], None],
+        on_clients: Callable[[], None],
     ) -> None:
         self._keeper = keeper
+        self._access = access
         self._socket_path = socket_path
         self._stop = stop
         self._on_clients = on_clients
@@ -90,7 +99,7 @@ class Methods:
 
     def on_line(self, connection: Connection, line: bytes | None) -> None:
         """Answer a line."""
-        reason = _why_not(connection.peer)
+        reason = self._access.why_not(connection.peer)
         if reason:
             log.warning("refused a client: %s", reason)
             connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
@@ -145,6 +154,7 @@ class Methods:
             )
         if request.method != "hello" and self._greeted[connection] is None:
             raise RpcError(ErrorCode.HELLO_FIRST, "say hello first")
+        self._access.check(connection.peer, request.method)
         return method(connection, request.params)
 
     def _hello(self, connection: Connection, params: Params) -> Answer:
@@ -281,6 +291,13 @@ class Methods:
 
     def _own_key(self, connection: Connection) -> ProcessKey:
         key = self._greeted[connection]
+        if key is not None and key.start_ticks == _HIDDEN:
+            raise RpcError(
+                ErrorCode.PEER_REFUSED,
+                f"/proc hides process {key.pid} from neurond (hidepid), which could not tell when it is gone; "
+                "it may look but not claim cores",
+                "run neurond as root, or as a member of the group that /proc's option gid= names",
+            )
         if key is None or not processes.is_alive(key):
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
@@ -289,18 +306,12 @@ class Methods:
         return key
 
 
-def _why_not(peer: Peer) -> str:
-    if peer.uid != os.getuid():
-        return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
-    if peer.pid == 0:
-        return "the client runs in another pid namespace, so its process can't be told from others"
-    return ""
-
-
 def _key_of(connection: Connection) -> ProcessKey:
     try:
         return processes.key_of(connection.peer.pid)
     except ProcessLookupError:
+        if processes.is_hidden(connection.peer.pid):
+            return ProcessKey(connection.peer.pid, _HIDDEN)
         raise RpcError(
             ErrorCode.PEER_REFUSED, f"process {connection.peer.pid} that made this connection is gone"
         ) from None

@@ -53,6 +53,17 @@ def is_alive(key: ProcessKey) -> bool:
     return start_ticks(key.pid) == key.start_ticks
 
 
+def is_hidden(pid: int) -> bool:
+    """Return whether a process lives but /proc does not show it to this user (its option hidepid)."""
+    if os.access(f"/proc/{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.close(os.pidfd_open(pid))
+    except OSError:
+        return False
+    return True
+
+
 def this_process() -> ProcessKey:
     """Return the key of the calling process."""
     return key_of(os.getpid())
@@ -109,8 +120,23 @@ def boot_id() -> str:
 
 
 def in_our_pid_namespace(pid: int) -> bool:
-    """Return whether a process sees the same pids as this one; True where the kernel does not tell."""
+    """Return whether a process sees the same pids as this one; True where the kernel does not tell.
+
+    The link that says so can't be read of another user's process; its status, which lists a pid for each namespace
+    from ours on down, can.
+    """
     try:
         return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+    except PermissionError:
+        return _namespace_depth(pid) <= _namespace_depth(os.getpid())
     except OSError:
         return True
+
+
+def _namespace_depth(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    return next((len(line.split()) for line in lines if line.startswith(b"NSpid:")), 0)

@@ -150,8 +150,12 @@ class Server:
         self.connections: set[Connection] = set()
         self._listener: socket.socket | None = None
 
-    def listen(self, address: str) -> None:
+    def listen(self, address: str, mode: int) -> None:
         """Listen on a path; a former listener is closed, connections stay.
+
+        Args:
+            address: the path, not there yet.
+            mode: permissions of the socket: who may write to it may connect.
 
         Raises:
             OSError: the path can't be bound.
@@ -160,6 +164,7 @@ class Server:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             listener.bind(address)
+            os.chmod(address, mode)
             listener.listen(_BACKLOG)
         except OSError:
             listener.close()

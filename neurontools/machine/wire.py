@@ -146,9 +146,7 @@ def open_socket(machine: str) -> socket.socket:
     except BaseException as error:
         sock.close()
         if isinstance(error, PermissionError):
-            raise DaemonError(
-                f"cannot connect to {path}: {error.strerror}", "it may be another user's"
-            ) from error
+            raise DaemonError(f"cannot connect to {path}: {error.strerror}", _denied_hint()) from error
         if isinstance(error, OSError):
             raise no_machine(machine) from error
         raise
@@ -157,10 +155,16 @@ def open_socket(machine: str) -> socket.socket:
 
 def _check_owner(sock: socket.socket, path: str) -> None:
     owner = peer_of(sock).uid
-    if owner != os.getuid():
+    if owner not in {os.getuid(), paths.owner()}:
         raise DaemonError(
             f"the machine at {path} belongs to uid {owner}", f"set {env.RUNTIME_DIR} to a directory of yours"
         )
+
+
+def _denied_hint() -> str:
+    from neurontools.machine.sharing import denied_hint
+
+    return denied_hint()
 
 
 def _some(sock: socket.socket, machine: str) -> bytes:
