@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from neurontools.machine.catalogue import InstanceType
 
-DEVICES, CORES, PROCESSES, ROUNDS = 64, 512, 1000, 25
+DEVICES, CORES, PROCESSES = 64, 512, 1000
+WARMING_UP, ROUNDS = 5, 25
 CPU = "process CPU time, median"
 
 
@@ -101,10 +102,11 @@ def _fill(folder: str, stack: ExitStack) -> tuple[Machine, list[Telemetry], list
 
 def _median_ms(measured: Callable[[], object], before: Callable[[], None]) -> float:
     # CPU time, because other programs on the computer would be measured with the wall clock.
+    # The first rounds are not counted: a daemon runs long.
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(WARMING_UP + ROUNDS):
         before()
         begin = time.process_time_ns()
         measured()
         times.append(1e-6 * (time.process_time_ns() - begin))
-    return statistics.median(times)
+    return statistics.median(times[WARMING_UP:])

@@ -68,6 +68,29 @@ def test_a_zeroed_block_never_shows(home: Path, good: bytes, data: st.DataObject
 
 
 @many
+@given(
+    st.integers(0, LAYOUT.page_bytes),
+    st.booleans(),
+    st.sampled_from((0, 1004)),
+    st.integers(0, 2**50),
+    st.integers(0, 2**40),
+)
+def test_parts_of_two_moments_never_show_as_one(
+    home: Path, opened_page: OpenedPage, split: int, newer_first: bool, status: int, wall_ns: int, flops: int
+) -> None:
+    with opened_page(home, (0, 1)) as (writer, reader, fd):
+        writer.begin(1)
+        writer.end(1, 0, 5, flops=5)
+        moments = [(reader.read(NOW), os.pread(fd, LAYOUT.page_bytes, 0))]
+        writer.begin(1)
+        writer.end(1, status, wall_ns, flops=flops)
+        moments.append((reader.read(NOW), os.pread(fd, LAYOUT.page_bytes, 0)))
+    (old, old_bytes), (new, new_bytes) = reversed(moments) if newer_first else moments
+    assert old != new
+    assert read(home, new_bytes[:split] + old_bytes[split:]) in (None, old, new)
+
+
+@many
 @given(st.data())
 def test_a_truncated_page_is_refused(home: Path, good: bytes, data: st.DataObject) -> None:
     assert read(home, good[: data.draw(st.integers(0, len(good) - 1))]) is None

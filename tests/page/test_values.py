@@ -221,6 +221,37 @@ def test_changed_tells_whether_reading_is_worth_it(home: Path, opened_page: Open
         assert not reader.changed()
 
 
+@pytest.mark.parametrize("core_count", [1, 8, 9, 300])
+def test_only_what_changed_is_another_object(home: Path, opened_page: OpenedPage, core_count: int) -> None:
+    with opened_page(home, tuple(range(core_count))) as (writer, reader, fd):
+        last = core_count - 1
+        writer.begin(last)
+        writer.end(last, 1004, 50_000, flops=3)
+        first = reader.read(NOW)
+        assert reader.read(NOW + 1) is first
+        writer.begin(last)
+        writer.end(last, 0, 70_000, flops=4)
+        second = reader.read(NOW)
+        writer.set_host_memory(MemoryCategory.TENSORS, 8)
+        third = reader.read(NOW)
+        os.ftruncate(fd, page_size(core_count) - 1)
+        assert reader.read(NOW) is None
+        os.ftruncate(fd, page_size(core_count))
+        assert reader.read(NOW) == third
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [one is two for one, two in zip(first.cores, second.cores, strict=True)] == [True] * last + [False]
+    assert second.status_counts == ((0, 1), (1004, 1))
+    assert (second.cores[last].busy_ns, second.cores[last].flops, sum(second.latency_counts)) == (
+        120_000,
+        7,
+        2,
+    )
+    assert third.latency_counts is second.latency_counts
+    assert third.host_memory == MemoryUse(tensors=8)
+
+
 def test_a_page_is_not_made_twice(home: Path, identity: PageIdentity) -> None:
     path = str(home / "page")
     os.close(create_page(path, identity, (0,)))
