@@ -92,6 +92,7 @@ class Stage:
             "XDG_CONFIG_HOME": str(root / "config"),
             "XDG_STATE_HOME": str(root / "state"),
             "XDG_CACHE_HOME": str(root / "cache"),
+            "TMPDIR": str(self.work),  # torch leaves a directory there
             "NEURON_COMPILE_CACHE_URL": str(root / "compile-cache"),
             "NEURON_RT_NUM_CORES": "1",
             "OMP_NUM_THREADS": "1",
