@@ -126,7 +126,7 @@ class _Reader:
 
     def read(self, path: str) -> Entry | None:
         try:
-            files = {item.name: item.stat(follow_symlinks=False) for item in os.scandir(path)}
+            files = _files(path)
             own = os.lstat(path)
         except OSError:
             return None
@@ -171,10 +171,9 @@ class _Reader:
 
     def _size_below(self, path: str, depth: int) -> int:
         try:
-            files = {item.name: item.stat(follow_symlinks=False) for item in os.scandir(path)}
+            return self._size(path, _files(path), depth)
         except OSError:
             return 0
-        return self._size(path, files, depth)
 
 
 def _root_names(root: str) -> list[str] | None:
@@ -206,6 +205,11 @@ def _children(path: str) -> Iterator[str]:
         return
     for name in names:
         yield f"{path}/{name}"
+
+
+def _files(path: str) -> dict[str, os.stat_result]:
+    with os.scandir(path) as items:
+        return {item.name: item.stat(follow_symlinks=False) for item in items}
 
 
 def _is_directory(found: os.stat_result) -> bool:

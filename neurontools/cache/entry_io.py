@@ -168,11 +168,12 @@ def _parse_expected(data: bytes, digest: str, *, validate_hash: bool) -> Neff:
 
 def _remove_leftovers(entry: str) -> None:
     now = time.time()
-    for item in os.scandir(entry):
-        if item.name.startswith(layout.TEMPORARY_PREFIX):
+    for name in os.listdir(entry):
+        if name.startswith(layout.TEMPORARY_PREFIX):
+            path = f"{entry}/{name}"
             try:
-                old = now - item.stat(follow_symlinks=False).st_mtime > _OLD_LEFTOVER_S
+                old = now - os.lstat(path).st_mtime > _OLD_LEFTOVER_S
             except OSError:
                 continue
             if old:
-                remove_quietly(item.path)
+                remove_quietly(path)

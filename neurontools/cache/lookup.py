@@ -90,6 +90,8 @@ class Lookup:
                 try:
                     found = self._look_up()
                     return self._compile_and_publish() if found is None else self._hit(found)
+                except FileNotFoundError:
+                    continue
                 finally:
                     lock.release()
                     remove_if_empty(self._entry)
@@ -161,9 +163,16 @@ class Lookup:
                 logs.log(logging.INFO, logs.CACHE, text)
 
     def _compile_and_publish(self) -> CacheResult:
-        writable = self._attempt(
-            lambda: begin(self._root.path, self._entry, self._request.graph, self._request.flags)
-        )
+        """Compile under the lock; FileNotFoundError says that the entry was pruned before anything was compiled."""
+        request = self._request
+        writable = True
+        try:
+            begin(self._root.path, self._entry, request.graph, request.flags)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._root.warn_unusable(error)
+            writable = False
         try:
             data = self._compile()
         except CompileError as error:
@@ -179,6 +188,8 @@ class Lookup:
     def _attempt(self, write: Callable[[], None]) -> bool:
         try:
             write()
+        except FileNotFoundError:
+            return False
         except OSError as error:
             self._root.warn_unusable(error)
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -145,13 +146,24 @@ def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: boo
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
         os.rename(planned.path, aside)
-        if not os.path.samestat(os.stat(aside), os.fstat(descriptor)) or _has_living_lock(aside):
-            os.rename(aside, planned.path)
+        taken = not os.path.samestat(os.stat(aside), os.fstat(descriptor)) or _has_living_lock(aside)
+        if taken and _put_back(aside, planned.path):
             return "taken by another process"
         shutil.rmtree(aside, ignore_errors=True)
     finally:
         os.close(descriptor)
     return ""
+
+
+def _put_back(aside: str, path: str) -> bool:
+    """Undo a removal; return False when somebody has made the entry anew meanwhile."""
+    try:
+        os.rename(aside, path)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return False
+    return True
 
 
 def _changed(root: str, planned: Entry, rules: Rules, *, network: bool) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from neurontools.commands.cache import build_parser, main
 
 from neurontools.cache import layout
+from neurontools.commands.cache import build_parser, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from neurontools.commands.cache import main
 
 from neurontools.cache import layout
 from neurontools.cache.entries import NotACacheError, scan
 from neurontools.cache.owner import this_process
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
+from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 
 if TYPE_CHECKING:

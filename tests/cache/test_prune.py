@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neurontools.commands.cache import main
 
 from neurontools.cache import entries, layout, removal
 from neurontools.cache.entries import Entry, Scan, scan
@@ -24,6 +23,7 @@ from neurontools.cache.prune import FOREIGN_GRACE_S, NETWORK_GRACE_S, Rules, mak
 from neurontools.cache.pruning import prepare
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
+from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.catalogue import instance_type
 from tests.cache.conftest import DAY, Tree
@@ -249,6 +249,27 @@ def test_an_entry_that_is_locked_during_the_rename_comes_back(
     assert (path / layout.NEFF).exists()
 
 
+def test_an_entry_that_was_made_anew_during_the_rename_is_left_alone(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tree.done(unused_s=DAY)
+    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    rename = os.rename
+
+    def race(source: str, target: str) -> None:
+        rename(source, target)
+        if source == str(path):
+            (Path(target) / layout.LOCK).write_bytes(this_process().to_bytes())
+            path.mkdir()
+            (path / layout.NEFF).write_bytes(b"new")
+
+    monkeypatch.setattr(removal.os, "rename", race)
+    outcome, _ = work.carry_out()
+    assert len(outcome.removed) == 1
+    assert (path / layout.NEFF).read_bytes() == b"new"
+    assert not (tree.root / layout.TRASH).exists()
+
+
 def test_foreign_entries_are_removed_under_the_root_lock(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.done(compiler="2.12.68.0+4480452af", unused_s=DAY)
     work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
@@ -393,3 +414,35 @@ def test_network_file_systems_are_told_by_their_type(monkeypatch: pytest.MonkeyP
     assert removal.is_network("/shared/cache")
     assert not removal.is_network("/shared/local/cache")
     assert not removal.is_network("/sharedcache")
+
+
+_LOOKUPS = """
+import sys
+sys.path.append(sys.argv[1])
+from neurontools.cache.store import CompileCache
+from neurontools.machine.catalogue import instance_type
+from tests.compiler.graphs import mlp
+device = instance_type("trn1.2xlarge").device
+for turn in range(80):
+    cache = CompileCache.open()
+    for rows in (4, 8):
+        assert cache.get_or_compile(mlp(rows), device, "mlp").neff.graph == mlp(rows)
+    cache.close()
+"""
+
+
+def test_pruning_under_running_jobs_harms_none(home: Path) -> None:
+    root = home / "compile-cache"
+    checkout = str(Path(__file__).parents[2])
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", _LOOKUPS, checkout], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    removed = 0
+    while any(job.poll() is None for job in jobs):
+        outcome, _ = prepare(scan(str(root)), Rules(max_bytes=0)).carry_out() if root.exists() else (None, ())
+        removed += len(outcome.removed) if outcome is not None else 0
+    errors = [job.communicate()[1] for job in jobs]
+    assert ([job.returncode for job in jobs], "".join(errors)) == ([0, 0], "")
+    assert removed > 0
+    assert not [found for found in scan(str(root)).entries if found.state is not State.DONE]
