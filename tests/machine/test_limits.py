@@ -23,11 +23,11 @@ FULL_DISK = """
 import os
 from pathlib import Path
 from neurontools import paths
-from neurontools.errors import NeuronToolsError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
+from neurontools.machine.page import PageWriter, is_private
 
-launch.start(launch.StartOptions("default"))
+info = launch.start(launch.StartOptions("default"))
 filler = Path(paths.runtime_dir(), "filler")
 try:
     with filler.open("wb", buffering=0) as file:
@@ -36,14 +36,20 @@ try:
 except OSError:
     pass
 client = Client.connect()
-try:
-    client.register(count=1)
-except NeuronToolsError as error:
-    print(error.message)
-print(len(client.snapshot().processes), os.listdir(paths.pages_dir("default")))
-filler.unlink()
-print(client.register(count=2).cores)
-client.unregister()
+for _ in range(2):
+    registration = client.register(count=2)
+    writer = PageWriter(registration.page_fd)
+    writer.begin(0)
+    writer.end(0, 0, 1000)
+    writer.close()
+    (process,) = client.snapshot().processes
+    pages = os.listdir(paths.pages_dir("default"))
+    shown = [use.executions for use in process.cores]
+    print(is_private(registration.page_fd), shown, process.stale, len(pages))
+    os.close(registration.page_fd)
+    client.unregister()
+    filler.unlink(missing_ok=True)
+print(Path(info.log).read_text().count("private page"))
 launch.stop()
 """
 
@@ -76,13 +82,13 @@ def test_a_daemon_without_descriptors_serves_again_when_clients_leave(
     subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0,
     reason="the kernel refuses new mount namespaces here",
 )
-def test_a_full_disk_refuses_the_claim_and_leaves_nothing(home: Path) -> None:
+def test_on_a_full_disk_a_process_gets_a_private_page(home: Path) -> None:
     (home / "run").mkdir(mode=0o700)
     script = f'mount -t tmpfs -o size=128k,mode=700 tmpfs {home}/run && exec "$@"'
     command = ["unshare", "-rm", "sh", "-c", script, "sh", sys.executable, "-c", FULL_DISK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    message, nothing, cores = done.stdout.splitlines()
-    assert message.startswith("no room for telemetry page")
-    assert nothing == "0 []"
-    assert cores == "(0, 1)"
+    full, with_room, warnings = done.stdout.splitlines()
+    assert full == "True [1, 0] False 0"
+    assert with_room == "False [1, 0] False 2"
+    assert warnings == "1"
