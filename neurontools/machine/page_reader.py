@@ -9,49 +9,35 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from zlib import crc32
+from typing import TYPE_CHECKING
 
+from neurontools.machine import page_sections as sections
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.page_header import parse_header, text_of
+from neurontools.machine.page_header import parse_header
 from neurontools.machine.page_layout import (
     CORE_BYTES,
-    CORE_LATENCY_WORD,
-    CORE_STATUS_WORD,
     FIRST_CORE_SECTION,
     HEADER,
-    LATENCY_BUCKETS,
     MAX_CORES,
     MEMORY_WORDS,
-    MODEL,
-    MODEL_SLOTS,
     MODELS_BYTES,
     MODELS_SECTION,
     PROCESS_SECTION,
     RESERVED_WORD,
-    STATUS_NUMBERS,
-    STATUS_SLOTS,
     Layout,
     checks,
     process_checks,
 )
-from neurontools.machine.snapshot import CoreUse, ModelState
+from neurontools.machine.page_sections import CoreSection
+
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import CoreUse, ModelState
 
 RETRIES = 64
 AT_ONCE_BYTES = 8192
 
-# A core's first words and its successes; failures are decoded only when there are any.
-_COUNTERS = struct.Struct("<7Q8xQ")
-_MODEL, _EXECUTIONS, _SUCCESSES = 2, 4, 7
-_FAILURES = struct.Struct(f"<{STATUS_SLOTS - 1}Q")
-_FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
-_LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
-_LATENCY_START = 8 * CORE_LATENCY_WORD
-_NO_LATENCY = (0,) * LATENCY_BUCKETS
 _NEVER = -1
-
-_unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
-_unpack_failures = _FAILURES.unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +57,6 @@ class PageValue:
 
 
 _page_value = fast_constructor(PageValue)
-_core_use = fast_constructor(CoreUse)
-
-
-class _Core:
-    """The last values of one core's section; `start` is its offset behind the process section's."""
-
-    __slots__ = ("core", "counters", "failures", "latency", "memory", "offset", "sequence", "start", "use")
-
-    def __init__(self, core: int, offset: int, start: int) -> None:
-        self.core = core
-        self.offset = offset
-        self.start = start
-        self.sequence = _NEVER
-        self.counters: tuple[int, ...] = ()
-        self.latency: tuple[int, ...] = ()
-        self.failures: tuple[int, ...] = ()
-        self.memory = MemoryUse()
-        self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
-
-    def show(self, now_ns: int) -> None:
-        """Bring `use` up to date."""
-        _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
-        if 0 < since_ns < now_ns:
-            busy_ns += now_ns - since_ns
-        self.use = _core_use(self.core, busy_ns, executions, flops, gpsimd_ns, since_ns != 0, self.memory)
 
 
 class PageReader:
@@ -140,13 +101,13 @@ class PageReader:
         self._sequences_end = self._sequences_at + 8 * layout.sequence_count
         self._unpack_sequences = struct.Struct(f"<{layout.sequence_count}Q").unpack
         self._cores = [
-            _Core(core, offset, offset - layout.process_offset)
+            CoreSection(core, offset, offset - layout.process_offset)
             for core, offset in zip(self.cores, layout.core_sections, strict=True)
         ]
         self._host_memory = MemoryUse()
         self._reserved_bytes: tuple[int, ...] = ()
-        self._models: tuple[tuple[int, ModelState, ModelState], ...] = ()
-        self._executing: list[_Core] = []
+        self._models: tuple[sections.ShownModel, ...] = ()
+        self._executing: list[CoreSection] = []
         self._value: PageValue | None = None
         self._seen: bytes | None = None
         self._process_sequence = self._models_sequence = _NEVER
@@ -201,7 +162,7 @@ class PageReader:
         changed = False
         for index, core in enumerate(self._cores, FIRST_CORE_SECTION):
             if sequences[index] != core.sequence:
-                if not self._take_core(index, core, block, sequences[index]):
+                if not core.take(block, core.start, sequences[index]) and not self._take_core(index, core):
                     return False
                 core.show(now_ns)
                 changed = True
@@ -216,7 +177,7 @@ class PageReader:
         size = 8 * layout.process_words
         section = block[:size]
         if sequence & 1 or not process_checks(section, sequence):
-            section = self._again(PROCESS_SECTION, layout.process_offset, size)
+            section, sequence = self._again(PROCESS_SECTION, layout.process_offset, size)
             if not section:
                 return False
         words = struct.unpack(f"<{layout.process_words}Q", section)
@@ -232,44 +193,37 @@ class PageReader:
         offset = self._layout.models_offset
         section = self._pread(MODELS_BYTES, offset)
         if sequence & 1 or not checks(section, sequence):
-            section = self._again(MODELS_SECTION, offset, MODELS_BYTES)
+            section, sequence = self._again(MODELS_SECTION, offset, MODELS_BYTES)
             if not section:
                 return False
-        self._models, self._models_sequence = _models(section, self.cores), sequence
+        self._models, self._models_sequence = sections.loaded_models(section, self.cores), sequence
         return True
 
-    def _take_core(self, index: int, core: _Core, block: bytes, sequence: int) -> bool:
-        start = core.start
-        counters = _unpack_counters(block, start)
-        if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
-            block, start = self._again(index, core.offset, CORE_BYTES), 0
-            if not block:
-                return False
-            counters = _unpack_counters(block)
-        core.sequence = sequence
-        core.counters = counters
-        core.latency = _unpack_latency(block, start + _LATENCY_START)
-        if counters[_EXECUTIONS] != counters[_SUCCESSES] or core.failures:
-            core.failures = _unpack_failures(block, start + _FAILURES_START)
-        return True
+    def _take_core(self, index: int, core: CoreSection) -> bool:
+        section, sequence = self._again(index, core.offset, CORE_BYTES)
+        return core.take(section, 0, sequence) if section else False
 
-    def _again(self, index: int, offset: int, size: int) -> bytes:
+    def _again(self, index: int, offset: int, size: int) -> tuple[bytes, int]:
         where = self._layout.sequences_offset + 8 * index
         check = process_checks if index == PROCESS_SECTION else checks
         for _ in range(RETRIES):
             before = self._pread(8, where)
             section = self._pread(size, offset)
             if len(before) < 8 or len(section) < size:
-                return b""
-            if not before[0] & 1 and check(section, int.from_bytes(before, "little")):
-                return section
-        return b""
+                break
+            sequence = int.from_bytes(before, "little")
+            if not sequence & 1 and check(section, sequence):
+                return section, sequence
+        return b"", _NEVER
 
     def _show(self, *, changed: bool) -> None:
         value = self._value
         if changed or value is None:
             self._executing = [core for core in self._cores if core.use.executing]
-            status_counts, latency_counts = self._status_counts(), self._latency_counts()
+            status_counts, latency_counts = (
+                sections.status_counts(self._cores),
+                sections.latency_counts(self._cores),
+            )
         else:
             status_counts, latency_counts = value.status_counts, value.latency_counts
         self._value = _page_value(
@@ -282,22 +236,8 @@ class PageReader:
         )
 
     def _running_models(self) -> tuple[ModelState, ...]:
-        running = {core.counters[_MODEL] - 1 for core in self._executing}
+        running = {core.model_slot for core in self._executing}
         return tuple([active if slot in running else idle for slot, idle, active in self._models])
-
-    def _status_counts(self) -> tuple[tuple[int, int], ...]:
-        successes = sum([core.counters[_SUCCESSES] for core in self._cores])
-        failures = [core.failures for core in self._cores if core.failures]
-        if not failures:
-            return ((0, successes),) if successes else ()
-        counts = (successes, *map(sum, zip(*failures, strict=True)))
-        return tuple(pair for pair in zip(STATUS_NUMBERS, counts, strict=False) if pair[1])
-
-    def _latency_counts(self) -> tuple[int, ...]:
-        cores = self._cores
-        if len(cores) == 1:
-            return cores[0].latency
-        return tuple(map(sum, zip(_NO_LATENCY, *[core.latency for core in cores], strict=True)))
 
     def _forget(self) -> None:
         # The next read decodes everything.
@@ -311,15 +251,3 @@ class PageReader:
             return os.pread(self._fd, size, offset)
         except OSError:
             return b""
-
-
-def _models(section: bytes, cores: tuple[int, ...]) -> tuple[tuple[int, ModelState, ModelState], ...]:
-    # Each model as its slot, its state while idle and its state while executing.
-    found = []
-    for slot in range(MODEL_SLOTS):
-        model_id, core_slot, name, uuid, *memory = MODEL.unpack_from(section, 8 + slot * MODEL.size)
-        if model_id and core_slot < len(cores):
-            what = (model_id, text_of(name), text_of(uuid), cores[core_slot])
-            use = MemoryUse(*memory)
-            found.append((slot, ModelState(*what, False, use), ModelState(*what, True, use)))
-    return tuple(found)

@@ -1,0 +1,118 @@
+"""What the sections of a telemetry page say, decoded for a reader."""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+from neurontools.machine.fast_values import fast_constructor
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.page_header import text_of
+from neurontools.machine.page_layout import (
+    CORE_BYTES,
+    CORE_LATENCY_WORD,
+    CORE_STATUS_WORD,
+    LATENCY_BUCKETS,
+    MODEL,
+    MODEL_SLOTS,
+    STATUS_NUMBERS,
+    STATUS_SLOTS,
+)
+from neurontools.machine.snapshot import CoreUse, ModelState
+
+ShownModel = tuple[int, ModelState, ModelState]
+
+# A core's first words and its successes; failures are decoded only when there are any.
+_COUNTERS = struct.Struct("<7Q8xQ")
+_MODEL, _EXECUTIONS, _SUCCESSES = 2, 4, 7
+_FAILURES = struct.Struct(f"<{STATUS_SLOTS - 1}Q")
+_FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
+_LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
+_LATENCY_START = 8 * CORE_LATENCY_WORD
+_NO_LATENCY = (0,) * LATENCY_BUCKETS
+_NEVER = -1
+
+_unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
+_unpack_failures = _FAILURES.unpack_from
+_core_use = fast_constructor(CoreUse)
+
+
+class CoreSection:
+    """The last values of one core's section.
+
+    Args:
+        core: machine-wide logical id.
+        offset: where the section is in the page.
+        start: where it is in what a reader takes at once.
+    """
+
+    __slots__ = ("core", "counters", "failures", "latency", "memory", "offset", "sequence", "start", "use")
+
+    def __init__(self, core: int, offset: int, start: int) -> None:
+        self.core = core
+        self.offset = offset
+        self.start = start
+        self.sequence = _NEVER
+        self.counters: tuple[int, ...] = ()
+        self.latency: tuple[int, ...] = ()
+        self.failures: tuple[int, ...] = ()
+        self.memory = MemoryUse()
+        self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
+
+    def show(self, now_ns: int) -> None:
+        """Bring `use` up to date."""
+        _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
+        if 0 < since_ns < now_ns:
+            busy_ns += now_ns - since_ns
+        self.use = _core_use(self.core, busy_ns, executions, flops, gpsimd_ns, since_ns != 0, self.memory)
+
+    def take(self, block: bytes, start: int, sequence: int) -> bool:
+        """Decode the section that starts there; False when it does not check against its sequence number."""
+        counters = _unpack_counters(block, start)
+        if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
+            return False
+        self.sequence = sequence
+        self.counters = counters
+        self.latency = _unpack_latency(block, start + _LATENCY_START)
+        if counters[_EXECUTIONS] != counters[_SUCCESSES] or self.failures:
+            self.failures = _unpack_failures(block, start + _FAILURES_START)
+        return True
+
+    @property
+    def model_slot(self) -> int:
+        """Slot of the model that it executes, -1 without one."""
+        return self.counters[_MODEL] - 1
+
+    @property
+    def successes(self) -> int:
+        """Executions that ended well."""
+        return self.counters[_SUCCESSES]
+
+
+def status_counts(cores: list[CoreSection]) -> tuple[tuple[int, int], ...]:
+    """Return the executions of cores by status, without statuses that none had."""
+    successes = sum([core.successes for core in cores])
+    failures = [core.failures for core in cores if core.failures]
+    if not failures:
+        return ((0, successes),) if successes else ()
+    counts = (successes, *map(sum, zip(*failures, strict=True)))
+    return tuple(pair for pair in zip(STATUS_NUMBERS, counts, strict=False) if pair[1])
+
+
+def latency_counts(cores: list[CoreSection]) -> tuple[int, ...]:
+    """Return the latency histogram over cores."""
+    if len(cores) == 1:
+        return cores[0].latency
+    return tuple(map(sum, zip(_NO_LATENCY, *[core.latency for core in cores], strict=True)))
+
+
+def loaded_models(section: bytes, cores: tuple[int, ...]) -> tuple[ShownModel, ...]:
+    """Return the models of the models section: slot, state while idle, state while executing."""
+    found = []
+    for slot in range(MODEL_SLOTS):
+        model_id, core_slot, name, uuid, *memory = MODEL.unpack_from(section, 8 + slot * MODEL.size)
+        if model_id and core_slot < len(cores):
+            what = (model_id, text_of(name), text_of(uuid), cores[core_slot])
+            use = MemoryUse(*memory)
+            found.append((slot, ModelState(*what, False, use), ModelState(*what, True, use)))
+    return tuple(found)
