@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from neurontools.cache.usage import Usage
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.cache.entries import Entry, Scan
 
 _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
@@ -75,8 +77,7 @@ def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
         with ExitStack() as stack:
             if any(not choice.entry.ours for choice in plan.remove):
                 stack.enter_context(root_locked(plan.root))
-            trash = f"{plan.root}/{layout.TRASH}"
-            os.makedirs(trash, exist_ok=True)
+            trash = stack.enter_context(_trash(plan.root))
             for choice in plan.remove:
                 reason = _remove(plan.root, trash, choice.entry, rules, network=network)
                 if reason:
@@ -84,7 +85,6 @@ def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
                 else:
                     removed.append(choice)
                     usage.forget(choice.entry.path)
-            shutil.rmtree(trash, ignore_errors=True)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot remove from the compile cache {plan.root}: {error.strerror}",
@@ -132,11 +132,43 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
     return tuple(broken)
 
 
+@contextmanager
+def _trash(root: str) -> Iterator[str]:
+    """Make the trash for one prune at a time; what a killed one left in it goes with the rest at the end."""
+    path = f"{root}/{layout.TRASH}"
+    while True:
+        os.makedirs(path, exist_ok=True)
+        descriptor = _open_directory(path)
+        if descriptor is None:
+            continue
+        try:
+            flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(path, descriptor):
+                yield path
+                shutil.rmtree(path, ignore_errors=True)
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _open_directory(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
     """Remove one entry; return "" or why it was spared."""
-    try:
-        descriptor = os.open(planned.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    descriptor = _open_directory(planned.path)
+    if descriptor is None:
         return "gone already"
     try:
         if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -146,7 +178,7 @@ def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: boo
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
         os.rename(planned.path, aside)
-        taken = not os.path.samestat(os.stat(aside), os.fstat(descriptor)) or _has_living_lock(aside)
+        taken = not _is_at(aside, descriptor) or _has_living_lock(aside)
         if taken and _put_back(aside, planned.path):
             return "taken by another process"
         shutil.rmtree(aside, ignore_errors=True)

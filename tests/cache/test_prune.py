@@ -298,6 +298,19 @@ def test_a_killed_prune_leaves_only_trash_that_the_next_one_clears(tree: Tree) -
     assert not (tree.root / layout.TRASH).exists()
 
 
+def test_prunes_at_the_same_time_do_not_disturb_each_other(tree: Tree) -> None:
+    for number in range(120):
+        tree.failed(graph=str(number))
+    command = [str(Path(sys.executable).parent / "neuron-cache"), "prune", "--failed", "-y", "--json"]
+    jobs = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    shown = [job.communicate() for job in jobs]
+    assert [(job.returncode, errors) for job, (_, errors) in zip(jobs, shown, strict=True)] == [(0, "")] * 4
+    assert sum(len(json.loads(output)["removed"]) for output, _ in shown) == 120
+    assert sorted(path.name for path in tree.root.iterdir()) == [layout.ROOT_LOCK]
+
+
 def test_links_in_an_entry_are_removed_and_not_followed(tree: Tree, home: Path) -> None:
     (home / "precious").mkdir()
     (home / "precious" / "data").write_text("keep")
