@@ -8,12 +8,14 @@ AUTOSTART = "NEURONTOOLS_AUTOSTART"
 INSTANCE = "NEURONTOOLS_INSTANCE"
 EMULATE = "NEURONTOOLS_EMULATE"
 PACE = "NEURONTOOLS_PACE"
+HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
 RUN = "NEURONTOOLS_RUN"
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
 DEFAULT_EMULATE = "2.32"
+DEFAULT_HOST_MEMORY = "25%"
 
 DOCUMENTED = (
     (RUNTIME_DIR, "", "directory of sockets and telemetry pages; also holds the state of its machines"),
@@ -49,6 +51,11 @@ def instance() -> str:
 def emulate() -> str:
     """Return the release of the real tools whose output is reproduced."""
     return os.environ.get(EMULATE) or DEFAULT_EMULATE
+
+
+def host_memory() -> str:
+    """Return what device tensors may take of this computer's memory: a share such as 25% or a size."""
+    return os.environ.get(HOST_MEMORY) or DEFAULT_HOST_MEMORY
 
 
 def flag(name: str) -> bool:

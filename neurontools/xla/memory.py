@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neurontools.xla.engine import DeviceMemory, Machine
+    from neurontools.xla.host_memory import HostBudget
 
 
 class MemoryAccount:
@@ -15,11 +16,12 @@ class MemoryAccount:
     first and passed on when no call is under way and no graph is open.
     """
 
-    __slots__ = ("_closed", "_freed_bytes", "_index", "_inside", "_machine", "used_bytes")
+    __slots__ = ("_closed", "_freed_bytes", "_host", "_index", "_inside", "_machine", "used_bytes")
 
-    def __init__(self, machine: Machine, index: int) -> None:
+    def __init__(self, machine: Machine, index: int, host: HostBudget) -> None:
         self._machine = machine
         self._index = index
+        self._host = host
         self._freed_bytes = 0
         self._inside = False
         self._closed = False
@@ -30,18 +32,24 @@ class MemoryAccount:
 
         Raises:
             NrtError: the core's memory is full.
+            HostMemoryError: this computer has no memory for the contents.
         """
         self.settle()
+        self._host.take(nbytes)
         self._inside = True
         try:
             self._machine.allocate(self._index, nbytes)
             self.used_bytes += nbytes
+        except BaseException:
+            self._host.give(nbytes)
+            raise
         finally:
             self._inside = False
 
     def release(self, nbytes: int, *, defer: bool) -> None:
         """Give device memory back, at once or with the next `settle`."""
         self.used_bytes -= nbytes
+        self._host.give(nbytes)
         self._freed_bytes += nbytes
         if not defer and not self._inside:
             self.settle()

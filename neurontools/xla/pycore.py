@@ -10,6 +10,7 @@ import torch
 from neurontools.xla import metrics
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
 from neurontools.xla.handles import handle_maker
+from neurontools.xla.host_memory import HostBudget, host_limit
 from neurontools.xla.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class PythonEngine:
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
+        self._host = HostBudget(host_limit())
         metrics.add_source(self._tensor_counters)
 
     @property
@@ -59,7 +61,7 @@ class PythonEngine:
                     f"device xla:{index} does not exist: this process has {count} NeuronCore(s)",
                     "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
                 )
-            made = self._recorders[index] = Recorder(index, self.machine, handle_maker(index))
+            made = self._recorders[index] = Recorder(index, self.machine, handle_maker(index), self._host)
             if self._seed is not None:
                 made.generator.seed(self._seed)
             return made

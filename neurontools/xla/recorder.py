@@ -42,6 +42,7 @@ from neurontools.xla.values import UnstorableError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from neurontools.xla.host_memory import HostBudget
     from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000
@@ -50,13 +51,20 @@ _HELD_BY_RECORDER = 2
 
 
 class Recorder:
-    """One device. `index` is its position in this process; `make` creates an empty contiguous handle."""
+    """One device.
 
-    def __init__(self, index: int, machine: Machine, make: Any) -> None:
+    Args:
+        index: its position in this process.
+        machine: the cores of this process.
+        make: creates an empty contiguous handle.
+        host: what device contents may take of this computer's memory, shared by all devices.
+    """
+
+    def __init__(self, index: int, machine: Machine, make: Any, host: HostBudget) -> None:
         self.index = index
         self.make = make
         self.device = torch.device("xla", index)
-        self.account = MemoryAccount(machine, index)
+        self.account = MemoryAccount(machine, index, host)
         self.generator = DeviceGenerator()
         self.lock = threading.RLock()
         self.programs = ProgramStore(machine, index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from neurontools.cache.logs import logger
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
+from neurontools.errors import UsageError
 from neurontools.xla import metrics
 from neurontools.xla.buffers import default_strides, form_of, view_of
 from neurontools.xla.debug import compilation_text, debug_level
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
+from neurontools.xla.host_memory import HostBudget, HostMemoryError, host_limit
 from neurontools.xla.interp import generate
 from neurontools.xla.loglines import show_cache_lines
 from neurontools.xla.memory import MemoryAccount
@@ -195,7 +198,7 @@ def test_the_random_state_survives_as_a_number(seed: int, draws: int) -> None:
 
 
 def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(machine: InMemoryMachine) -> None:
-    account = MemoryAccount(machine, 0)
+    account = MemoryAccount(machine, 0, HostBudget(1000))
     account.charge(100)
     allocate = machine.allocate
 
@@ -207,3 +210,47 @@ def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(machine
     account.charge(30)
     assert machine.used_bytes[0] == 130
     assert account.read() == DeviceMemory(30, 130, machine.limit_bytes)
+
+
+def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
+    machine: InMemoryMachine,
+) -> None:
+    host = HostBudget(100)
+    account = MemoryAccount(machine, 0, host)
+    account.charge(60)
+    with pytest.raises(HostMemoryError, match="101 B of this computer's memory, 100 B are allowed"):
+        account.charge(41)
+    assert (machine.used_bytes[0], host.used_bytes) == (60, 60)
+    account.release(60, defer=False)
+    account.charge(100)
+    assert (machine.used_bytes[0], host.used_bytes) == (100, 100)
+
+
+def test_a_full_device_takes_nothing_of_the_host_budget(machine: InMemoryMachine) -> None:
+    machine.limit_bytes = 50
+    host = HostBudget(100)
+    with pytest.raises(MemoryError):
+        MemoryAccount(machine, 0, host).charge(60)
+    assert host.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "limit_bytes"),
+    [
+        ("8GiB", 8 << 30),
+        ("1000", 1000),
+        ("50%", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2),
+    ],
+)
+def test_the_host_budget_is_a_size_or_a_share(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, limit_bytes: int
+) -> None:
+    monkeypatch.setenv("NEURONTOOLS_HOST_MEMORY", chosen)
+    assert host_limit() == limit_bytes
+
+
+@pytest.mark.parametrize("chosen", ["lots", "x%"])
+def test_a_host_budget_that_is_neither_is_named(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    monkeypatch.setenv("NEURONTOOLS_HOST_MEMORY", chosen)
+    with pytest.raises(UsageError, match=chosen):
+        host_limit()

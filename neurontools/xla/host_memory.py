@@ -1,0 +1,64 @@
+"""What the contents of device tensors may take of this computer's memory.
+
+Device memory is accounting: a simulated machine may have far more of it than this computer has memory. The contents
+that really exist are bounded, so that a big model ends with a message and not with a killed computer.
+"""
+
+from __future__ import annotations
+
+import os
+
+from neurontools import env
+from neurontools.cache.quantities import format_size, parse_size
+from neurontools.errors import UsageError
+from neurontools.xla.engine import DeviceError
+
+
+class HostMemoryError(DeviceError):
+    """The memory that this computer gives to device contents is used up; that of the simulated device may not be."""
+
+
+class HostBudget:
+    """Bytes of device contents in this process, and their limit."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def take(self, nbytes: int) -> None:
+        """Count contents that come to be.
+
+        Raises:
+            HostMemoryError: they do not fit.
+        """
+        if self.used_bytes + nbytes > self.limit_bytes:
+            raise HostMemoryError(
+                f"device tensors would take {format_size(self.used_bytes + nbytes)} of this computer's memory, "
+                f"{format_size(self.limit_bytes)} are allowed (the simulated device memory is not full)",
+                f"use a smaller model or batch, or raise {env.HOST_MEMORY}",
+            )
+        self.used_bytes += nbytes
+
+    def give(self, nbytes: int) -> None:
+        """Count contents that are gone; safe in finalizers."""
+        self.used_bytes -= nbytes
+
+
+def host_limit() -> int:
+    """Return the limit in bytes: NEURONTOOLS_HOST_MEMORY as a size or a share of this computer's memory.
+
+    Raises:
+        UsageError: the variable is neither.
+    """
+    chosen = env.host_memory()
+    if not chosen.endswith("%"):
+        return parse_size(chosen)
+    try:
+        share = float(chosen[:-1]) / 100
+    except ValueError as error:
+        raise UsageError(
+            f"{env.HOST_MEMORY} is no share: {chosen!r}", "write for example 25% or 8GiB"
+        ) from error
+    return int(share * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
