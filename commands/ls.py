@@ -133,7 +133,9 @@ def _connect(connection: _socket.socket, path: str) -> bool:
         except OSError as error:
             if paths.needs_short_socket(path):
                 return False
-            raise DaemonError(f"cannot reach neurond at {path}: {error.strerror}") from error
+            from neurontools.machine.sharing import denied_hint
+
+            raise DaemonError(f"cannot reach neurond at {path}: {error.strerror}", denied_hint()) from error
         else:
             return True
 

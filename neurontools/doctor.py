@@ -129,7 +129,9 @@ def _completion() -> Check:
 
 
 def _runtime_dir() -> Check:
-    directory = paths.runtime_dir()
+    directory, owner = paths.runtime_dir(), paths.owner()
+    if owner != os.getuid():
+        return Check("runtime directory", ok=True, detail=f"{directory}, shared by uid {owner}")
     try:
         paths.ensure_private(directory)
     except NeuronToolsError as error:

@@ -19,7 +19,8 @@ from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
 from neurontools.machine.naming import check_name
-from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_readable, open_pidfd
+from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
+from neurontools.machine.sharing import denied_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,11 +135,15 @@ def find(machine: str) -> DaemonInfo:
 
     Raises:
         NoMachineError: there is none.
+        DaemonError: the runtime directory is closed to this user.
     """
     info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
     if info is None and knock(paths.machine_dir(machine)):
         info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
     if info is None:
+        root = paths.runtime_dir()
+        if os.path.isdir(root) and not os.access(root, os.X_OK):
+            raise DaemonError(f"cannot look into {root}: Permission denied", denied_hint())
         raise no_machine(machine)
     return info
 
@@ -171,8 +176,8 @@ def _record(path: str) -> DaemonInfo | None:
             info = info_from_json(json.load(file))
     except (OSError, ValueError, TypeError, AttributeError):
         return None
-    alive = info.boot_id == boot_id() and is_alive(ProcessKey(info.pid, info.start_ticks))
-    return info if alive else None
+    alive = is_alive(ProcessKey(info.pid, info.start_ticks)) or is_hidden(info.pid)
+    return info if alive and info.boot_id == boot_id() else None
 
 
 def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:

@@ -166,6 +166,7 @@ def test_a_socket_that_may_not_be_opened_is_named(monkeypatch, capsys):
     assert (
         capsys.readouterr().err
         == f"error: cannot reach neurond at {paths.socket_path('default')}: Permission denied\n"
+        "hint: it may be another user's\n"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools import paths
+from neurontools import doctor, paths
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
@@ -34,8 +34,9 @@ MEMBER, OTHER_MEMBER, OUTSIDER = 65534, 65533, 65532
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 
 # The interpreter itself may lie where only root can read it, so everything is imported before root is given up.
-BECOME = """
-import argparse, asyncio, encodings.ascii, gettext, importlib, json, logging.handlers, os, pkgutil, shutil, sys
+PRELOAD = """
+import argparse, asyncio, datetime, encodings.ascii, gettext, importlib, json, logging.handlers, os, pkgutil, shutil
+import sys, time, yaml
 from neurontools import machine
 for module in pkgutil.iter_modules(machine.__path__):
     importlib.import_module(f"neurontools.machine.{module.name}")
@@ -43,11 +44,13 @@ from neurontools.commands import console, ls, ls_forms, neurond
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.page import PageWriter
-uid, groups = int(sys.argv[1]), [int(gid) for gid in sys.argv[2].split(",") if gid]
-os.setgroups(groups)
-os.setresgid(uid, uid, uid)
-os.setresuid(uid, uid, uid)
+from neurontools import doctor
+def become(uid, groups):
+    os.setgroups(groups)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
 """
+BECOME = PRELOAD + "become(int(sys.argv[1]), [int(gid) for gid in sys.argv[2].split(',') if gid])\n"
 
 JOB = """
 client = Client.connect()
@@ -67,12 +70,32 @@ for word in sys.stdin:
 """
 
 
+# Process 1 of a pid namespace whose /proc hides what is another user's: a daemon of one user, a client of another.
+HIDING = """
+import subprocess
+subprocess.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], check=True)
+(uid, other), group, directory = (65534, 65533), int(sys.argv[1]), os.environ["NEURONTOOLS_RUNTIME_DIR"]
+ready, tell = os.pipe()
+if os.fork() == 0:
+    become(uid, [group])
+    os.environ["NEURONTOOLS_RUNTIME_DIR"] = share(directory, str(group))
+    launch._serve_here(launch.StartOptions("default", foreground=True), lambda: os.write(tell, b"."))
+os.read(ready, 1)
+if os.fork() == 0:
+    become(other, [group])
+    with Client.connect() as client:
+        print(launch.find("default").pid, client.snapshot().instance_type, flush=True)
+        sys.exit(console.run(lambda: client.register(count=1)))
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
 class Person:
     """A process of another user that runs some code."""
 
-    def __init__(self, uid: int, groups: tuple[int, ...], code: str) -> None:
+    def __init__(self, uid: int, groups: tuple[int, ...], code: str, before: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BECOME + code, str(uid), ",".join(map(str, groups))],
+            [sys.executable, "-c", before + BECOME + code, str(uid), ",".join(map(str, groups))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -99,8 +122,8 @@ class Person:
 def people() -> Iterator[Callable[..., Person]]:
     made: list[Person] = []
 
-    def make(uid: int, code: str, groups: tuple[int, ...] = (GROUP,)) -> Person:
-        made.append(Person(uid, groups, code))
+    def make(uid: int, code: str, groups: tuple[int, ...] = (GROUP,), before: str = "") -> Person:
+        made.append(Person(uid, groups, code, before))
         return made[-1]
 
     yield make
@@ -234,9 +257,10 @@ def test_outside_of_the_group_there_is_nothing_to_connect_to(
     shared: DaemonInfo, people: Any, words: Any
 ) -> None:
     code, out, err = people(OUTSIDER, command(*words), groups=(1,)).end()
-    assert code in {3, 4}
+    assert code == 4
     assert out == ""
     assert err.startswith("error: ")
+    assert f"hint: only members of group {GROUP} may use it; unset NEURONTOOLS_RUNTIME_DIR" in err
     raw = f"import socket; socket.socket(socket.AF_UNIX).connect({shared.socket!r})"
     assert "PermissionError" in people(OUTSIDER, raw, groups=()).end()[2]
 
@@ -312,6 +336,53 @@ def test_who_is_not_a_member_can_not_share_with_the_group(open_dir: Path, people
     assert code == 1
     assert f"is not a member of group {GROUP}" in err
     assert not (open_dir / "run").exists()
+
+
+@needs_root
+def test_where_proc_hides_others_a_member_may_look_but_not_claim(open_dir: Path) -> None:
+    os.chown(open_dir, MEMBER, MEMBER)
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("making a pid namespace is refused here")
+    code = PRELOAD + "from neurontools.machine.sharing import share" + HIDING
+    done = subprocess.run(
+        [*words, sys.executable, "-c", code, str(GROUP)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["3", "trn1.2xlarge"]
+    assert (
+        "(hidepid), which could not tell when it is gone; it may look but not claim cores\nhint: "
+        in done.stderr
+    )
+    assert done.returncode == 4
+
+
+@needs_root
+def test_a_member_s_programs_run_on_the_machine(shared: DaemonInfo, people: Any) -> None:
+    code = """
+runtime = Runtime.open(tag="shared")
+runtime.allocate(0, 4096)
+(process,) = Client.connect().snapshot().processes
+print(process.uid, process.tag, len(runtime.cores), process.command != "")
+runtime.close()
+"""
+    done = people(
+        MEMBER,
+        "from neurontools.machine.client import Client" + code,
+        before="from neurontools.runtime.session import Runtime\n",
+    ).end()
+    assert done == (0, f"{MEMBER} shared 32 True\n", "")
+
+
+@needs_root
+def test_doctor_knows_a_shared_directory(shared: DaemonInfo, people: Any) -> None:
+    said = people(MEMBER, "check = doctor._runtime_dir(); print(check.ok, check.detail)").end()[1]
+    assert said == f"True {paths.runtime_dir()}, shared by uid 0\n"
+    owners = doctor._runtime_dir()
+    assert (owners.ok, owners.detail) == (True, paths.runtime_dir())
 
 
 OWN_GROUP = os.getgid()
