@@ -236,7 +236,7 @@ def _spawn(options: StartOptions) -> DaemonInfo:
     try:
         with open(log, "ab") as log_file:
             child = subprocess.Popen(
-                [sys.executable, "-m", "neurontools.machine.daemon", *_arguments(options, write_fd)],
+                [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, write_fd)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,

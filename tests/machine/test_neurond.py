@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from neurontools.commands.neurond import build_parser
 
+from neurontools.commands.neurond import build_parser
 from neurontools.machine.snapshot import snapshot_from_json
 
 if TYPE_CHECKING:
