@@ -13,19 +13,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Row
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.daemon.report import Report, now
+from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Adopt, Layout, Process
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.journal import Definition
-from neurontools.machine.page import PageIdentity, PageWriter, create_page
+from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.report import Report, now
 from neurontools.machine.state import Machine
-from neurontools.machine.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.machine.catalogue import InstanceType
+    from neurontools.machine.instances.catalogue import InstanceType
 
 DEVICES, CORES, PROCESSES = 64, 512, 1000
 WARMING_UP, ROUNDS = 5, 25

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks.machine import running_machine
 from benchmarks.report import Row
 from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
 from neurontools.runtime.session import Runtime
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 from neurontools import __version__, env
 from neurontools.commands import console, ls
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine.ls_flags import FlagError, parse
+from neurontools.machine.listing.flags import FlagError, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from neurontools.cache.locks import EntryLock
     from neurontools.cache.root import CacheRoot
     from neurontools.compiler.graph import Graph
-    from neurontools.machine.catalogue import DeviceType
+    from neurontools.machine.instances.catalogue import DeviceType
 
 _FIRST_POLL_S = 0.01
 _SLOWEST_POLL_S = 0.5

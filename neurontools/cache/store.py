@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.cache.location import Location
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import NativePart
-    from neurontools.machine.catalogue import DeviceType
+    from neurontools.machine.instances.catalogue import DeviceType
 
 __all__ = ["CacheResult", "CompileCache"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.compiler.graph import Graph
-    from neurontools.machine.catalogue import DeviceType
+    from neurontools.machine.instances.catalogue import DeviceType
 
 __all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "compile_graph"]
 

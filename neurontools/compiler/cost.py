@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.compiler.graph import Graph, Node, View
-    from neurontools.machine.catalogue import CoreVersion, DeviceType
+    from neurontools.machine.instances.catalogue import CoreVersion, DeviceType
 
 __all__ = ["CostError", "Engine", "GraphCost", "OpCost", "estimate"]
 

@@ -10,7 +10,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.machine.catalogue import DeviceType
+    from neurontools.machine.instances.catalogue import DeviceType
 
 ERROR_STATUS = 70
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.errors import DaemonError
-from neurontools.machine import catalogue
+from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
 from neurontools.machine.processes import ProcessKey, is_alive, key_of
 

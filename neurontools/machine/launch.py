@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
-from neurontools.machine import catalogue, wire
+from neurontools.machine import wire
 from neurontools.machine.client_errors import no_machine
 from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
+from neurontools.machine.instances import catalogue
 from neurontools.machine.naming import check_name
 from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
 from neurontools.machine.sharing import denied_hint
@@ -218,7 +219,7 @@ def _is_file_of(descriptor: int, path: str) -> bool:
 
 
 def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
-    from neurontools.machine.daemon import serve
+    from neurontools.machine.daemon.__main__ import serve
 
     infos: list[DaemonInfo] = []
 

@@ -20,7 +20,7 @@ from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
-    from neurontools.machine.page import PageWriter
+    from neurontools.machine.pages.page import PageWriter
 
 GRANULE_BYTES = 16 << 20
 BIG_BYTES = 4 * GRANULE_BYTES

@@ -12,7 +12,7 @@ from neurontools.machine.snapshot import ModelState
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
-    from neurontools.machine.page import PageWriter
+    from neurontools.machine.pages.page import PageWriter
     from neurontools.runtime.memory import DeviceMemory
 
 FIRST_MODEL_ID = 10001

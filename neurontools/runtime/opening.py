@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
-from neurontools.machine.catalogue import InstanceType, instance_type
 from neurontools.machine.client import Client, CoresBusyError, Registration
-from neurontools.machine.page import is_private
+from neurontools.machine.instances.catalogue import InstanceType, instance_type
+from neurontools.machine.pages.page import is_private
 from neurontools.machine.wire import is_answering
 from neurontools.runtime.cores import NUM_CORES, VISIBLE_CORES, CoreWish, core_wish, not_available
 from neurontools.runtime.infodump import write_info_block

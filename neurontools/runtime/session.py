@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.page import PageWriter
+from neurontools.machine.pages.page import PageWriter
 from neurontools.runtime import process
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import DeviceMemory, MemoryInfo

@@ -12,7 +12,7 @@ from neurontools.cache import layout
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.version import COMPILER_VERSION
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from neurontools.cache.owner import STALE_S, Liveness, liveness, owner_from_byte
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -33,7 +33,7 @@ import sys, time
 sys.path.append({checkout!r})
 from neurontools.compiler import compile as compiler
 from neurontools.cache.store import CompileCache
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 compile_graph = compiler.compile_graph
 def slow(*arguments):

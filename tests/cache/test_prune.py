@@ -25,7 +25,7 @@ from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.conftest import DAY, Tree
 from tests.compiler.graphs import mlp
 
@@ -433,7 +433,7 @@ _LOOKUPS = """
 import sys
 sys.path.append(sys.argv[1])
 from neurontools.cache.store import CompileCache
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 device = instance_type("trn1.2xlarge").device
 for turn in range(80):

@@ -19,7 +19,7 @@ from neurontools.cache.pruning import prepare
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.options import CompileError
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device

@@ -21,7 +21,7 @@ from neurontools.compiler.compile import COMPILER_VERSION
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError, parse
 from neurontools.compiler.options import CompileError
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import custom_graph, mlp
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -257,7 +257,7 @@ _AS_ANOTHER_USER = """
 import logging, os, sys
 sys.path.append(sys.argv[1])
 from neurontools.cache.store import CompileCache
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 device = instance_type("trn1.2xlarge").device
 for _ in range(2):

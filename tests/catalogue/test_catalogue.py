@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.catalogue import UnknownInstanceError, instance_names, instance_type
+from neurontools.machine.instances.catalogue import UnknownInstanceError, instance_names, instance_type
 
 GIB = 2**30
 

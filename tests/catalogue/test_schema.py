@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from neurontools.machine.catalogue_reader import CatalogueError
-from neurontools.machine.catalogue_schema import compile_catalogue
-from neurontools.machine.catalogue_store import _yaml_files
+from neurontools.machine.instances.reader import CatalogueError
+from neurontools.machine.instances.schema import compile_catalogue
+from neurontools.machine.instances.store import _yaml_files
 
 
 def changed(file, path, value):

@@ -17,7 +17,7 @@ from neurontools.compiler.cost import (
 )
 from neurontools.compiler.graph import Graph, Node, reads
 from neurontools.compiler.traffic import written
-from neurontools.machine.catalogue import instance_names, instance_type
+from neurontools.machine.instances.catalogue import instance_names, instance_type
 from tests.compiler.graphs import custom_graph, graph_of, graphs, mlp, tensor
 
 TRN1 = instance_type("trn1.2xlarge").device

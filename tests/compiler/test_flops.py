@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from neurontools.compiler.cost import estimate
 from neurontools.compiler.flops import MatMul, products
 from neurontools.compiler.graph import Graph, Node, Slot, View
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import tensor
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from neurontools.compiler.cost import estimate
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.neff import NeffError, pack, parse, read_header
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import custom_graph, graphs, mlp
 
 TRN1 = instance_type("trn1.2xlarge").device

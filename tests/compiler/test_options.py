@@ -5,7 +5,7 @@ import pytest
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.neff import parse
 from neurontools.compiler.options import CompileError, names_flag, read_flags, target_of
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools import paths
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
 

@@ -21,7 +21,7 @@ import pytest
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.ls_text import render
+from neurontools.machine.listing.text import render
 
 NEURON_LS = str(Path(sys.executable).parent / "neuron-ls")
 HOLDER = """

@@ -249,7 +249,7 @@ def test_the_parser_for_completion_knows_every_flag():
 
 
 def test_json_is_what_a_client_reads(tool, stand_in, make):
-    from neurontools.machine.ls_text import render
+    from neurontools.machine.listing.text import render
 
     out = render(make("trn1.32xlarge"), ["-j"], "2.32")[1]
     stand_in(b"0 %d 0\n" % len(out) + out)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.machine.ls_text import render
+from neurontools.machine.listing.text import render
 
 INSTANCES = ("trn1.2xlarge", "trn1.32xlarge", "inf2.xlarge", "inf2.48xlarge", "trn2.48xlarge")
 MODES = {"plain": [], "w": ["-w"], "a": ["-a"], "t": ["-t"], "j": ["-j"]}

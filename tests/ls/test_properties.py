@@ -8,8 +8,8 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.catalogue import instance_names, instance_type
-from neurontools.machine.ls_text import render
+from neurontools.machine.instances.catalogue import instance_names, instance_type
+from neurontools.machine.listing.text import render
 
 COMMANDS = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=120),

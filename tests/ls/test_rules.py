@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.machine.ls_flags import FlagError, parse
-from neurontools.machine.ls_rows import cut
-from neurontools.machine.ls_table import core_range
-from neurontools.machine.ls_text import render
-from neurontools.machine.ls_topology import topology_lines
+from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.rows import cut
+from neurontools.machine.listing.table import core_range
+from neurontools.machine.listing.text import render
+from neurontools.machine.listing.topology import topology_lines
 
 
 def lines(snapshot, *flags):
@@ -157,7 +157,7 @@ def test_a_single_device_has_no_drawing(make):
 
 @pytest.mark.parametrize(
     ("flags", "module", "function", "texts"),
-    [("-ja", "ls_json", "quoted", 2), ("-a", "ls_table", "printable", 2)],
+    [("-ja", "json_text", "quoted", 2), ("-a", "table", "printable", 2)],
 )
 def test_what_is_said_of_a_process_is_made_once_however_many_devices_list_it(
     make, job, monkeypatch, flags, module, function, texts
@@ -165,13 +165,13 @@ def test_what_is_said_of_a_process_is_made_once_however_many_devices_list_it(
     jobs = tuple(job(pid, f"python watch.py --number {pid}") for pid in range(1000, 1200))
     snapshot = make("trn1.32xlarge", jobs)
     made = []
-    original = getattr(importlib.import_module(f"neurontools.machine.{module}"), function)
+    original = getattr(importlib.import_module(f"neurontools.machine.listing.{module}"), function)
 
     def counted(text):
         made.append(text)
         return original(text)
 
-    monkeypatch.setattr(f"neurontools.machine.{module}.{function}", counted)
+    monkeypatch.setattr(f"neurontools.machine.listing.{module}.{function}", counted)
     _, out, _ = render(snapshot, [flags], "2.32")
     assert out.count(b"--number 1100") == 16
     assert len([text for text in made if text == "NA" or text.startswith("python")]) == texts * len(jobs)

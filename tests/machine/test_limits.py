@@ -25,7 +25,7 @@ from pathlib import Path
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.page import PageWriter, is_private
+from neurontools.machine.pages.page import PageWriter, is_private
 
 info = launch.start(launch.StartOptions("default"))
 filler = Path(paths.runtime_dir(), "filler")

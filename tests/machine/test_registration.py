@@ -12,7 +12,7 @@ from neurontools import paths
 from neurontools.errors import DaemonError
 from neurontools.machine.client import Client, CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.page import PageReader, PageWriter
+from neurontools.machine.pages.page import PageReader, PageWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

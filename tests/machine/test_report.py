@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine import catalogue
-from neurontools.machine import telemetry as telemetry_module
+from neurontools.machine.daemon import telemetry as telemetry_module
+from neurontools.machine.daemon.report import Moment, Report
+from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Joined, Layout, Process, Register
+from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.naming import core_ranges, instance_id
-from neurontools.machine.page import PageIdentity, PageWriter, create_page
+from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.report import Moment, Report
 from neurontools.machine.snapshot import CoreUse, ModelState, ProcessState, snapshot_from_json
 from neurontools.machine.state import Machine
-from neurontools.machine.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -43,7 +43,7 @@ for module in pkgutil.iter_modules(machine.__path__):
 from neurontools.commands import console, ls, ls_forms, neurond
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.page import PageWriter
+from neurontools.machine.pages.page import PageWriter
 from neurontools import doctor
 def become(uid, groups):
     os.setgroups(groups)

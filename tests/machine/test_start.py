@@ -16,10 +16,10 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
 from neurontools.machine import launch
-from neurontools.machine.catalogue import UnknownInstanceError
 from neurontools.machine.client import Client
 from neurontools.machine.directory import MachineDirectory
 from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.instances.catalogue import UnknownInstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ def test_a_daemon_is_small_and_sleeps_when_nobody_asks(daemon: DaemonInfo, wait_
 
 
 def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
-    code = "import sys, neurontools.machine.daemon; print(*sys.modules)"
+    code = "import sys, neurontools.machine.daemon.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True

@@ -17,7 +17,7 @@ from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, CoresBusyError
 from neurontools.machine.info import DaemonInfo, StartOptions
-from neurontools.machine.page import PageWriter, page_size
+from neurontools.machine.pages.page import PageWriter, page_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

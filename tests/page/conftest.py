@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
 from neurontools.machine.snapshot import ModelState
 
 if TYPE_CHECKING:

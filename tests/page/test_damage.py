@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.page import PageError, PageReader, PageValue, PageWriter
-from neurontools.machine.page_layout import Layout
+from neurontools.machine.pages.layout import Layout
+from neurontools.machine.pages.page import PageError, PageReader, PageValue, PageWriter
 
 OpenedPage = Callable[[Path, tuple[int, ...]], AbstractContextManager[tuple[PageWriter, PageReader, int]]]
 

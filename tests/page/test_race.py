@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.page import PageIdentity, PageReader, PageValue, PageWriter, create_page
+from neurontools.machine.pages.page import PageIdentity, PageReader, PageValue, PageWriter, create_page
 from neurontools.machine.snapshot import ModelState
 
 # Every value is a function of the number of executions, so that a torn one shows.
 WRITER = """
 import os, sys
 from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.page import PageWriter
+from neurontools.machine.pages.page import PageWriter
 writer = PageWriter(os.open(sys.argv[1], os.O_RDWR))
 sys.stdout.write("ready\\n"); sys.stdout.flush()
 n = 0

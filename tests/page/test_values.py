@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.page import (
+from neurontools.machine.pages.layout import CATEGORIES, MODEL_SLOTS, STATUS_NUMBERS
+from neurontools.machine.pages.page import (
     NO_MODEL,
     PageError,
     PageFullError,
@@ -25,7 +26,6 @@ from neurontools.machine.page import (
     is_private,
     page_size,
 )
-from neurontools.machine.page_layout import CATEGORIES, MODEL_SLOTS, STATUS_NUMBERS
 from neurontools.machine.snapshot import LATENCY_BUCKETS, ModelState
 from neurontools.runtime.status import NrtStatus
 
@@ -78,7 +78,7 @@ def test_identity_and_cores_come_back(home: Path, identity: PageIdentity, cores:
 
 @given(st.text(max_size=2000))
 def test_long_text_is_cut_between_characters(command: str) -> None:
-    from neurontools.machine.page_header import fitted
+    from neurontools.machine.pages.header import fitted
 
     cut = fitted(command, 1024).decode()
     whole = command.encode("utf-8", "replace").decode()

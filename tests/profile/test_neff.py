@@ -9,7 +9,7 @@ import pytest
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
-from neurontools.machine.catalogue import instance_type
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.machine import machine_of
 from neurontools.profiler.program import program_of_neff
 from neurontools.profiler.records import Track

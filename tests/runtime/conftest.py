@@ -15,9 +15,9 @@ import pytest
 
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
-from neurontools.machine.catalogue import instance_type
 from neurontools.machine.client import Client, OutOfDeviceMemoryError, Registration
-from neurontools.machine.page import PageIdentity, PageReader, create_page
+from neurontools.machine.instances.catalogue import instance_type
+from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.opening import Claim
 from neurontools.runtime.session import Model, Runtime

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.machine import launch
-from neurontools.machine.page import page_size
+from neurontools.machine.pages.page import page_size
 from neurontools.runtime.session import Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 

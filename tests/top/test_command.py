@@ -22,7 +22,7 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.launch import StartOptions
 from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.page import PageWriter
+from neurontools.machine.pages.page import PageWriter
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 from neurontools import __version__
 from neurontools.errors import NeuronToolsError
-from neurontools.machine import catalogue, processes
-from neurontools.machine.access import Access
+from neurontools.machine import processes
+from neurontools.machine.daemon.access import Access
+from neurontools.machine.daemon.keeper import Keeper, living_processes
+from neurontools.machine.daemon.methods import Methods
+from neurontools.machine.daemon.server import Server
 from neurontools.machine.definition import Past, resolve
 from neurontools.machine.directory import MachineDirectory, open_knocker
 from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Journal, load_journal, save_journal
-from neurontools.machine.keeper import Keeper, living_processes
-from neurontools.machine.methods import Methods
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
-from neurontools.machine.server import Server
 from neurontools.machine.sharing import group_name
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.machine.catalogue_reader import CatalogueError, Reader
+from neurontools.machine.instances.reader import CatalogueError, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from neurontools.machine.ls_rows import rows_of_devices
+from neurontools.machine.listing.rows import rows_of_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from neurontools.machine.ls_flags import Flags
+    from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _COLUMNS = (

@@ -11,11 +11,11 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine import page_sections as sections
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.page_header import parse_header
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages import sections
+from neurontools.machine.pages.header import parse_header
+from neurontools.machine.pages.layout import (
     CORE_BYTES,
     FIRST_CORE_SECTION,
     HEADER,
@@ -29,7 +29,7 @@ from neurontools.machine.page_layout import (
     checks,
     process_checks,
 )
-from neurontools.machine.page_sections import CoreSection
+from neurontools.machine.pages.sections import CoreSection
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import CoreUse, ModelState

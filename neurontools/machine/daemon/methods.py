@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from neurontools import __version__
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import processes
+from neurontools.machine.daemon.keeper import RefusedError
+from neurontools.machine.daemon.refusals import holders, rpc_error
+from neurontools.machine.daemon.rendering import render_answer
+from neurontools.machine.daemon.watching import Watching
 from neurontools.machine.events import Allocate, Free, Register
-from neurontools.machine.keeper import RefusedError
 from neurontools.machine.naming import instance_id
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.protocol import (
@@ -26,16 +29,13 @@ from neurontools.machine.protocol import (
     parse_request,
     result_line,
 )
-from neurontools.machine.refusals import holders, rpc_error
-from neurontools.machine.rendering import render_answer
-from neurontools.machine.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.machine.access import Access
-    from neurontools.machine.keeper import Keeper
-    from neurontools.machine.server import Connection
+    from neurontools.machine.daemon.access import Access
+    from neurontools.machine.daemon.keeper import Keeper
+    from neurontools.machine.daemon.server import Connection
 
 log = logging.getLogger("neurond")
 

@@ -7,8 +7,8 @@ from zlib import crc32
 
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.page_header import text_of
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages.header import text_of
+from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CORE_LATENCY_WORD,
     CORE_STATUS_WORD,

@@ -7,17 +7,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neurontools.machine.daemon.telemetry import encode, named_counts
 from neurontools.machine.naming import instance_id
 from neurontools.machine.snapshot import DeviceState, Snapshot
-from neurontools.machine.telemetry import encode, named_counts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from neurontools.machine.catalogue import InstanceType
+    from neurontools.machine.daemon.telemetry import Telemetry
+    from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
     from neurontools.machine.state import Machine
-    from neurontools.machine.telemetry import Telemetry
 
 _NO_PROCESSES = '"processes":[]'
 

@@ -14,9 +14,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
-from neurontools.machine.page_core import CoreWriter
-from neurontools.machine.page_header import fitted, parse_header
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages.core import CoreWriter
+from neurontools.machine.pages.header import fitted, parse_header
+from neurontools.machine.pages.layout import (
     CATEGORIES,
     CHECK_PRIME,
     FIRST_CORE_SECTION,

@@ -6,15 +6,15 @@ byte. It imports nothing but its own parts: it must load in no time.
 
 from __future__ import annotations
 
-from neurontools.machine.ls_csv import csv_lines
-from neurontools.machine.ls_flags import FlagError, parse
-from neurontools.machine.ls_json import json_text
-from neurontools.machine.ls_table import header_lines, table_lines
-from neurontools.machine.ls_topology import topology_lines
+from neurontools.machine.listing.csv_text import csv_lines
+from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.json_text import json_text
+from neurontools.machine.listing.table import header_lines, table_lines
+from neurontools.machine.listing.topology import topology_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from neurontools.machine.ls_flags import Flags
+    from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import Snapshot
 
 RELEASES = ("2.32", "2.28")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.page import PageError, PageReader, PageValue
+from neurontools.machine.pages.page import PageError, PageReader, PageValue
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
 
 if TYPE_CHECKING:

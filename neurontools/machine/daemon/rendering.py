@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from neurontools.errors import DaemonError, NeuronToolsError
 
 if TYPE_CHECKING:
-    from neurontools.machine.keeper import Keeper
+    from neurontools.machine.daemon.keeper import Keeper
 
 log = logging.getLogger("neurond")
 
-_RENDERERS = {"neuron-ls": "neurontools.machine.ls_text"}
+_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
 
 
 def render_answer(keeper: Keeper, line: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Telemetry pages: one small file per registered process, written by it, read by the daemon.
 
-`page_layout` describes the bytes. The daemon makes a page with `create_page` and passes its descriptor to the process,
+`layout` describes the bytes. The daemon makes a page with `create_page` and passes its descriptor to the process,
 which writes through `PageWriter` (a view in memory, no system call); everybody else reads with `PageReader` (pread
 only, so that a truncated file is an error and not a signal). A page is untrusted input: what does not check is
 `PageError` on opening and None on reading. It outlives both sides, so that a new daemon can adopt it.
@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from neurontools.machine.page_header import PageError, PageIdentity, pack_header
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages.header import PageError, PageIdentity, pack_header
+from neurontools.machine.pages.layout import (
     CHECK_SEED,
     CORE_BYTES,
     MODELS_BYTES,
@@ -26,8 +26,8 @@ from neurontools.machine.page_layout import (
     Layout,
     page_size,
 )
-from neurontools.machine.page_reader import PageReader, PageValue
-from neurontools.machine.page_writer import NO_MODEL, PageWriter
+from neurontools.machine.pages.reader import PageReader, PageValue
+from neurontools.machine.pages.writer import NO_MODEL, PageWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

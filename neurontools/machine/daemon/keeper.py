@@ -7,7 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.machine import report
+from neurontools.machine.daemon import report
+from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import (
     Adopt,
     Allocate,
@@ -22,16 +23,21 @@ from neurontools.machine.events import (
     Register,
 )
 from neurontools.machine.journal import load_record, save_record
-from neurontools.machine.page import PageError, PageFullError, PageIdentity, create_page, create_private_page
+from neurontools.machine.pages.page import (
+    PageError,
+    PageFullError,
+    PageIdentity,
+    create_page,
+    create_private_page,
+)
 from neurontools.machine.processes import ProcessKey, is_alive, open_pidfd
 from neurontools.machine.state import Machine
-from neurontools.machine.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping
 
-    from neurontools.machine.catalogue import InstanceType
+    from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
     from neurontools.machine.snapshot import Snapshot
 

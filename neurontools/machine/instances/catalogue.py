@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine import catalogue_store
+from neurontools.machine.instances import store
 
 _DTYPE_NAMES = {
     "bfloat16": "bf16",
@@ -174,11 +174,11 @@ def instance_names() -> tuple[str, ...]:
 
 @cache
 def _catalogue() -> tuple[dict[str, InstanceType], dict[str, str]]:
-    compiled = catalogue_store.load()
+    compiled = store.load()
     try:
         return _from_compiled(compiled)
     except (KeyError, TypeError, ValueError):
-        return _from_compiled(catalogue_store.load(fresh=True))
+        return _from_compiled(store.load(fresh=True))
 
 
 def _from_compiled(compiled: dict[str, Any]) -> tuple[dict[str, InstanceType], dict[str, str]]:

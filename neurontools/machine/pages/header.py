@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages.layout import (
     HEADER,
     HEADER_CHECKSUM_OFFSET,
     MAGIC,

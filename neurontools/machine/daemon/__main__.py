@@ -16,9 +16,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
+from neurontools.machine.daemon.life import Daemon
 from neurontools.machine.directory import MachineDirectory
 from neurontools.machine.info import DaemonInfo, StartOptions
-from neurontools.machine.life import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

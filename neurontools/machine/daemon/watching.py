@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from neurontools.machine.protocol import SNAPSHOT, push_line
 
 if TYPE_CHECKING:
-    from neurontools.machine.keeper import Keeper
-    from neurontools.machine.server import Connection
+    from neurontools.machine.daemon.keeper import Keeper
+    from neurontools.machine.daemon.server import Connection
 
 
 class Watching:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from neurontools.machine.ls_flags import Flags
+    from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
 _COMMAND_WIDTH = 40

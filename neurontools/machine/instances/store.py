@@ -29,7 +29,7 @@ def load(*, fresh: bool = False) -> dict[str, Any]:
     digest = _digest(files)
     compiled = None if fresh else _read(digest)
     if compiled is None:
-        from neurontools.machine.catalogue_schema import compile_catalogue
+        from neurontools.machine.instances.schema import compile_catalogue
 
         compiled = compile_catalogue(files)
         _write(digest, compiled)

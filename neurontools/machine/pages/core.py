@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from neurontools.machine.page_layout import (
+from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CORE_HOT,
     CORE_LATENCY_WORD,

@@ -1,0 +1,1 @@
+"""neurond: carries events to the state machine and its effects away."""

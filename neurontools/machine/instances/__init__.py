@@ -1,0 +1,1 @@
+"""Instance types: the catalogue, its YAML files and their schema, the compiled form."""

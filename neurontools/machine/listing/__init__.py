@@ -1,0 +1,1 @@
+"""What neuron-ls prints: flags, table, JSON, CSV, topology."""

@@ -1,0 +1,1 @@
+"""Telemetry pages: the bytes, and who writes and reads them."""
