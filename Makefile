@@ -48,6 +48,7 @@ $(VENV)/dependencies-dev: $(VENV)/dependencies
 	touch $@
 
 $(VENV)/installed: $(VENV)/dependencies $(SOURCES)
+	rm -rf build # setuptools would install files from there that are gone from the tree
 	$(PIP) --no-deps --force-reinstall .
 	touch $@
 
