@@ -66,10 +66,11 @@ def start(options: StartOptions) -> DaemonInfo:
     Raises:
         UsageError: no machine can have that name.
         UnknownInstanceError: no such instance type.
-        NeuronToolsError: the type does not offer that LNC.
+        NeuronToolsError: the type does not offer that LNC, or this is no Linux.
         DaemonError: the name belongs to another kind of machine, the runtime directory is another user's, or the
             daemon could not start.
     """
+    _check_system()
     check_name(options.machine)
     _check_ours()
     if options.instance_type is not None:
@@ -208,6 +209,14 @@ def _start_lock(machine: str) -> Iterator[Callable[[], None]]:
         yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
+
+
+def _check_system() -> None:
+    system = os.uname().sysname
+    if system != "Linux":
+        raise NeuronToolsError(
+            f"simulated machines need Linux, this is {system}", "use WSL2 or a container (docs/containers.md)"
+        )
 
 
 def _is_file_of(descriptor: int, path: str) -> bool:

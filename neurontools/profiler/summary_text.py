@@ -185,7 +185,7 @@ def _models(models: tuple[ModelSummary, ...]) -> str:
         for model in models
     ]
     header = ("model", "core", "runs", "failed", "first", "median", "modelled")
-    title = "Executions: wall time of the first (warm-up) and of the others, modelled device time of each"
+    title = "Executions: wall time of the first (done while recording) and of the others, modelled time"
     return "\n".join([title, *table(header, rows)])
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +53,13 @@ def test_the_first_need_starts_the_default_machine_and_says_so_once(monkeypatch:
     assert said == ["started machine 'default' (trn1.2xlarge); it ends after 30 minutes without clients"]
     (info,) = launch.list_machines()
     assert (info.instance_type, info.idle_exit_s) == ("trn1.2xlarge", 1800)
+
+
+def test_another_system_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname="Darwin"))
+    with pytest.raises(NeuronToolsError, match="need Linux, this is Darwin") as caught:
+        launch.start(StartOptions("default"))
+    assert "WSL2" in caught.value.remedy
 
 
 def test_a_type_and_a_name_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
