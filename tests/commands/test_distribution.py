@@ -1,0 +1,38 @@
+"""What an installation puts where: one top-level name, the data files, the console scripts."""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+from neurontools import paths
+
+EXPECTED_DATA = (
+    "digits/train-images-idx3-ubyte.gz",
+    "instances/trn1.yaml",
+    "customops/relu_tcm/relu.cpp",
+    "demo/train.py",
+)
+
+
+def test_site_packages_gets_one_new_name():
+    installed = distribution("neurontools").files or []
+    names = {file.parts[0] for file in installed if file.parts[0] != ".."}
+    # An editable install has finder files of the installer instead of the package itself.
+    names = {name for name in names if not name.startswith("__editable__") and name != "__pycache__"}
+    assert {name for name in names if not name.endswith(".dist-info")} <= {"neurontools"}
+
+
+def test_the_data_files_are_installed():
+    root = Path(paths.fixtures_dir())
+    assert [name for name in EXPECTED_DATA if not (root / name).is_file()] == []
+
+
+def test_a_plain_install_asks_for_the_four_small_packages_only():
+    requires = [line for line in distribution("neurontools").requires or [] if "extra ==" not in line]
+    assert sorted(line.split(">")[0].split("<")[0] for line in requires) == [
+        "psutil",
+        "pyyaml",
+        "rich",
+        "textual",
+    ]
