@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from neurontools import __version__, env, paths
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import TORCH_REMEDY, NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ def _torch() -> Check:
             ok=False,
             detail="not installed",
             needed_for="neuron-run, neuron-customop load and run",
-            remedy="pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu",
+            remedy=TORCH_REMEDY,
         )
     build = "CPU build" if find_spec("nvidia") is None else "CUDA build: works, but several gigabytes larger"
     return Check("torch", ok=True, detail=f"{found} ({build})")

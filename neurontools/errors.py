@@ -37,5 +37,8 @@ class DaemonError(NeuronToolsError):
     exit_code = 4
 
 
+TORCH_REMEDY = "pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu"
+
+
 class MissingDependencyError(NeuronToolsError):
     """An optional package or program is needed and not there."""

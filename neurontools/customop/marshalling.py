@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.calls import Buffer, TensorMeta
 from neurontools.customop.dtypes import DTYPES
-from neurontools.errors import MissingDependencyError
+from neurontools.errors import TORCH_REMEDY, MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def import_torch() -> Any:
     except ImportError as error:
         raise MissingDependencyError(
             "custom operators run on torch tensors, and torch is not installed",
-            "pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu",
+            TORCH_REMEDY,
         ) from error
     return torch
 

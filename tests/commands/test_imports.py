@@ -66,3 +66,11 @@ def test_without_torch_what_needs_it_says_how_to_get_it(tool, home):
     assert "torch" in run.stderr.splitlines()[0]
     assert "pip install 'neurontools[torch]'" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("module", ["torch_xla.core.xla_model", "torch_neuronx"])
+def test_without_torch_a_script_fails_with_the_way_to_get_it(tool, module):
+    run = tool("neuron-run", "--", "python", "-c", f"import {module}")
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith("ModuleNotFoundError: No module named 'torch': pip install")

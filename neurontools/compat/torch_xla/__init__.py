@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import torch
-
+from neurontools.compat.dependency import torch
 from neurontools.xla import api
 
 __version__ = "2.13.0"

@@ -1,0 +1,12 @@
+"""torch for the shims: where it is missing, the import says how to get it."""
+
+from __future__ import annotations
+
+from neurontools.errors import TORCH_REMEDY
+
+try:
+    import torch
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(f"No module named 'torch': {TORCH_REMEDY}", name="torch") from None
+
+__all__ = ["torch"]
