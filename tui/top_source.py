@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine import host
+from neurontools.machine import host, launch
 from neurontools.machine.client import Client
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Source(Protocol):
 
 
 class DaemonSource:
-    """The machine that a neurond serves; waits for the daemon whenever it is gone.
+    """The machine that a neurond serves; replaces a daemon that crashed, waits for one that was stopped.
 
     Args:
         machine: the machine's name, None for the default.
@@ -91,6 +92,8 @@ class DaemonSource:
         self._closed.set()
 
     def _snapshots(self) -> Iterator[Snapshot]:
+        if launch.has_crashed(self._machine or env.machine()):
+            launch.ensure_running(self._machine)
         with _Onlooker.connect(self._machine, reconnect=False) as client:
             with suppress(DaemonError):  # a new daemon knows this process from its old page
                 os.close(client.register(command="neuron-top", uses_device=False).page_fd)
@@ -100,7 +103,7 @@ class DaemonSource:
 
 
 class _Onlooker(Client):
-    """A client that never starts a machine again: whoever only looks must not undo `neurond stop`."""
+    """A client that never starts a machine by itself: whoever only looks must not undo `neurond stop`."""
 
     def _start_again(self) -> None:
         raise NoMachineError(f"machine {self.machine!r} ended")

@@ -150,6 +150,12 @@ def find(machine: str) -> DaemonInfo:
     return info
 
 
+def has_crashed(machine: str) -> bool:
+    """Return whether a machine's daemon died without ending: a daemon that is stopped takes its record along."""
+    path = f"{paths.machine_dir(machine)}/{RECORD}"
+    return os.path.exists(path) and _record(path) is None
+
+
 def list_machines() -> tuple[DaemonInfo, ...]:
     """Return the running daemons, by machine name."""
     root = paths.runtime_dir()

@@ -296,6 +296,26 @@ def test_the_daemon_may_die_and_come_back(
     assert shown.is_restored()
 
 
+def test_a_daemon_that_crashed_is_replaced_and_one_that_was_stopped_is_not(
+    terminal: Callable[..., Terminal], machine: launch.DaemonInfo
+) -> None:
+    shown = terminal("--interval", "0.2", NEURONTOOLS_AUTOSTART="1")
+    shown.read_until("(trn1.32xlarge)")
+    os.kill(machine.pid, signal.SIGKILL)
+    assert not launch.has_crashed("other")
+    until = time.monotonic() + _PATIENCE_S
+    while not (new := launch.list_machines()) or new[0].pid == machine.pid:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert new[0].instance_type == "trn1.32xlarge"
+    assert not launch.has_crashed("default")
+    launch.stop(force=True)
+    shown.read_until("machine not running, waiting for it")
+    assert launch.list_machines() == ()
+    shown.press("q")
+    assert shown.exit_code() == 0
+
+
 def test_no_color_writes_no_colours(terminal: Callable[..., Terminal], job: PageWriter) -> None:
     shown = terminal("--interval", "0.2", NO_COLOR="1")
     shown.read_until("[100.00%]")
