@@ -31,7 +31,7 @@ def main() -> list[Row]:
     """Measure in a process of its own, one torch thread, and return the rows."""
     with running_machine("trn1.2xlarge") as environ:
         result = subprocess.run(
-            [sys.executable, "-c", _CHILD],
+            [sys.executable, "-P", "-c", _CHILD],
             env={**environ, "OMP_NUM_THREADS": "1", "NEURON_CC_FLAGS": "--log_level=ERROR"},
             capture_output=True,
             text=True,
