@@ -29,7 +29,7 @@ def main() -> list[Row]:
         before = daemon.cpu_times()
         time.sleep(IDLE_SECONDS)
         after = daemon.cpu_times()
-        used_s = after.user + after.system - before.user - before.system
+        used_s = (after.user - before.user) + (after.system - before.system)
         resident_mib = daemon.memory_info().rss / 2**20
     return [
         Row.at_most("neurond idle, CPU", 100 * used_s / IDLE_SECONDS, "%", 0.5),

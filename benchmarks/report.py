@@ -32,5 +32,9 @@ def table(rows: list[Row]) -> str:
     lines = ["| what | measured | budget | kept | note |", "|---|---|---|---|---|"]
     for row in rows:
         kept = "" if not row.budget else "yes" if row.ok else "**no**"
-        lines.append(f"| {row.name} | {row.value:.3g} {row.unit} | {row.budget} | {kept} | {row.note} |")
+        lines.append(f"| {row.name} | {_number(row.value)} {row.unit} | {row.budget} | {kept} | {row.note} |")
     return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
