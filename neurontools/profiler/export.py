@@ -31,6 +31,8 @@ DEFAULT_FILES = {
 def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None = None) -> None:
     """Write a trace to a file; an existing one is replaced when the new one is complete.
 
+    What is no regular file (a pipe, a device) is written to and never replaced; a link stays and leads to the file.
+
     Args:
         trace: the events.
         form: the format.
@@ -40,11 +42,15 @@ def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None
     Raises:
         ProfileError: the file cannot be written.
     """
-    part = path + ".part"
     try:
+        target = os.path.realpath(path)
+        if os.path.exists(target) and not os.path.isfile(target):
+            _write(trace, form, path, progress)
+            return
+        part = target + ".part"
         try:
             _write(trace, form, part, progress)
-            os.replace(part, path)
+            os.replace(part, target)
         except BaseException:
             if os.path.exists(part):
                 os.unlink(part)

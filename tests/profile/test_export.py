@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -248,6 +250,26 @@ def test_progress_ends_at_all_events(trace: Trace, home: Path) -> None:
         seen: list[tuple[int, int]] = []
         export(trace, form, str(home / "t"), lambda done, total, seen=seen: seen.append((done, total)))
         assert seen[-1] == (trace.event_count, trace.event_count)
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(trace: Trace, home: Path) -> None:
+    pipe = home / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(pipe.read_bytes)
+        keeper = os.open(pipe, os.O_RDWR)  # whatever export does, the reader gets an end
+        export(trace, TraceFormat.JSON, str(pipe))
+        os.close(keeper)
+        text = received.result()
+    assert pipe.is_fifo()
+    json.loads(text)
+
+
+def test_a_link_stays_and_its_file_is_replaced(trace: Trace, home: Path) -> None:
+    (home / "link").symlink_to(home / "real.json")
+    export(trace, TraceFormat.JSON, str(home / "link"))
+    assert (home / "link").is_symlink()
+    json.loads((home / "real.json").read_text())
 
 
 def test_an_unwritable_file_is_named(trace: Trace, home: Path) -> None:
