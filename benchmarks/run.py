@@ -41,7 +41,7 @@ def machine() -> str:
         ),
         platform.processor(),
     )
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} x {model}, {platform.system()}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":
