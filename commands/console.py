@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 INTERRUPTED = 130
 USAGE = 2
 
+_STDERR = 2
+
 
 def out(text: str) -> None:
     """Write data to stdout, a newline after it."""
-    sys.stdout.write(text + "\n")
+    with _writing():
+        sys.stdout.write(text + "\n")
 
 
 def notice(text: str) -> None:
@@ -58,29 +62,79 @@ def run(body: Callable[[], int]) -> int:
     A `NeuronToolsError` is one line and a hint; a traceback appears only with `--debug` on the command line. A reader
     that went away (`| head`) is no error.
     """
+    _open_closed_streams()
     try:
         code = body()
-        sys.stdout.flush()
+        with _writing():
+            sys.stdout.flush()
     except NeuronToolsError as error:
-        if "--debug" in sys.argv[1:]:
+        if _debugging():
             raise
         return fail(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
     except OSError as error:
-        if "--debug" in sys.argv[1:]:
+        if _debugging():
             raise
         return fail(NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}"))
     return code
 
 
+def _debugging() -> bool:
+    # What follows `--` belongs to the program that neuron-run starts.
+    words = sys.argv[1:]
+    return "--debug" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _open_closed_streams() -> None:
+    # Closed descriptors would be given to the next file that is opened. One that is open for reading only fails at
+    # the first write, as a closed one does.
+    if sys.stdin is not None and sys.stdout is not None and sys.stderr is not None:
+        return
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if number == _STDERR else os.O_RDONLY)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        raise NeuronToolsError(f"cannot write the output: {error.strerror or error}") from error
+
+
+def _discard_output() -> None:
+    # What is still buffered would fail again when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
-    """Parse a command line after adding what every command has: `--debug` and `--version`."""
+    """Parse a command line after adding what every command has: `--debug` and `--version`.
+
+    Sub-commands take `--debug` too: it is added after a failure, to the end of the line.
+    """
+    from argparse import SUPPRESS, _SubParsersAction
+
     from neurontools import __version__
 
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    for action in parser._actions:  # noqa: SLF001  argparse names its sub-parsers nowhere else
+        if isinstance(action, _SubParsersAction):
+            for verb in action.choices.values():
+                verb.add_argument(
+                    "--debug", action="store_true", default=SUPPRESS, help="show the traceback of an error"
+                )
     return parser.parse_args(argv)

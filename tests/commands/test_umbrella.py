@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +86,37 @@ def test_doctor_without_a_compiler_says_how_to_get_one(tool, monkeypatch, home):
     assert run.returncode == 1
     assert "MISSING  compiler" in run.stdout
     assert "needed for neuron-customop build" in run.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["neurond status", "neuron-cache ls --cache-dir /nowhere", "neuron-profile summary /nowhere"],
+)
+def test_a_subcommand_takes_debug_at_its_end(tool, line):
+    name, *arguments = line.split()
+    run = tool(name, *arguments, "--debug")
+    assert run.returncode == 1
+    assert run.stderr.startswith("Traceback (most recent call last):")
+
+
+def test_debug_of_the_started_program_is_not_ours(tool):
+    run = tool("neuron-run", "--", "no-such-program-here", "--debug")
+    assert run.returncode == 127
+    assert run.stderr.startswith("error: cannot run no-such-program-here")
+
+
+@pytest.mark.parametrize("line", ["neurontools --help", "neuron-cache path", "neurontools doctor"])
+@pytest.mark.parametrize("closing", [">&-", "<&- >&-", "> /dev/full"])
+def test_output_that_cannot_be_written_is_one_line(line, closing):
+    name, argument = line.split()
+    script = f'exec "{Path(sys.executable).parent / name}" {argument} {closing}'
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.startswith("error: cannot write the output: ")
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_closed_stderr_harms_nothing():
+    script = f'exec "{Path(sys.executable).parent / "neuron-cache"}" ls --cache-dir /nowhere 2>&-'
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
