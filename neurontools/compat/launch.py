@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,12 @@ from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+class CommandNotExecutableError(NeuronToolsError):
+    """The program to run is there and cannot be run (exit code 126, as shells have it)."""
+
+    exit_code = 126
 
 
 class CommandNotFoundError(NeuronToolsError):
@@ -70,21 +77,49 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
 
     Raises:
         CommandNotFoundError: there is no such program.
-        NeuronToolsError: the private machine could not be started.
+        CommandNotExecutableError: there is, and it cannot be run.
+        NeuronToolsError: the private machine could not be started, or the profile has no place.
     """
     values = environment(options, os.environ)
-    program = shutil.which(options.command[0], path=values["PATH"])
-    if program is None:
-        raise CommandNotFoundError(
-            f"cannot run {options.command[0]}: no such program", "check the name and PATH"
-        )
+    program = _program(options.command[0], values["PATH"])
+    if options.profile:
+        _check_profile_directory(options.profile)
     if options.instance:
         values[env.MACHINE] = _private_machine(options.instance)
         if on_notice:
             on_notice(f"private machine {values[env.MACHINE]} ({options.instance}) ends with this run")
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(program, options.command, values)  # noqa: S606
+    try:
+        os.execve(program, options.command, values)  # noqa: S606
+    except OSError as error:
+        raise CommandNotExecutableError(
+            f"cannot run {program}: {error.strerror}", "check its format and its first line"
+        ) from error
+
+
+def _program(name: str, path: str) -> str:
+    program = shutil.which(name, path=path)
+    if program is not None:
+        return program
+    if os.path.isdir(name):
+        raise CommandNotExecutableError(f"cannot run {name}: it is a directory", "name a program")
+    if os.path.isfile(name):
+        remedy = f"neuron-run -- python {name}" if name.endswith(".py") else f"chmod +x {name}"
+        raise CommandNotExecutableError(f"cannot run {name}: it is no program", remedy)
+    raise CommandNotFoundError(f"cannot run {name}: no such program", "check the name and PATH")
+
+
+def _check_profile_directory(path: str) -> None:
+    # Before the program starts: it would fail at its first use of the device, perhaps after minutes.
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot write a profile into {path}: {error.strerror}", "choose another directory with --profile"
+        ) from error
 
 
 def _private_machine(instance: str) -> str:

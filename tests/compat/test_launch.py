@@ -37,6 +37,37 @@ def test_a_missing_program_is_one_line_and_127(tool):
     )
 
 
+def test_a_script_that_is_no_program_is_126_with_the_way_to_run_it(tool, home):
+    (home / "train.py").write_text("print(1)\n")
+    run = tool("neuron-run", "train.py", cwd=home)
+    assert run.returncode == 126
+    assert run.stderr == "error: cannot run train.py: it is no program\nhint: neuron-run -- python train.py\n"
+
+
+def test_a_directory_and_a_program_of_a_wrong_format_are_126(tool, home):
+    broken = home / "broken"
+    broken.write_bytes(b"\x7fELFnothing")
+    broken.chmod(0o755)
+    for name, reason in ((str(home), "it is a directory"), (str(broken), "Exec format error")):
+        run = tool("neuron-run", "--", name)
+        assert run.returncode == 126
+        assert run.stderr.startswith(f"error: cannot run {name}: {reason}\n")
+
+
+def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, home):
+    (home / "file").write_text("")
+    run = tool("neuron-run", "--profile", str(home / "file"), "--", "python", "-c", "print('started')")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith(f"error: cannot write a profile into {home}/file: File exists\nhint: ")
+
+
+def test_the_traceback_of_a_script_ends_with_the_remedy(tool, home):
+    code = "import torch, torch_xla.core.xla_model as xm; torch.ones(1).to(xm.xla_device())"
+    run = tool("neuron-run", "--", "python", "-c", code)
+    assert run.returncode == 1
+    assert run.stderr.endswith("\nhint: start it: neurond start\n")
+
+
 def test_no_program_is_a_usage_error(tool):
     run = tool("neuron-run")
     assert run.returncode == 2
