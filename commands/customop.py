@@ -196,7 +196,7 @@ def _report_text(report: RunReport) -> str:
     sizes = "x".join(map(str, output.sizes)) or "scalar"
     nans = f", {output.nan_count} NaN" if output.nan_count else ""
     lines = [
-        f"{report.op.partition('::')[0]}::{report.schema}",
+        report.schema,
         (
             f"  output    {sizes}:{output.dtype}  min {output.minimum:.6g}  max {output.maximum:.6g}"
             f"  mean {output.mean:.6g}{nans}"

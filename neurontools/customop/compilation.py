@@ -79,6 +79,11 @@ def compile_units(
         told = _diagnose(output, unit)
         if code != 0:
             raise _failure(unit, output, told, owners)
+        if not unit.object.exists():
+            raise CustomOpBuildError(
+                f"{' '.join(toolchain.compiler.command)} succeeded without an object file",
+                "set CXX to a C++ compiler",
+            )
         warnings.extend(told.warnings)
         sources.extend(_dependencies(unit))
     return Compiled(tuple(warnings), tuple(sources))

@@ -170,8 +170,9 @@ def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]
     entry = operation.entry
     if len(inputs) != len(entry.parameters):
         raise UsageError(
-            f"{entry.qualified} takes {len(entry.parameters)} inputs, {len(inputs)} given",
-            f"schema: {entry.schema}",
+            f"{entry.qualified} takes {len(entry.parameters)} {'input' if len(entry.parameters) == 1 else 'inputs'},"
+            f" {len(inputs)} given",
+            f"schema: {entry.library}::{entry.schema}",
         )
     made = []
     for position, (value, word) in enumerate(zip(inputs, entry.parameters, strict=True)):
@@ -210,7 +211,7 @@ def _report(
     elapsed = [result.elapsed_ns for result in results]
     return RunReport(
         op=entry.qualified,
-        schema=entry.schema,
+        schema=f"{entry.library}::{entry.schema}",
         output=_summary(output),
         repeatable=repeatable,
         repeat=len(results),

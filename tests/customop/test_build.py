@@ -290,6 +290,12 @@ def test_no_compiler_is_one_line_with_what_to_install(monkeypatch: pytest.Monkey
     assert "apt-get install g++" in caught.value.remedy
 
 
+def test_a_compiler_that_makes_nothing_is_named(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "true")
+    with pytest.raises(CustomOpBuildError, match="true succeeded without an object file"):
+        build(request())
+
+
 def test_cxx_decides_and_must_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -m64")
     with pytest.raises(

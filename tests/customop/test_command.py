@@ -66,6 +66,7 @@ def test_json_of_load_and_run(library: Library, capsys: pytest.CaptureFixture[st
     )
     report = json.loads(out)
     assert code == 0
+    assert report["schema"].startswith("faults::nap(")
     assert report["output"]["sizes"] == [4]
     assert report["measured_best_ns"] >= 1_000_000
     copied_ns = 500 + 32 * (0.6 - 500 / 4096)  # the returned tensor goes to the output: 16 bytes in, 16 out
@@ -119,7 +120,7 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
         (
             ("run", "LIB", "copy"),
             2,
-            "error: faults::copy takes 1 inputs, 0 given\nhint: schema: copy(Tensor _0)",
+            "error: faults::copy takes 1 input, 0 given\nhint: schema: faults::copy(Tensor _0)",
         ),
         (("run", "LIB", "copy", "--input", "4"), 2, "error: faults::copy: input 0 must be a tensor\n"),
         (
