@@ -15,6 +15,9 @@ log = logging.getLogger("neurond")
 
 _RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
 
+# Modules are imported when they are first needed; an upgrade may have moved them by then.
+_REPLACED = b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
+
 
 def render_answer(keeper: Keeper, line: bytes) -> bytes:
     """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed."""
@@ -25,6 +28,9 @@ def render_answer(keeper: Keeper, line: bytes) -> bytes:
     except NeuronToolsError as error:
         hint = f"hint: {error.remedy}\n" if error.remedy else ""
         code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
+    except ImportError:
+        log.exception("rendering %r failed", line[:200])
+        code, out, err = DaemonError.exit_code, b"", _REPLACED
     except Exception:
         log.exception("rendering %r failed", line[:200])
         code, out, err = DaemonError.exit_code, b"", b"error: neurond failed\nhint: see `neurond logs`\n"
