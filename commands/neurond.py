@@ -135,7 +135,7 @@ def _status(arguments: argparse.Namespace) -> int:
     from neurontools.machine.status import status
 
     found = status(arguments.name)
-    console.out(json.dumps(found.to_json()) if arguments.json else _status_text(found))
+    console.out(json.dumps(found.to_json(), indent=2) if arguments.json else _status_text(found))
     return 0
 
 
@@ -158,7 +158,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     infos = launch.list_machines()
     if arguments.json:
-        console.out(json.dumps([info.to_json() for info in infos]))
+        console.out(json.dumps([info.to_json() for info in infos], indent=2))
         return 0
     rows = [("NAME", "INSTANCE", "DEVICES", "CORES", "PID", "UP")]
     rows += [
@@ -188,7 +188,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
     if arguments.json:
-        console.out(json.dumps(info.to_json()))
+        console.out(json.dumps(info.to_json(), indent=2))
         return
     size = f"{_count(info.device_count, 'device')}, {_count(info.core_count, 'NeuronCore')}"
     console.out(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
