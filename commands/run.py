@@ -21,6 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-run",
+        usage="neuron-run [option ...] -- PROGRAM [ARG ...]",
         description="Run a program on the simulated Neuron machine. An installed torch_xla, torch_neuronx or "
         "torchvision is used where there is one; the program's exit code is returned.",
         epilog=EXAMPLES,

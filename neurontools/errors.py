@@ -8,7 +8,8 @@ class NeuronToolsError(Exception):
         message: what failed and why, one line, naming the thing.
         remedy: what to do about it, one line, or "".
 
-    The remedy is also a note of the exception, so that the traceback of a user's script shows it. `exit_code` is what a command returns for it (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble).
+    The remedy is also a note of the exception, so that the traceback of a user's script shows it. `exit_code` is what a
+    command returns for it (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble).
     """
 
     exit_code = 1

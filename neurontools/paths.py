@@ -44,6 +44,8 @@ def ensure_private(path: str) -> str:
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
+    except FileExistsError:
+        found = os.lstat(path)  # a file, or a link that leads nowhere: refused below
     except OSError as error:
         raise NeuronToolsError(
             f"cannot use directory {path}: {error.strerror}", f"set {env.RUNTIME_DIR} to another"

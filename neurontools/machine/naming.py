@@ -27,7 +27,8 @@ def check_name(machine: str) -> str:
     else:
         return machine
     raise UsageError(
-        f"bad machine name {machine!r}: {reason}", "choose another with --name or NEURONTOOLS_MACHINE"
+        f"bad machine name {machine!r}: {reason}",
+        "choose another with --name, --machine or NEURONTOOLS_MACHINE",
     )
 
 

@@ -55,6 +55,13 @@ def test_the_first_need_starts_the_default_machine_and_says_so_once(monkeypatch:
     assert (info.instance_type, info.idle_exit_s) == ("trn1.2xlarge", 1800)
 
 
+def test_a_runtime_directory_that_is_a_file_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("NEURONTOOLS_RUNTIME_DIR", str(home / "file"))
+    with pytest.raises(NeuronToolsError, match=r"refusing directory \S+/file: it is not a real directory"):
+        launch.start(StartOptions("default"))
+
+
 def test_another_system_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname="Darwin"))
     with pytest.raises(NeuronToolsError, match="need Linux, this is Darwin") as caught:
