@@ -10,16 +10,53 @@ the last of them to go ends it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 if TYPE_CHECKING:
-    from neurontools.xla.recorder import Recorder
+    from contextlib import AbstractContextManager
+
+    from neurontools.xla.rng import DeviceGenerator
 
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 NEVER = object()
 Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
+
+
+class Owner(Protocol):
+    """What buffers, and all that works on them, need of the recorder of their device."""
+
+    device: torch.device
+    epoch: object
+    slots: list[Buffer]
+    floats: list[float]
+    generator: DeviceGenerator
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while the recording changes."""
+        ...
+
+    def bind(self, buffer: Buffer) -> int:
+        """Make a buffer an input of the recording and return its part of the key."""
+        ...
+
+    def adopt(self, host: torch.Tensor) -> torch.Tensor:
+        """Return a device tensor whose contents are a host tensor, which must be nobody else's."""
+        ...
+
+    def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
+        """Give a buffer its contents."""
+        ...
+
+    def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
+        """Return the host view of a device tensor."""
+        ...
+
+    def forget(self, buffer: Buffer) -> None:
+        """Count a buffer that is gone; called from its finalizer."""
+        ...
 
 
 class Buffer:
@@ -38,7 +75,7 @@ class Buffer:
 
     __slots__ = ("charged", "epoch", "form", "host", "nbytes", "recorder", "slot")
 
-    def __init__(self, recorder: Recorder, epoch: object, slot: int, nbytes: int, form: int) -> None:
+    def __init__(self, recorder: Owner, epoch: object, slot: int, nbytes: int, form: int) -> None:
         self.recorder = recorder
         self.epoch = epoch
         self.slot = slot
@@ -48,13 +85,9 @@ class Buffer:
         self.charged = False
 
     def __del__(self) -> None:
-        try:
-            recorder, charged = self.recorder, self.charged
-        except AttributeError:  # an interrupt came in the middle of __init__
-            return
-        recorder.destroyed += 1
-        if charged:
-            recorder.account.release(self.nbytes, defer=recorder.node is not recorder.root)
+        # Without `charged` an interrupt came in the middle of __init__.
+        if hasattr(self, "charged"):
+            self.recorder.forget(self)
 
 
 _forms: dict[tuple[int, Geometry], int] = {}

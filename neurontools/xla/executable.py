@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.xla import metrics
 from neurontools.xla.debug import announce_compilation
-from neurontools.xla.interp import Executable, generate, overload_of
+from neurontools.xla.interp import generate, overload_of
 from neurontools.xla.operators import operator_of
+from neurontools.xla.program import Program
 from neurontools.xla.trace import build_graph, input_forms
 
 if TYPE_CHECKING:
@@ -19,27 +19,6 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
     from neurontools.xla.engine import LoadedGraph, Machine
     from neurontools.xla.trie import TrieNode
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a cut runs.
-
-    Args:
-        loaded: the graph on its core.
-        function: its executable.
-        inputs: slots whose host tensors it takes.
-        fresh: slots whose host tensors it returns.
-        fresh_bytes: device memory that those take.
-        random: whether it draws random numbers.
-    """
-
-    loaded: LoadedGraph
-    function: Executable
-    inputs: tuple[int, ...]
-    fresh: tuple[int, ...]
-    fresh_bytes: int
-    random: bool
 
 
 class ProgramStore:

@@ -9,8 +9,7 @@ last use. It is made from the graph alone, never from stored code, so a NEFF sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,7 +18,11 @@ from neurontools.xla.buffers import Geometry, form_geometry, view_of
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.values import geometry_from, load_symbol
 
-Executable = Callable[[Sequence[Any], Sequence[float]], tuple[torch.Tensor, ...]]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.xla.program import Executable
+
 SOURCE_NAME = "<neurontools graph>"
 
 

@@ -25,7 +25,7 @@ from neurontools.xla.values import store_constant, view_from
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.buffers import Owner
 
 
 class Call:
@@ -40,7 +40,7 @@ class Call:
     that it changes.
     """
 
-    def __init__(self, recorder: Recorder, operator: Operator, values: tuple[Any, ...]) -> None:
+    def __init__(self, recorder: Owner, operator: Operator, values: tuple[Any, ...]) -> None:
         self.operator = operator
         self.tensors: list[torch.Tensor | None] = []
         self.written: list[int] = []

@@ -30,7 +30,7 @@ from neurontools.xla.buffers import (
     view_of,
 )
 from neurontools.xla.engine import LostValueError, Machine
-from neurontools.xla.executable import Program, ProgramStore
+from neurontools.xla.executable import ProgramStore
 from neurontools.xla.guard import host_execution
 from neurontools.xla.interp import run_call
 from neurontools.xla.learning import Call, call_arguments, quick_result, shape_results
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from neurontools.xla.host_memory import HostBudget
     from neurontools.xla.operators import Operator
+    from neurontools.xla.program import Program
 
 _TRIE_LIMIT = 200_000
 _LIFTED = "lifted"
@@ -143,6 +144,12 @@ class Recorder:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
         buffer.host = host
+
+    def forget(self, buffer: Buffer) -> None:
+        """Count a buffer that is gone; called from its finalizer."""
+        self.destroyed += 1
+        if buffer.charged:
+            self.account.release(buffer.nbytes, defer=self.node is not self.root)
 
     def host_of(self, buffer: Buffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
