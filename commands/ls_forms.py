@@ -6,9 +6,11 @@ import sys
 import time
 
 from neurontools import __version__, env
-from neurontools.commands import console, ls
+from neurontools.commands import console
+from neurontools.commands.ls_output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,11 +110,6 @@ def failed(error: NeuronToolsError) -> int:
     return console.run(lambda: _raise(error))
 
 
-def cannot_write(error: OSError) -> int:
-    """Say why the output could not be written and return the exit code."""
-    return failed(NeuronToolsError(f"cannot write the output: {error.strerror}"))
-
-
 def _raise(error: NeuronToolsError) -> int:
     raise error
 
@@ -122,7 +119,7 @@ def _main(words: Sequence[str]) -> int:
         own = OwnFlags(words)
         flags = parse(own.rest)
     except FlagError as error:
-        return ls.show((1, f"{error}\n".encode("utf-8", "replace"), b""))
+        return show((1, f"{error}\n".encode("utf-8", "replace"), b""))
     if flags.help:
         console.parse(build_parser(), ["--help"])
     if own.version:
@@ -135,15 +132,15 @@ def _main(words: Sequence[str]) -> int:
     return _watch(own.rest, machine, own.period_s, reply, lines_of_json=flags.json)
 
 
-def _ask(words: list[str], machine: str) -> ls.Reply | None:
+def _ask(words: list[str], machine: str) -> Reply | None:
     try:
-        reply = ls.request(words, machine)
+        reply = request(words, machine)
     except ConnectionResetError:
         reply = None
     return reply or _ask_again(words, machine)
 
 
-def _ask_again(words: list[str], machine: str) -> ls.Reply | None:
+def _ask_again(words: list[str], machine: str) -> Reply | None:
     from neurontools.machine import launch
 
     try:
@@ -151,24 +148,24 @@ def _ask_again(words: list[str], machine: str) -> ls.Reply | None:
     except NoMachineError:
         pass  # it may still answer: a daemon that was busy ending has a successor by now
     try:
-        return ls.request(words, machine)
+        return request(words, machine)
     except ConnectionResetError as error:
         raise DaemonError("neurond ends before its reply is complete", "look at 'neurond logs'") from error
 
 
-def _watch(words: list[str], machine: str, period_s: float, reply: ls.Reply, *, lines_of_json: bool) -> int:
+def _watch(words: list[str], machine: str, period_s: float, reply: Reply, *, lines_of_json: bool) -> int:
     shown = None
-    current: ls.Reply | None = reply
+    current: Reply | None = reply
     while current is not None:
         code, out, err = current
         if current != shown:
-            ls.show((code, _frame(out, lines_of_json=lines_of_json), err))
+            show((code, _frame(out, lines_of_json=lines_of_json), err))
             shown = current
         if code:
             return code
         time.sleep(period_s)
         try:
-            current = ls.request(words, machine)
+            current = request(words, machine)
         except ConnectionResetError:
             current = None
     return _no_driver()
@@ -194,8 +191,8 @@ def _period_s(text: str) -> float:
     return period_s
 
 
-def _show(reply: ls.Reply | None) -> int:
-    return _no_driver() if reply is None else ls.show(reply)
+def _show(reply: Reply | None) -> int:
+    return _no_driver() if reply is None else show(reply)
 
 
 def _no_driver() -> int:

@@ -17,13 +17,17 @@ import pytest
 
 from neurontools import paths
 from neurontools.commands import ls
+from neurontools.machine import render_client
 
 OWN = {
     "neurontools",
     "neurontools.commands",
     "neurontools.commands.ls",
+    "neurontools.commands.ls_output",
     "neurontools.env",
     "neurontools.errors",
+    "neurontools.machine",
+    "neurontools.machine.render_client",
 }
 ALLOWED = OWN | {"neurontools.paths", "_socket"}
 BANNED = {
@@ -143,7 +147,7 @@ def test_another_protocol_is_named(tool, stand_in, reply):
 
 def test_a_daemon_that_does_not_answer_is_named(stand_in, monkeypatch, capsys):
     stand_in(b"", hang=True)
-    monkeypatch.setattr(ls, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(render_client, "TIMEOUT_S", 0.05)
     assert ls.main([]) == 4
     assert "error: neurond of machine 'default' does not answer within 0.05 s" in capsys.readouterr().err
 
@@ -161,7 +165,7 @@ def test_a_socket_that_may_not_be_opened_is_named(monkeypatch, capsys):
 
         close = staticmethod(lambda: None)
 
-    monkeypatch.setattr(ls._socket, "socket", Refusing)
+    monkeypatch.setattr(render_client._socket, "socket", Refusing)
     assert ls.main([]) == 4
     assert (
         capsys.readouterr().err
@@ -176,10 +180,10 @@ def test_another_users_daemon_in_a_directory_that_was_not_chosen_is_refused(
     monkeypatch.delenv("NEURONTOOLS_RUNTIME_DIR")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
     stand_in(b"0 5 0\ntrap\n")
-    assert ls.request([]) == (0, b"trap\n", b"")
+    assert render_client.request([]) == (0, b"trap\n", b"")
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     if os.geteuid() == 0:
-        monkeypatch.setattr(ls, "_ROOT", 54321)
+        monkeypatch.setattr(render_client, "_ROOT", 54321)
     assert ls.main([]) == 4
     assert "belongs to uid" in capsys.readouterr().err
 
