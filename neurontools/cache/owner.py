@@ -7,7 +7,8 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
+
+from neurontools.machine.processes import boot_id, start_ticks
 
 HEARTBEAT_S = 30.0
 STALE_S = 300.0
@@ -41,10 +42,10 @@ class Owner:
 def this_process() -> Owner:
     """Return an owner record for the calling process, with a fresh token."""
     return Owner(
-        boot_id=_boot_id(),
+        boot_id=boot_id(),
         pid_namespace=_pid_namespace(),
         pid=os.getpid(),
-        start_ticks=_start_ticks(os.getpid()) or 0,
+        start_ticks=start_ticks(os.getpid()) or 0,
         host=os.uname().nodename,
         started_unix_s=round(time.time(), 3),
         token=os.urandom(8).hex(),
@@ -75,27 +76,9 @@ def liveness(owner: Owner | None, heartbeat_age_s: float) -> Liveness:
     """
     if owner is None:
         return Liveness.UNKNOWN
-    if (owner.boot_id, owner.pid_namespace) == (_boot_id(), _pid_namespace()):
-        return Liveness.ALIVE if _start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
+    if (owner.boot_id, owner.pid_namespace) == (boot_id(), _pid_namespace()):
+        return Liveness.ALIVE if start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
     return Liveness.DEAD if heartbeat_age_s > STALE_S else Liveness.ALIVE
-
-
-def _start_ticks(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
-
-
-@cache
-def _boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot_id:
-            return boot_id.read().strip()
-    except OSError:
-        return ""
 
 
 def _pid_namespace() -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 _UCRED = struct.Struct("3i")
 _DEAD_STATES = frozenset({b"Z", b"X", b"x"})
@@ -32,7 +35,9 @@ class Peer:
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return who made a connection (SO_PEERCRED)."""
-    pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    from socket import SO_PEERCRED, SOL_SOCKET  # neuron-cache comes here for start times and needs no sockets
+
+    pid, uid, _ = _UCRED.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _UCRED.size))
     return Peer(pid, uid)
 
 
@@ -114,9 +119,12 @@ def is_readable(descriptor: int, within_s: float) -> bool:
 
 
 def boot_id() -> str:
-    """Return the id of this boot of the host."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    """Return the id of this boot of the host, "" where /proc does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def in_our_pid_namespace(pid: int) -> bool:

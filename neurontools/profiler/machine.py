@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import __version__, env
 from neurontools.machine.naming import instance_id
+from neurontools.machine.processes import boot_id
 from neurontools.profiler.meta import Meta, Peaks
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from neurontools.runtime.session import Runtime
 
 _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Machine:
             cores=self.cores,
             pid=os.getpid(),
             command=command if command is not None else tuple(sys.orig_argv),
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             started_ns=time.monotonic_ns(),
             started_unix_ns=time.time_ns(),
             device_profile=options.device.value,
@@ -63,11 +63,3 @@ def machine_of(runtime: Runtime) -> Machine:
             clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
         ),
     )
-
-
-def _boot_id() -> str:
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

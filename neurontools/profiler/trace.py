@@ -121,13 +121,6 @@ class Trace:
             status=self.status[wanted],
         )
 
-    def keep_rows(self, rows: tuple[Row, ...]) -> Trace:
-        """Return the trace with some rows only."""
-        wanted: Mask = np.zeros(self.event_count, dtype=bool)
-        for row in rows:
-            wanted[row.span] = True
-        return self.keep(wanted)
-
     def first_executions(self) -> Codes:
         """Return by model number the number of its first recorded execution: the warm-up."""
         first: Codes = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
