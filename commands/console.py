@@ -47,10 +47,8 @@ def fail(error: NeuronToolsError) -> int:
     return error.exit_code
 
 
-def colour_wanted(choice: str = "auto") -> bool:
-    """Return whether stdout gets colours: `--color` first, then NO_COLOR, FORCE_COLOR, then the terminal."""
-    if choice != "auto":
-        return choice == "always"
+def colour_wanted() -> bool:
+    """Return whether stdout gets colours: NO_COLOR first, then FORCE_COLOR, then the terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
