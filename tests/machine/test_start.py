@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,6 +216,7 @@ def test_stale_files_of_a_killed_daemon_are_no_obstacle(daemon: DaemonInfo, end_
 
 def test_a_record_with_the_pid_of_another_process_is_stale(daemon: DaemonInfo, end_daemon: End) -> None:
     end_daemon(daemon)
+    time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # start times have that resolution: the next one must differ
     with subprocess.Popen(["sleep", "60"]) as innocent:
         forged = DaemonInfo(**{**daemon.to_json(), "pid": innocent.pid})
         MachineDirectory("default").write_record(forged)
