@@ -91,7 +91,11 @@ class SysfsNames:
 
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """A Neuron device: one chip. `device_type` and `device_version` are those of neuron-monitor."""
+    """A Neuron device: one chip. `device_type` and `device_version` are those of neuron-monitor.
+
+    `tensor_tflops` are pairs of data type and the published dense TFLOPS of the whole chip; `collective_cores` is None
+    where their number is not published.
+    """
 
     name: str
     core: CoreVersion
@@ -100,6 +104,8 @@ class DeviceType:
     memory_bandwidth_bytes_s: float
     dma_engines: int
     dma_bandwidth_bytes_s: float
+    tensor_tflops: tuple[tuple[str, float], ...]
+    collective_cores: int | None
     lnc_choices: tuple[int, ...]
     lnc_default: int
     device_type: str
@@ -109,11 +115,26 @@ class DeviceType:
 
 
 @dataclass(frozen=True, slots=True)
+class UltraServerType:
+    """The UltraServer that an instance type is a part of.
+
+    `modes` are the numbers of the ways in which its instances can be joined, `class_files` the names of the files
+    about it below `/sys/class/neuron_device` (system-tools.md section 4).
+    """
+
+    nodes: int
+    chips: int
+    modes: tuple[int, ...]
+    class_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceType:
     """An instance type. Per-device tuples are indexed by device.
 
-    `connected_to` is None for the device of a single-device instance. `topology` is "none", "torus4x4", "ring",
-    "chain" or "switched". `decisions` lists the values that no source gives and that we chose.
+    `connected_to` is None for the device of a single-device instance; `connected_to_docs` has the same links in the
+    order of the documents' examples, None where that is the order of real hosts. `topology` is "none", "torus4x4",
+    "ring", "chain" or "switched". `decisions` lists the values that no source gives and that we chose.
     """
 
     name: str
@@ -125,6 +146,8 @@ class InstanceType:
     neuronlink: str
     topology: str
     connected_to: tuple[tuple[int, ...] | None, ...]
+    connected_to_docs: tuple[tuple[int, ...], ...] | None
+    ultraserver: UltraServerType | None
     pci_bdf: tuple[str, ...]
     cpu_affinity: tuple[str, ...]
     numa_node: tuple[str, ...]
@@ -167,6 +190,11 @@ def instance_type(name: str) -> InstanceType:
     return instances[wanted]
 
 
+def instance_aliases() -> dict[str, str]:
+    """Return the other names of instance types and what they stand for."""
+    return dict(_catalogue()[1])
+
+
 def instance_names() -> tuple[str, ...]:
     """Return the names of all instance types, by family and size."""
     return tuple(_catalogue()[0])
@@ -198,6 +226,7 @@ def _core(value: dict[str, Any]) -> CoreVersion:
 def _device(value: dict[str, Any], cores: dict[str, CoreVersion]) -> DeviceType:
     fields = dict(value)
     fields["core"] = cores[value["core"]]
+    fields["tensor_tflops"] = tuple((name, number) for name, number in value["tensor_tflops"])
     fields["lnc_choices"] = tuple(value["lnc_choices"])
     fields["sysfs"] = SysfsNames(**value["sysfs"])
     fields["pci_ids"] = tuple(value["pci_ids"])
@@ -208,6 +237,18 @@ def _instance(name: str, value: dict[str, Any], devices: dict[str, DeviceType]) 
     fields = dict(value)
     fields["device"] = devices[value["device"]]
     fields["connected_to"] = tuple(None if row is None else tuple(row) for row in value["connected_to"])
+    docs, ultraserver = value["connected_to_docs"], value["ultraserver"]
+    fields["connected_to_docs"] = None if docs is None else tuple(map(tuple, docs))
+    fields["ultraserver"] = None if ultraserver is None else _ultraserver(ultraserver)
     for key in ("pci_bdf", "cpu_affinity", "numa_node", "decisions"):
         fields[key] = tuple(value[key])
     return InstanceType(name=name, **fields)
+
+
+def _ultraserver(value: dict[str, Any]) -> UltraServerType:
+    return UltraServerType(
+        nodes=value["nodes"],
+        chips=value["chips"],
+        modes=tuple(value["modes"]),
+        class_files=tuple(value["class_files"]),
+    )

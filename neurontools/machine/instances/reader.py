@@ -100,6 +100,16 @@ class Reader:
         self._seen.add(key)
         return self.texts(key) if key in self._value else []
 
+    def optional_integer(self, key: str) -> int | None:
+        """Return an integer of at least 1, None if the key is not there."""
+        self._seen.add(key)
+        return self.integer(key) if key in self._value else None
+
+    def optional_mapping(self, key: str) -> Reader | None:
+        """Return the reader of a mapping, None if the key is not there."""
+        self._seen.add(key)
+        return self.mapping(key) if key in self._value else None
+
     def is_text(self, key: str) -> bool:
         """Return whether the value under a key is a text."""
         return isinstance(self._value.get(key), str)

@@ -115,6 +115,8 @@ def _device(reader: Reader) -> Plain:
         "memory_bandwidth_bytes_s": reader.rate("memory_bandwidth"),
         "dma_engines": reader.integer("dma_engines"),
         "dma_bandwidth_bytes_s": reader.rate("dma_bandwidth"),
+        "tensor_tflops": _numbers(reader.mapping("tflops")),
+        "collective_cores": reader.optional_integer("collective_cores"),
         "lnc_choices": lnc.integers("choices"),
         "lnc_default": lnc.integer("default"),
         "device_type": monitor.text("device_type"),
@@ -168,6 +170,9 @@ def _instance(reader: Reader, devices: Plain, topologies: Plain, decisions: _Dec
     rows = topologies[topology]["connected_to"] or [None]
     if len(rows) != count:
         raise reader.error("topology", f"{topology} connects {len(rows)} devices, the instance has {count}")
+    docs = reader.optional_text("topology_docs")
+    if docs and _edges(topologies.get(docs, {}).get("connected_to", [])) != _edges(rows):
+        raise reader.error("topology_docs", f"{docs!r} has not the links of {topology}")
     numa_node = _per_device(reader, "numa_node", count)
     return {
         "device": device,
@@ -178,11 +183,30 @@ def _instance(reader: Reader, devices: Plain, topologies: Plain, decisions: _Dec
         "neuronlink": reader.optional_text("neuronlink"),
         "topology": topologies[topology]["shape"],
         "connected_to": rows,
+        "connected_to_docs": topologies[docs]["connected_to"] if docs else None,
+        "ultraserver": _ultraserver(reader.optional_mapping("ultraserver")),
         "pci_bdf": reader.texts("pci_bdf", count=count),
         "cpu_affinity": _affinity(reader, numa_node),
         "numa_node": numa_node,
         "decisions": reader.texts("decisions") + decisions[topology] + decisions[device],
     }
+
+
+def _edges(rows: list[list[int] | None]) -> set[tuple[int, int]]:
+    return {(device, other) for device, row in enumerate(rows) for other in row or ()}
+
+
+def _ultraserver(reader: Reader | None) -> Plain | None:
+    if reader is None:
+        return None
+    compiled = {
+        "nodes": reader.integer("nodes"),
+        "chips": reader.integer("chips"),
+        "modes": reader.integers("modes"),
+        "class_files": reader.texts("class_files"),
+    }
+    reader.finish()
+    return compiled
 
 
 def _per_device(reader: Reader, key: str, count: int) -> list[str]:

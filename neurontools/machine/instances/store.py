@@ -13,7 +13,7 @@ from typing import Any
 
 from neurontools import paths
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def load(*, fresh: bool = False) -> dict[str, Any]:
