@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.errors import DaemonError
+from neurontools.machine.history import History
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
 from neurontools.machine.processes import ProcessKey, is_alive, key_of
@@ -32,9 +33,9 @@ class Past:
         return self.journal.definition if self.journal.running or self.inhabited else None
 
     @property
-    def lifetime(self) -> dict[str, int]:
-        """The lifetime counters so far."""
-        return dict(self.journal.lifetime) if self.journal else {}
+    def history(self) -> History:
+        """What was counted so far."""
+        return self.journal.history if self.journal else History()
 
 
 def resolve(options: StartOptions, past: Past) -> Definition:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from neurontools.machine.hardware import CoreTotals, HardwareCounter
     from neurontools.machine.processes import ProcessKey
 
 
@@ -73,10 +74,14 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A process unregisters, or is gone. `totals` are what its telemetry page counted, by lifetime counter."""
+    """A process unregisters, or is gone.
+
+    `totals` are what its telemetry page counted, by lifetime counter, `core_totals` the same by core.
+    """
 
     key: ProcessKey
     totals: tuple[tuple[str, int], ...] = ()
+    core_totals: tuple[CoreTotals, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,24 @@ class Free:
     held: int | None = None
 
 
-Event = Register | Adopt | Leave | Allocate | Free
+@dataclass(frozen=True, slots=True)
+class CountHardware:
+    """A device meets memory errors."""
+
+    device: int
+    counter: HardwareCounter
+    amount: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResetHardware:
+    """Somebody sets an error counter of a device to zero, or all of them (None)."""
+
+    device: int
+    counter: HardwareCounter | None = None
+
+
+Event = Register | Adopt | Leave | Allocate | Free | CountHardware | ResetHardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +189,11 @@ class Left:
     process: Process
 
 
-Effect = Refused | Joined | Changed | Left
+@dataclass(frozen=True, slots=True)
+class DeviceChanged:
+    """A device counts other errors than before, or is in another state."""
+
+    device: int
+
+
+Effect = Refused | Joined | Changed | Left | DeviceChanged

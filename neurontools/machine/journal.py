@@ -1,4 +1,4 @@
-"""What outlives the daemon: the machine's definition, its lifetime counters, and who holds what.
+"""What outlives the daemon: the machine's definition, its history, and who holds what.
 
 `journal.json` in the state directory is synced to the disk soon after a change: it holds across a power failure. The record of a process
 lies beside its telemetry page and is not synced: it is of use only while the process lives, and a process does not
@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neurontools.machine.events import Process
+from neurontools.machine.history import History, history_from_json
 from neurontools.machine.processes import ProcessKey
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Journal:
     definition: Definition
     boot_id: str
     running: bool
-    lifetime: Mapping[str, int]
+    history: History
 
 
 def write_aside(path: str, text: str, *, sync: bool, mode: int | None = None) -> None:
@@ -88,8 +86,12 @@ def load_journal(path: str) -> Journal | None:
         definition = dict(data["definition"])
         if definition["parent"] is not None:
             definition["parent"] = ProcessKey(**definition["parent"])
-        lifetime = {str(name): int(count) for name, count in data["lifetime"].items()}
-        return Journal(Definition(**definition), str(data["boot_id"]), bool(data["running"]), lifetime)
+        return Journal(
+            Definition(**definition),
+            str(data["boot_id"]),
+            bool(data["running"]),
+            history_from_json(data["history"]),
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounters, core_totals_from_json, pairs
 from neurontools.machine.memory import MemoryUse
 
 LATENCY_BUCKETS = 64
@@ -31,7 +32,8 @@ class CoreUse:
     """What one process did on one core that it claims.
 
     `busy_ns` includes the execution under way up to the snapshot's `taken_ns`. `flops` are those of the cost model.
-    `gpsimd_ns` is modelled time of custom operators.
+    `gpsimd_ns` is modelled time of custom operators. `failures` are pairs of NRT status number and executions that
+    ended so; `executions` counts those too. `model_loads` counts the models that were ever loaded onto it.
     """
 
     core: int
@@ -41,6 +43,8 @@ class CoreUse:
     gpsimd_ns: int
     executing: bool
     memory: MemoryUse
+    model_loads: int = 0
+    failures: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,9 @@ class ProcessState:
 
     `status_counts` maps NRT status numbers to executions that ended so. `latency_counts` is a histogram of wall
     time: bucket i counts executions of 2**(i/2) to 2**((i+1)/2) microseconds. `stale` is set when the telemetry
-    page could not be read and the last good values are shown.
+    page could not be read and the last good values are shown. `origin` is "live", "synthetic", "recorded" or
+    "remote"; `cpu_user_ns` and `cpu_system_ns` are host CPU time of those that are not live, whose pid no
+    operating system knows.
     """
 
     pid: int
@@ -67,11 +73,16 @@ class ProcessState:
     latency_counts: tuple[int, ...]
     registered_ns: int
     stale: bool = False
+    cpu_user_ns: int = 0
+    cpu_system_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One chip. `core_ids` are the machine-wide logical ids; `connected_to` is None on single-device instances."""
+    """One chip. `core_ids` are the machine-wide logical ids; `connected_to` is None on single-device instances.
+
+    `lost` is set for a device that fell off the bus, `links_down` are the neighbours whose link is broken.
+    """
 
     index: int
     bdf: str
@@ -81,11 +92,17 @@ class DeviceState:
     core_ids: tuple[int, ...]
     memory_bytes: int
     memory_used_bytes: int
+    hardware: HardwareCounters = NO_ERRORS
+    lost: bool = False
+    links_down: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The machine at one moment. `source` is "sim", "recording" or "real"; `lnc` is 1 where it does not apply."""
+    """The machine at one moment. `source` is "sim", "recording" or "real"; `lnc` is 1 where it does not apply.
+
+    `core_totals` tells of the processes that are gone, only of cores on which some did anything.
+    """
 
     machine: str
     source: str
@@ -100,6 +117,7 @@ class Snapshot:
     devices: tuple[DeviceState, ...]
     processes: tuple[ProcessState, ...]
     lifetime: tuple[tuple[str, int], ...] = field(default=())
+    core_totals: tuple[CoreTotals, ...] = field(default=())
 
     def core_owner(self, core: int) -> ProcessState | None:
         """Return the process that claims a core, by machine-wide logical id."""
@@ -124,6 +142,7 @@ def snapshot_from_json(data: dict[str, Any]) -> Snapshot:
     fields["devices"] = tuple(_device(device) for device in data["devices"])
     fields["processes"] = tuple(_process(process) for process in data["processes"])
     fields["lifetime"] = tuple((name, count) for name, count in data["lifetime"])
+    fields["core_totals"] = tuple(core_totals_from_json(totals) for totals in data.get("core_totals", ()))
     return Snapshot(**fields)
 
 
@@ -150,16 +169,24 @@ def _device(data: dict[str, Any]) -> DeviceState:
     connected = data["connected_to"]
     fields["connected_to"] = None if connected is None else tuple(connected)
     fields["core_ids"] = tuple(data["core_ids"])
+    fields["hardware"] = HardwareCounters(**data.get("hardware", {}))
+    fields["links_down"] = tuple(data.get("links_down", ()))
     return DeviceState(**fields)
+
+
+def _core_use(data: dict[str, Any]) -> CoreUse:
+    return CoreUse(
+        **{**data, "memory": MemoryUse(**data["memory"]), "failures": pairs(data.get("failures", ()))}
+    )
 
 
 def _process(data: dict[str, Any]) -> ProcessState:
     fields = dict(data)
-    fields["cores"] = tuple(CoreUse(**{**use, "memory": MemoryUse(**use["memory"])}) for use in data["cores"])
+    fields["cores"] = tuple(_core_use(use) for use in data["cores"])
     fields["models"] = tuple(
         ModelState(**{**model, "memory": MemoryUse(**model["memory"])}) for model in data["models"]
     )
     fields["host_memory"] = MemoryUse(**data["host_memory"])
-    fields["status_counts"] = tuple((status, count) for status, count in data["status_counts"])
+    fields["status_counts"] = pairs(data["status_counts"])
     fields["latency_counts"] = tuple(data["latency_counts"])
     return ProcessState(**fields)

@@ -14,6 +14,8 @@ from neurontools.machine.events import (
     Allocate,
     Changed,
     CoresBusy,
+    CountHardware,
+    DeviceChanged,
     Effect,
     Event,
     Free,
@@ -27,11 +29,14 @@ from neurontools.machine.events import (
     Refusal,
     Refused,
     Register,
+    ResetHardware,
 )
+from neurontools.machine.hardware import NO_ERRORS, CoreTotals
+from neurontools.machine.history import History
 from neurontools.machine.naming import core_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from neurontools.machine.processes import ProcessKey
 
@@ -42,11 +47,21 @@ ALL_CORES = 0
 
 
 class Machine:
-    """Devices, logical cores with their owners, device memory, processes and lifetime counters."""
+    """Devices, logical cores with their owners, device memory, processes and what they did in all.
 
-    def __init__(self, layout: Layout, lifetime: Mapping[str, int] | None = None) -> None:
+    Args:
+        layout: the resources.
+        history: what was counted so far.
+    """
+
+    def __init__(self, layout: Layout, history: History | None = None) -> None:
+        past = history or History()
         self.layout = layout
-        self.lifetime = dict(lifetime or {})
+        self.lifetime = dict(past.lifetime)
+        self.core_totals = {
+            totals.core: totals for totals in past.core_totals if totals.core < layout.core_count
+        }
+        self.hardware = [past.hardware.get(device, NO_ERRORS) for device in range(layout.device_count)]
         self.processes: dict[ProcessKey, Process] = {}
         self._owners: list[ProcessKey | None] = [None] * layout.core_count
         self._used_bytes = [0] * layout.device_count
@@ -72,6 +87,8 @@ class Machine:
                 return self._allocate(event)
             case Free():
                 return self._free(event)
+            case CountHardware() | ResetHardware():
+                return self._hardware(event)
 
     def owner(self, core: int) -> Process | None:
         """Return the process that claims a core."""
@@ -85,6 +102,11 @@ class Machine:
     def claimed_count(self) -> int:
         """Return the number of claimed cores."""
         return sum(owner is not None for owner in self._owners)
+
+    def history(self) -> History:
+        """Return what was counted so far, without the processes that live."""
+        counted = {device: counters for device, counters in enumerate(self.hardware) if counters != NO_ERRORS}
+        return History(dict(self.lifetime), tuple(self.core_totals.values()), counted)
 
     def _register(self, event: Register, now_ns: int) -> tuple[Effect, ...]:
         if event.key in self.processes:
@@ -183,6 +205,9 @@ class Machine:
             self._used_bytes[self.layout.device_of(core)] -= nbytes
         for name, amount in event.totals:
             self._count(name, amount)
+        for totals in event.core_totals:
+            before = self.core_totals.get(totals.core)
+            self.core_totals[totals.core] = _added(before, totals) if before else totals
         return (Left(process),)
 
     def _allocate(self, event: Allocate) -> tuple[Effect, ...]:
@@ -237,5 +262,35 @@ class Machine:
         self.processes[process.key] = changed
         return (Changed(changed),)
 
+    def _hardware(self, event: CountHardware | ResetHardware) -> tuple[Effect, ...]:
+        if not 0 <= event.device < self.layout.device_count:
+            return (Refused(Invalid(f"there is no device {event.device}")),)
+        counters = self.hardware[event.device]
+        if isinstance(event, CountHardware):
+            if event.amount <= 0:
+                return (Refused(Invalid(f"{event.amount} is no number of errors")),)
+            count = getattr(counters, event.counter) + event.amount
+            self.hardware[event.device] = replace(counters, **{event.counter: count})
+        elif event.counter is None:
+            self.hardware[event.device] = NO_ERRORS
+        else:
+            self.hardware[event.device] = replace(counters, **{event.counter: 0})
+        return (DeviceChanged(event.device),)
+
     def _count(self, name: str, amount: int = 1) -> None:
         self.lifetime[name] = self.lifetime.get(name, 0) + amount
+
+
+def _added(one: CoreTotals, other: CoreTotals) -> CoreTotals:
+    failures = dict(one.failures)
+    for status, count in other.failures:
+        failures[status] = failures.get(status, 0) + count
+    return CoreTotals(
+        one.core,
+        one.busy_ns + other.busy_ns,
+        one.executions + other.executions,
+        one.flops + other.flops,
+        one.gpsimd_ns + other.gpsimd_ns,
+        one.model_loads + other.model_loads,
+        tuple(sorted(failures.items())),
+    )

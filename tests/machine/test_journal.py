@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.definition import Past, resolve
 from neurontools.machine.events import Process
+from neurontools.machine.hardware import CoreTotals, HardwareCounters
+from neurontools.machine.history import History
 from neurontools.machine.info import StartOptions
 from neurontools.machine.journal import (
     Definition,
@@ -26,7 +28,12 @@ from neurontools.machine.journal import (
 from neurontools.machine.processes import ProcessKey, this_process
 
 DEFINITION = Definition("m", "trn2.48xlarge", 1, 12.5, 30.0, ProcessKey(5, 6))
-JOURNAL = Journal(DEFINITION, "boot", running=True, lifetime={"processes": 3})
+HISTORY = History(
+    {"processes": 3},
+    (CoreTotals(2, 10, 4, 100, 0, 1, ((1004, 2),)),),
+    {1: HardwareCounters(mem_ecc_corrected=7)},
+)
+JOURNAL = Journal(DEFINITION, "boot", running=True, history=HISTORY)
 PROCESS = Process(ProcessKey(5, 6), 0, "t", "python \udc80\n", "2.0", True, (0, 3), 9, ((3, 100),))
 
 
@@ -64,7 +71,7 @@ def test_a_file_that_can_not_be_written_keeps_its_old_content(home: Path) -> Non
 
 
 def past(*, running: bool = True, inhabited: bool = False, boot: str = "boot") -> Past:
-    return Past(Journal(DEFINITION, boot, running, {}), "boot", inhabited)
+    return Past(Journal(DEFINITION, boot, running, History()), "boot", inhabited)
 
 
 def test_a_killed_daemon_s_definition_goes_on() -> None:

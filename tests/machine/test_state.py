@@ -12,6 +12,8 @@ from neurontools.machine.events import (
     Allocate,
     Changed,
     CoresBusy,
+    CountHardware,
+    DeviceChanged,
     Free,
     Invalid,
     Joined,
@@ -22,7 +24,10 @@ from neurontools.machine.events import (
     Process,
     Refused,
     Register,
+    ResetHardware,
 )
+from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters
+from neurontools.machine.history import History
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import Machine
 
@@ -183,7 +188,7 @@ def process(key: ProcessKey, cores: tuple[int, ...], *reserved: tuple[int, int])
 
 
 def test_an_adopted_process_has_what_it_had() -> None:
-    machine = Machine(LAYOUT, {"processes": 4})
+    machine = Machine(LAYOUT, History({"processes": 4}))
     (effect,) = machine.handle(Adopt(process(A, (0, 1), (1, 300))), 1)
     assert isinstance(effect, Joined)
     assert machine.used_bytes(0) == 300
@@ -284,3 +289,40 @@ class AnyHistory(RuleBasedStateMachine):
 
 AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAnyHistory = AnyHistory.TestCase
+
+
+def test_memory_errors_are_counted_by_device_and_set_to_zero_one_by_one_or_all() -> None:
+    machine = Machine(LAYOUT)
+    corrected, uncorrected = HardwareCounter.MEM_ECC_CORRECTED, HardwareCounter.SRAM_ECC_UNCORRECTED
+    assert machine.handle(CountHardware(1, corrected, 3), 0) == (DeviceChanged(1),)
+    machine.handle(CountHardware(1, uncorrected), 0)
+    assert machine.hardware[1] == HardwareCounters(mem_ecc_corrected=3, sram_ecc_uncorrected=1)
+    assert machine.hardware[0] == HardwareCounters()
+    machine.handle(ResetHardware(1, corrected), 0)
+    assert machine.hardware[1] == HardwareCounters(sram_ecc_uncorrected=1)
+    assert Machine(LAYOUT, machine.history()).hardware == machine.hardware
+    machine.handle(ResetHardware(1), 0)
+    assert machine.history().hardware == {}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        CountHardware(4, HardwareCounter.MEM_ECC_CORRECTED),
+        CountHardware(0, HardwareCounter.MEM_ECC_CORRECTED, 0),
+    ],
+)
+def test_memory_errors_that_make_no_sense_are_refused(event: CountHardware) -> None:
+    machine = Machine(LAYOUT)
+    (effect,) = machine.handle(event, 0)
+    assert isinstance(effect, Refused)
+    assert machine.history().hardware == {}
+
+
+def test_what_processes_did_stays_with_the_cores_after_they_left() -> None:
+    machine = Machine(LAYOUT)
+    first = CoreTotals(0, 10, 3, 100, 5, 1, ((1004, 1),))
+    for key in (A, B):
+        machine.handle(register(key, cores=(0,)), 0)
+        machine.handle(Leave(key, core_totals=(first,)), 0)
+    assert machine.history().core_totals == (CoreTotals(0, 20, 6, 200, 10, 2, ((1004, 2),)),)

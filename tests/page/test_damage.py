@@ -107,7 +107,7 @@ def test_random_bytes_are_no_page(home: Path, noise: bytes) -> None:
     ("offset", "content", "message"),
     [
         (0, b"?", "wrong magic"),
-        (8, b"\x07", "version 7, this program reads version 2"),
+        (8, b"\x07", "version 7, this program reads version 3"),
         (24, b"\xff\xff", "impossible sizes"),
         (16, b"\x01", "bytes instead of"),
         (40, b"\x01", "checksum"),

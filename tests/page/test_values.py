@@ -25,6 +25,7 @@ from neurontools.machine.pages.page import (
     create_private_page,
     is_private,
     page_size,
+    ring,
 )
 from neurontools.machine.snapshot import LATENCY_BUCKETS, ModelState
 from neurontools.runtime.status import NrtStatus
@@ -308,3 +309,44 @@ def test_a_page_with_a_name_is_not_private(home: Path, identity: PageIdentity) -
     fd = create_page(str(home / "page"), identity, (0,))
     assert not is_private(fd)
     os.close(fd)
+
+
+def test_failures_and_model_loads_belong_to_their_core(
+    home: Path, opened_page: OpenedPage, model: MakeModel
+) -> None:
+    with opened_page(home, (4, 5)) as (writer, reader, _fd):
+        slot = writer.add_model(model(core=5))
+        writer.remove_model(slot)
+        writer.add_model(model(core=5))
+        for status in (0, 1004, 1201, 1004):
+            writer.begin(1)
+            writer.end(1, status, 10)
+        value = reader.read(NOW)
+        again = PageWriter(_fd)
+        again.add_model(model(core=5))
+        later = reader.read(NOW)
+        again.close()
+    assert value is not None
+    assert later is not None
+    assert [(use.model_loads, use.failures) for use in value.cores] == [(0, ()), (2, ((1004, 2), (1201, 1)))]
+    assert later.cores[1].model_loads == 3
+
+
+def test_cpu_time_is_shown_for_those_whom_no_system_knows(home: Path, opened_page: OpenedPage) -> None:
+    with opened_page(home, (4,)) as (writer, reader, _fd):
+        writer.set_cpu_time(5_000, 7)
+        value = reader.read(NOW)
+    assert value is not None
+    assert value.cpu_ns == (5_000, 7)
+
+
+def test_the_doorbell_rings_in_the_page_and_changes_nothing_else(home: Path, opened_page: OpenedPage) -> None:
+    with opened_page(home, (4, 5)) as (writer, reader, fd):
+        before = reader.read(NOW)
+        assert writer.armed_faults == 0
+        ring(fd, 3)
+        assert writer.armed_faults == 3
+        assert reader.read(NOW) is before
+        os.ftruncate(fd, 0)
+        ring(fd, 1)
+        assert os.fstat(fd).st_size == 0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _ROOT = 0
 # What changes the machine for everybody on it.
-_OWNERS_METHODS = frozenset({"stop"})
+_OWNERS_METHODS = frozenset({"count_hardware", "reset_hardware", "stop"})
 
 
 class Access:

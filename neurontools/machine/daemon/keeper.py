@@ -12,6 +12,8 @@ from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import (
     Adopt,
     Allocate,
+    CountHardware,
+    DeviceChanged,
     Effect,
     Event,
     Free,
@@ -21,6 +23,7 @@ from neurontools.machine.events import (
     Refusal,
     Refused,
     Register,
+    ResetHardware,
 )
 from neurontools.machine.journal import load_record, save_record
 from neurontools.machine.pages.page import (
@@ -35,8 +38,9 @@ from neurontools.machine.state import Machine
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
     from neurontools.machine.snapshot import Snapshot
@@ -60,7 +64,7 @@ class Keeper:
     Args:
         definition: what the machine is.
         instance: its instance type.
-        lifetime: counters of former daemons.
+        history: what former daemons counted.
         pages_dir: directory of pages and records.
         boot: id of this boot.
         loop: tells when a watched process is gone.
@@ -73,7 +77,7 @@ class Keeper:
         self,
         definition: Definition,
         instance: InstanceType,
-        lifetime: Mapping[str, int],
+        history: History,
         pages_dir: str,
         boot: str,
         loop: AbstractEventLoop,
@@ -85,7 +89,7 @@ class Keeper:
         layout = Layout(
             instance.device_count, instance.cores_per_device(definition.lnc), instance.device.memory_bytes
         )
-        self.machine = Machine(layout, lifetime)
+        self.machine = Machine(layout, history)
         self._report = report.Report(definition, instance)
         self._pages_dir = pages_dir
         self._boot = boot
@@ -129,7 +133,7 @@ class Keeper:
         self._loop.remove_reader(pidfd)
         os.close(pidfd)
         telemetry.refresh(time.monotonic_ns())
-        self._handle(Leave(key, telemetry.totals()))
+        self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
         telemetry.close()
         for suffix in (_PAGE, _RECORD):
             _remove(self._path(key, suffix))
@@ -147,6 +151,17 @@ class Keeper:
         self._telemetry[process.key].process = process
         self._save(process)
         return process.reserved_on(event.core)
+
+    def change_hardware(self, event: CountHardware | ResetHardware) -> None:
+        """Count memory errors of a device, or set its counters to zero.
+
+        Raises:
+            RefusedError: the request makes no sense.
+        """
+        (effect,) = self._handle(event)
+        if isinstance(effect, Refused):
+            raise RefusedError(effect.reason)
+        self._on_change(False)
 
     def adopt(self) -> None:
         """Take over the living processes of a former daemon and delete what the dead ones left."""
@@ -171,10 +186,6 @@ class Keeper:
     def encoded_snapshot(self) -> str:
         """Return the machine at this moment as JSON text."""
         return self._report.encoded(self.machine, self._telemetry.values(), report.now())
-
-    def lifetime(self) -> dict[str, int]:
-        """Return the lifetime counters of the processes that are gone."""
-        return dict(self.machine.lifetime)
 
     def close(self) -> None:
         """Close every descriptor. Pages and records stay for the next daemon."""
@@ -276,6 +287,7 @@ def _process_of(effects: tuple[Effect, ...]) -> Process:
     (effect,) = effects
     if isinstance(effect, Refused):
         raise RefusedError(effect.reason)
+    assert not isinstance(effect, DeviceChanged)
     return effect.process
 
 

@@ -93,7 +93,7 @@ class Daemon:
         self._keeper = Keeper(
             definition,
             instance,
-            past.lifetime,
+            past.history,
             self._directory.pages,
             self._boot,
             self._loop,
@@ -226,7 +226,7 @@ class Daemon:
         self._write_journal(running=running, sync=True)
 
     def _write_journal(self, *, running: bool, sync: bool) -> None:
-        journal = Journal(self._definition, self._boot, running, self._keeper.lifetime())
+        journal = Journal(self._definition, self._boot, running, self._keeper.machine.history())
         try:
             save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:

@@ -93,13 +93,14 @@ class Report:
             taken_unix_s=moment.unix_s,
             devices=self._devices_of(machine),
             lifetime=tuple(sorted(lifetime.items())),
+            core_totals=tuple(machine.core_totals.values()),
         )
 
     def _devices_of(self, machine: Machine) -> tuple[DeviceState, ...]:
-        used = [machine.used_bytes(device.index) for device in self._devices]
-        if used != [device.memory_used_bytes for device in self._devices]:
+        now = [(machine.used_bytes(device.index), machine.hardware[device.index]) for device in self._devices]
+        if now != [(device.memory_used_bytes, device.hardware) for device in self._devices]:
             self._devices = tuple(
-                replace(device, memory_used_bytes=used_bytes)
-                for device, used_bytes in zip(self._devices, used, strict=True)
+                replace(device, memory_used_bytes=used_bytes, hardware=hardware)
+                for device, (used_bytes, hardware) in zip(self._devices, now, strict=True)
             )
         return self._devices

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools.machine.fast_values import fast_constructor
+from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageError, PageReader, PageValue
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
@@ -75,6 +76,22 @@ class Telemetry:
         """Return what the process did so far, by lifetime counter."""
         return named_counts(self.counts)
 
+    def core_totals(self) -> tuple[CoreTotals, ...]:
+        """Return what the process did so far, by core; nothing of cores on which it did nothing."""
+        return tuple(
+            CoreTotals(
+                use.core,
+                use.busy_ns,
+                use.executions,
+                use.flops,
+                use.gpsimd_ns,
+                use.model_loads,
+                use.failures,
+            )
+            for use in self.state.cores
+            if use.executions or use.model_loads
+        )
+
     def close(self) -> None:
         """Close the page."""
         if self._fd is not None:
@@ -101,6 +118,7 @@ class Telemetry:
             value.latency_counts,
             process.registered_ns,
             stale,
+            *value.cpu_ns,
         )
         self.counts = _counts(value)
         self._encoded = None

@@ -1,4 +1,4 @@
-"""Layout of a telemetry page, version 2. All numbers are little-endian; a word is an unsigned 64-bit number.
+"""Layout of a telemetry page, version 3. All numbers are little-endian; a word is an unsigned 64-bit number.
 
     part        what
     header      at 0: magic "NTLMPAGE", version u32, header length u32, page length u64, core count u32, model
@@ -8,12 +8,15 @@
     core list   at 1544: machine-wide logical core ids, u32 each; padded to 64 bytes
     models      check word; 64 slots of 256 bytes: id u64 (0: free), core slot u32, 4 zero bytes, name 128, uuid 48,
                 memory by category (7 words), 8 zero bytes; padded so that the page ends at a multiple of 4096
-    process     check word; host memory by category (8 words), then for each core 8 words: memory by category, and the
-                device memory reserved from the machine; padded to 64 bytes
+    process     check word; a row of 10 words for the host: memory by category, zero, CPU time in user and in system
+                mode in ns (zero for a process that the operating system knows); a row for each core: memory by
+                category, the device memory reserved from the machine, models ever loaded, zero; padded to 64 bytes
     core 0..n   104 words each: check, executing_since_ns (0: idle), model slot + 1 (0: none), busy_ns, executions,
                 flops, gpsimd_ns, zero; executions by NRT status (32 words in the order of STATUS_NUMBERS); latency
                 histogram (64 words)
-    sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes
+    sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes,
+                of which the last word is the doorbell: the only one that the daemon writes, the number of faults that
+                are armed for this process
 
 Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
 each change, so that threads that execute on different cores never wait for each other. The check word is the CRC-32
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAGIC = b"NTLMPAGE"
-VERSION = 2
+VERSION = 3
 PAGE_ALIGN = 4096
 MAX_CORES = 1024
 MODEL_SLOTS = 64
@@ -63,8 +66,10 @@ WORD = struct.Struct("<Q")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
 CORE_HOT = struct.Struct("<6Q")
 
-MEMORY_WORDS = 8
+ROW_WORDS = 10
 RESERVED_WORD = 7
+MODEL_LOADS_WORD = 8
+CPU_USER_WORD, CPU_SYSTEM_WORD = 8, 9
 CORE_WORDS = 8 + STATUS_SLOTS + LATENCY_BUCKETS
 CORE_STATUS_WORD = 8
 CORE_LATENCY_WORD = CORE_STATUS_WORD + STATUS_SLOTS
@@ -113,6 +118,7 @@ class Layout:
         "core_count",
         "core_offset",
         "core_sections",
+        "doorbell_offset",
         "models_offset",
         "page_bytes",
         "process_offset",
@@ -126,14 +132,15 @@ class Layout:
         self.core_count = core_count
         self.static_bytes = HEADER.size + 4 * core_count
         self.models_offset = aligned(self.static_bytes, 64)
-        self.process_words = 1 + MEMORY_WORDS * (1 + core_count)
+        self.process_words = 1 + ROW_WORDS * (1 + core_count)
         self.sequence_count = FIRST_CORE_SECTION + core_count
         process_bytes = aligned(8 * self.process_words, 64)
-        sequences_bytes = aligned(8 * self.sequence_count, 64)
+        sequences_bytes = aligned(8 * (self.sequence_count + 1), 64)
         cores_bytes = CORE_BYTES * core_count
         end = self.models_offset + MODELS_BYTES + process_bytes + cores_bytes + sequences_bytes
         self.page_bytes = aligned(end, PAGE_ALIGN)
         self.sequences_offset = self.page_bytes - sequences_bytes
+        self.doorbell_offset = self.page_bytes - 8
         self.core_offset = self.sequences_offset - cores_bytes
         self.process_offset = self.core_offset - process_bytes
         self.core_sections = tuple(range(self.core_offset, self.sequences_offset, CORE_BYTES))

@@ -44,6 +44,7 @@ __all__ = [
     "create_private_page",
     "is_private",
     "page_size",
+    "ring",
 ]
 
 
@@ -108,6 +109,16 @@ def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
             os.close(fd)
         raise PageError(f"no memory for a telemetry page ({len(content)} bytes): {error.strerror}") from error
     return fd
+
+
+def ring(fd: int, armed_faults: int) -> None:
+    """Tell the process of a page how many faults are armed for it; a page that is cut short has nobody to tell."""
+    try:
+        size = os.fstat(fd).st_size
+        if size >= WORD.size:
+            os.pwrite(fd, WORD.pack(armed_faults), size - WORD.size)
+    except OSError:
+        pass
 
 
 def is_private(fd: int) -> bool:

@@ -17,14 +17,17 @@ from neurontools.machine.pages import sections
 from neurontools.machine.pages.header import parse_header
 from neurontools.machine.pages.layout import (
     CORE_BYTES,
+    CPU_SYSTEM_WORD,
+    CPU_USER_WORD,
     FIRST_CORE_SECTION,
     HEADER,
     MAX_CORES,
-    MEMORY_WORDS,
+    MODEL_LOADS_WORD,
     MODELS_BYTES,
     MODELS_SECTION,
     PROCESS_SECTION,
     RESERVED_WORD,
+    ROW_WORDS,
     Layout,
     checks,
     process_checks,
@@ -45,7 +48,7 @@ class PageValue:
     """What a page says at one moment.
 
     `status_counts` and `latency_counts` are as in `ProcessState`, summed over the cores. `reserved_bytes` is the
-    device memory granted by the machine, in the order of `cores`.
+    device memory granted by the machine, in the order of `cores`; `cpu_ns` host CPU time in user and system mode.
     """
 
     cores: tuple[CoreUse, ...]
@@ -54,6 +57,7 @@ class PageValue:
     status_counts: tuple[tuple[int, int], ...]
     latency_counts: tuple[int, ...]
     reserved_bytes: tuple[int, ...]
+    cpu_ns: tuple[int, int] = (0, 0)
 
 
 _page_value = fast_constructor(PageValue)
@@ -68,6 +72,7 @@ class PageReader:
 
     __slots__ = (
         "_cores",
+        "_cpu_ns",
         "_executing",
         "_fd",
         "_first_bytes",
@@ -106,6 +111,7 @@ class PageReader:
         ]
         self._host_memory = MemoryUse()
         self._reserved_bytes: tuple[int, ...] = ()
+        self._cpu_ns = (0, 0)
         self._models: tuple[sections.ShownModel, ...] = ()
         self._executing: list[CoreSection] = []
         self._value: PageValue | None = None
@@ -181,12 +187,16 @@ class PageReader:
             if not section:
                 return False
         words = struct.unpack(f"<{layout.process_words}Q", section)
-        rows = range(1, layout.process_words, MEMORY_WORDS)
+        rows = range(1, layout.process_words, ROW_WORDS)
         host, *cores = (MemoryUse(*words[row : row + RESERVED_WORD]) for row in rows)
         self._host_memory, self._process_sequence = host, sequence
-        for core, memory in zip(self._cores, cores, strict=True):
-            core.memory = memory
-        self._reserved_bytes = words[1 + MEMORY_WORDS + RESERVED_WORD :: MEMORY_WORDS]
+        self._cpu_ns = words[1 + CPU_USER_WORD], words[1 + CPU_SYSTEM_WORD]
+        of_cores = words[1 + ROW_WORDS :]
+        for core, memory, loads in zip(
+            self._cores, cores, of_cores[MODEL_LOADS_WORD::ROW_WORDS], strict=True
+        ):
+            core.memory, core.model_loads = memory, loads
+        self._reserved_bytes = of_cores[RESERVED_WORD::ROW_WORDS]
         return True
 
     def _take_models(self, sequence: int) -> bool:
@@ -233,6 +243,7 @@ class PageReader:
             status_counts,
             latency_counts,
             self._reserved_bytes,
+            self._cpu_ns,
         )
 
     def _running_models(self) -> tuple[ModelState, ...]:

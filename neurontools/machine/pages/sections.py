@@ -46,7 +46,18 @@ class CoreSection:
         start: where it is in what a reader takes at once.
     """
 
-    __slots__ = ("core", "counters", "failures", "latency", "memory", "offset", "sequence", "start", "use")
+    __slots__ = (
+        "core",
+        "counters",
+        "failures",
+        "latency",
+        "memory",
+        "model_loads",
+        "offset",
+        "sequence",
+        "start",
+        "use",
+    )
 
     def __init__(self, core: int, offset: int, start: int) -> None:
         self.core = core
@@ -57,6 +68,7 @@ class CoreSection:
         self.latency: tuple[int, ...] = ()
         self.failures: tuple[int, ...] = ()
         self.memory = MemoryUse()
+        self.model_loads = 0
         self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
 
     def show(self, now_ns: int) -> None:
@@ -64,7 +76,17 @@ class CoreSection:
         _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
         if 0 < since_ns < now_ns:
             busy_ns += now_ns - since_ns
-        self.use = _core_use(self.core, busy_ns, executions, flops, gpsimd_ns, since_ns != 0, self.memory)
+        self.use = _core_use(
+            self.core,
+            busy_ns,
+            executions,
+            flops,
+            gpsimd_ns,
+            since_ns != 0,
+            self.memory,
+            self.model_loads,
+            _named(self.failures) if self.failures else (),
+        )
 
     def take(self, block: bytes, start: int, sequence: int) -> bool:
         """Decode the section that starts there; False when it does not check against its sequence number."""
@@ -87,6 +109,10 @@ class CoreSection:
     def successes(self) -> int:
         """Executions that ended well."""
         return self.counters[_SUCCESSES]
+
+
+def _named(failures: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(pair for pair in zip(STATUS_NUMBERS[1:], failures, strict=False) if pair[1])
 
 
 def status_counts(cores: list[CoreSection]) -> tuple[tuple[int, int], ...]:

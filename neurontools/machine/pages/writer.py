@@ -19,14 +19,17 @@ from neurontools.machine.pages.header import fitted, parse_header
 from neurontools.machine.pages.layout import (
     CATEGORIES,
     CHECK_PRIME,
+    CPU_SYSTEM_WORD,
+    CPU_USER_WORD,
     FIRST_CORE_SECTION,
-    MEMORY_WORDS,
     MODEL,
+    MODEL_LOADS_WORD,
     MODEL_SLOTS,
     MODELS_BYTES,
     MODELS_SECTION,
     PROCESS_SECTION,
     RESERVED_WORD,
+    ROW_WORDS,
     Layout,
     check_weights,
     settled_check,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 NO_MODEL = -1
 
 _CATEGORY_INDEX = {name: index for index, name in enumerate(CATEGORIES)}
+_HOST_ROW = 1
 
 
 class ShownModel(Protocol):
@@ -87,6 +91,15 @@ class PageWriter:
         self._models = _ModelsWriter(self._map, self._words, layout, first + MODELS_SECTION)
         self._pending: deque[tuple[int, int] | tuple[int, bytes]] = deque()
         self._applying = Lock()
+        self._doorbell = layout.doorbell_offset // 8
+        rows = layout.process_offset // 8 + _row(0)
+        ends = rows + ROW_WORDS * layout.core_count
+        self._model_loads = list(self._words[rows + MODEL_LOADS_WORD : ends : ROW_WORDS])
+
+    @property
+    def armed_faults(self) -> int:
+        """How many faults the daemon has armed for this process: a look into the page, no system call."""
+        return self._words[self._doorbell]
 
     def begin(self, core_slot: int, model_slot: int = NO_MODEL) -> int:
         """Mark a core (by its position in `cores`) as executing and return CLOCK_MONOTONIC ns of now."""
@@ -106,21 +119,28 @@ class PageWriter:
 
     def set_memory(self, core_slot: int, category: MemoryCategory, used_bytes: int) -> None:
         """Show the bytes of a category in use on a core's device memory."""
-        self._change((1 + MEMORY_WORDS * (1 + core_slot) + _CATEGORY_INDEX[category], used_bytes))
+        self._change((_row(core_slot) + _CATEGORY_INDEX[category], used_bytes))
 
     def set_host_memory(self, category: MemoryCategory, used_bytes: int) -> None:
         """Show the bytes of a category in use on the host."""
-        self._change((1 + _CATEGORY_INDEX[category], used_bytes))
+        self._change((_HOST_ROW + _CATEGORY_INDEX[category], used_bytes))
 
     def set_reserved(self, core_slot: int, reserved_bytes: int) -> None:
         """Show the device memory that the machine has granted for a core, which a new daemon adopts."""
-        self._change((1 + MEMORY_WORDS * (1 + core_slot) + RESERVED_WORD, reserved_bytes))
+        self._change((_row(core_slot) + RESERVED_WORD, reserved_bytes))
+
+    def set_cpu_time(self, user_ns: int, system_ns: int) -> None:
+        """Show host CPU time: only for a process that the operating system does not know."""
+        self._change((_HOST_ROW + CPU_USER_WORD, user_ns))
+        self._change((_HOST_ROW + CPU_SYSTEM_WORD, system_ns))
 
     def add_model(self, model: ShownModel) -> int:
-        """Show a loaded model and return its slot, or `NO_MODEL` when all slots are taken or its core is not ours."""
+        """Count and show a loaded model; return its slot, `NO_MODEL` when all are taken or its core is not ours."""
         core_slot = self._slot_of.get(model.core)
         if core_slot is None:
             return NO_MODEL
+        self._model_loads[core_slot] += 1
+        self._change((_row(core_slot) + MODEL_LOADS_WORD, self._model_loads[core_slot]))
         slot = self._models.take_slot()
         if slot != NO_MODEL:
             memory = (getattr(model.memory, category) for category in CATEGORIES)
@@ -155,6 +175,10 @@ class PageWriter:
                         self._models.set(where, value)
             finally:
                 self._applying.release()
+
+
+def _row(core_slot: int) -> int:
+    return _HOST_ROW + ROW_WORDS * (1 + core_slot)
 
 
 class _MemoryWriter:
