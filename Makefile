@@ -26,7 +26,7 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	cd $(VENV) && bin/mypy --config-file $(CURDIR)/pyproject.toml -p neurontools
 
-bench: $(VENV)/installed-dev
+bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py
 
 # An editable install for working on the code: no reinstall after a change.
@@ -45,6 +45,10 @@ $(VENV)/dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dependencies-dev: $(VENV)/dependencies
 	$(PIP) $(INDEX) '.[all,dev]'
+	touch $@
+
+$(VENV)/dependencies-bench: $(VENV)/dependencies-dev
+	$(PIP) $(INDEX) '.[all,dev,bench]'
 	touch $@
 
 $(VENV)/installed: $(VENV)/dependencies $(SOURCES)

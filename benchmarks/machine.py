@@ -25,16 +25,22 @@ IDLE_SECONDS = 20
 def main() -> list[Row]:
     """Measure an idle daemon and return the rows."""
     with running_machine("trn1.32xlarge"):
-        daemon = psutil.Process(launch.list_machines()[0].pid)
-        before = daemon.cpu_times()
-        time.sleep(IDLE_SECONDS)
-        after = daemon.cpu_times()
-        used_s = (after.user - before.user) + (after.system - before.system)
-        resident_mib = daemon.memory_info().rss / 2**20
+        daemon = launch.list_machines()[0].pid
+        share = cpu_share(daemon, IDLE_SECONDS)
+        resident_mib = psutil.Process(daemon).memory_info().rss / 2**20
     return [
-        Row.at_most("neurond idle, CPU", 100 * used_s / IDLE_SECONDS, "%", 0.5),
+        Row.at_most("neurond idle, CPU", 100 * share, "%", 0.5),
         Row.at_most("neurond idle, resident memory", resident_mib, "MiB", 30),
     ]
+
+
+def cpu_share(pid: int, seconds: float) -> float:
+    """Return how much of one CPU a process uses over the next seconds (0..1)."""
+    process = psutil.Process(pid)
+    begin, before = time.monotonic(), process.cpu_times()
+    time.sleep(seconds)
+    after, end = process.cpu_times(), time.monotonic()
+    return ((after.user - before.user) + (after.system - before.system)) / (end - begin)
 
 
 @contextmanager

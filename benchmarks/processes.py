@@ -25,13 +25,14 @@ def time_in_turn(commands: Sequence[Sequence[str]], rounds: int, environ: Mappin
     walls: list[list[float]] = [[] for _ in commands]
     for turn in range(rounds + 2):
         for wall, command in zip(walls, commands, strict=True):
-            took = _run(command, environ)
+            took = run_ms(command, environ)
             if turn >= 2:
                 wall.append(took)
     return [Timing(statistics.median(wall), min(wall)) for wall in walls]
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> float:
+def run_ms(command: Sequence[str], environ: Mapping[str, str]) -> float:
+    """Run one command, output thrown away, and return its wall time in milliseconds."""
     begin = time.perf_counter()
     quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
     pid = os.posix_spawn(command[0], command, environ, file_actions=quiet)

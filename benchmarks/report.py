@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan, nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,19 @@ class Row:
         return cls(name, value, unit, f"at most {limit:g} {unit}", value <= limit, note)
 
     @classmethod
+    def at_least(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> Row:
+        """Return a row whose value must not be below a limit."""
+        return cls(name, value, unit, f"at least {limit:,.7g} {unit}", value >= limit, note)
+
+    @classmethod
     def info(cls, name: str, value: float, unit: str, note: str = "") -> Row:
         """Return a row without a budget."""
         return cls(name, value, unit, note=note)
+
+    @classmethod
+    def missing(cls, name: str, why: str) -> Row:
+        """Return a row of something that could not be measured."""
+        return cls(name, nan, "", note=why)
 
 
 def table(rows: list[Row]) -> str:
@@ -37,4 +48,6 @@ def table(rows: list[Row]) -> str:
 
 
 def _number(value: float) -> str:
+    if isnan(value):
+        return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
