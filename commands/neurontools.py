@@ -22,6 +22,7 @@ COMMANDS = {
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
+    "link": ("link", "", "links to the tools where programs look for the real ones"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
     "doctor": ("doctor", "", "what is installed, what is missing and how to get it"),
     "completion": ("completion", "", "shell completion for bash, zsh and fish"),

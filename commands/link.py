@@ -1,0 +1,77 @@
+"""neurontools link: put links to the tools where programs look for the real ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.links import Link
+
+EXAMPLES = """examples:
+  sudo neurontools link --prefix /opt/aws/neuron     for programs that call /opt/aws/neuron/bin/neuron-ls
+  neurontools link --prefix ~/neuron --dry-run       only say what would be done
+  neurontools link --prefix ~/neuron --remove        take away what was made, nothing else
+
+exit codes: 0 fine, 1 something that neurontools did not make is in the way, or the directory can't be written
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neurontools link",
+        description="Make links DIR/bin/<tool> to the installed tools, for programs that call them by an absolute "
+        "path. What neurontools did not make is never touched.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--prefix", metavar="DIR", required=True, help="real tools live in /opt/aws/neuron; made if missing"
+    )
+    parser.add_argument("--remove", action="store_true", help="remove the links that were made there")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be done")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    from neurontools import links
+
+    if arguments.remove:
+        done = links.remove_links(arguments.prefix, dry_run=arguments.dry_run)
+    else:
+        scripts = links.installed_scripts()
+        if not scripts:
+            raise NeuronToolsError("no console script of neurontools is installed", "pip install neurontools")
+        done = links.make_links(arguments.prefix, scripts, dry_run=arguments.dry_run)
+    if arguments.json:
+        console.out(
+            json.dumps({"dry_run": arguments.dry_run, "links": [link.to_json() for link in done]}, indent=2)
+        )
+        return 0
+    for link in done:
+        console.out(_line(link, dry_run=arguments.dry_run))
+    if not done:
+        console.notice(f"no links of neurontools in {arguments.prefix}")
+    return 0
+
+
+def _line(link: Link, *, dry_run: bool) -> str:
+    from neurontools.links import Action
+
+    changes = link.action in {Action.MADE, Action.REPAIRED, Action.REMOVED}
+    what = f"would be {link.action}" if dry_run and changes else str(link.action)
+    return f"{what:<18}{link.path} -> {link.target}" if dry_run else f"{what:<10}{link.path} -> {link.target}"
