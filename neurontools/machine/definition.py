@@ -11,6 +11,7 @@ from neurontools.errors import DaemonError
 from neurontools.machine.history import History
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
+from neurontools.machine.kind import Kind, kind_of
 from neurontools.machine.processes import ProcessKey, is_alive, key_of
 
 if TYPE_CHECKING:
@@ -43,41 +44,43 @@ def resolve(options: StartOptions, past: Past) -> Definition:
 
     Raises:
         UnknownInstanceError: no such instance type.
-        NeuronToolsError: the type does not offer that LNC.
+        UsageError: a list of devices or modes makes no sense.
+        NeuronToolsError: the type does not offer what is wanted.
         DaemonError: processes of another type's machine still live under this name.
         ProcessLookupError: the parent is gone.
     """
     before = past.definition
     wish = options.instance_type or (before.instance_type if before else env.instance())
     instance = catalogue.instance_type(wish)
+    kind = kind_of(options, instance, before.kind if before is not None else None)
+    if before is not None and past.inhabited and kind != before.kind:
+        raise other_type(options.machine, before.kind, kind)
     same_type = before is not None and before.instance_type == instance.name
-    kept_lnc = before.lnc if before is not None and same_type else instance.device.lnc_default
-    lnc = kept_lnc if options.lnc is None else options.lnc
-    instance.cores_per_device(lnc)
-    if before is not None and past.inhabited and (instance.name, lnc) != (before.instance_type, before.lnc):
-        raise other_type(options.machine, before.instance_type, before.lnc, instance.name, lnc)
     return Definition(
         machine=options.machine,
         instance_type=instance.name,
-        lnc=lnc,
+        lnc=kind.lnc,
         started_unix_s=before.started_unix_s if before is not None and same_type else time.time(),
         idle_exit_s=before.idle_exit_s if before is not None and options.resume else options.idle_exit_s,
         parent=_parent(options, before),
+        neighbours=kind.neighbours,
+        visible_devices=kind.visible_devices,
+        ultraserver_modes=kind.ultraserver_modes,
+        ultraserver_node=kind.ultraserver_node,
     )
 
 
-def other_type(machine: str, runs: str, runs_lnc: int, wanted: str, wanted_lnc: int) -> DaemonError:
+def other_type(machine: str, runs: Kind, wanted: Kind) -> DaemonError:
     """Return the error of a start under a name that belongs to another kind of machine."""
-    with_lnc = runs == wanted
     return DaemonError(
-        f"machine {machine!r} is {_kind(runs, runs_lnc, with_lnc=with_lnc)}, "
-        f"not {_kind(wanted, wanted_lnc, with_lnc=with_lnc)}",
+        f"machine {machine!r} is {_in_words(runs, wanted)}, not {_in_words(wanted, runs)}",
         "choose another name with --name, or stop it first: neurond stop" + _name_flag(machine),
     )
 
 
-def _kind(instance_type: str, lnc: int, *, with_lnc: bool) -> str:
-    return f"{instance_type} with LNC {lnc}" if with_lnc else instance_type
+def _in_words(kind: Kind, other: Kind) -> str:
+    differences = kind.differences(other)
+    return f"{kind.instance_type} with {' and '.join(differences)}" if differences else kind.instance_type
 
 
 def _name_flag(machine: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from neurontools.machine.kind import HOST, Kind
+
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
@@ -14,6 +16,10 @@ class StartOptions:
         machine: its name.
         instance_type: its type; None takes that of a killed daemon, else NEURONTOOLS_INSTANCE.
         lnc: logical NeuronCore configuration, None for the device's default.
+        neighbours: order in which devices list their neighbours, "host" or "docs"; None: "host".
+        visible_devices: the host's devices that a container sees, such as "13" or "0,4-7", or "all"; None: all.
+        ultraserver_mode: ways in which the instances of the UltraServer may be joined, such as "1,4"; None: all.
+        ultraserver_node: which instance of its UltraServer the machine is, from 0; None: 0.
         idle_exit_s: end after so many seconds without clients and processes; None: never.
         foreground: run in this process and return when it ends.
         parent_pid: end with this process; the machine is private to it and leaves nothing.
@@ -23,6 +29,10 @@ class StartOptions:
     machine: str
     instance_type: str | None = None
     lnc: int | None = None
+    neighbours: str | None = None
+    visible_devices: str | None = None
+    ultraserver_mode: str | None = None
+    ultraserver_node: int | None = None
     idle_exit_s: float | None = None
     foreground: bool = False
     parent_pid: int | None = None
@@ -54,6 +64,22 @@ class DaemonInfo:
     version: str
     was_running: bool = False
     group: str | None = None
+    neighbours: str = HOST
+    visible_devices: tuple[int, ...] | None = None
+    ultraserver_modes: tuple[int, ...] | None = None
+    ultraserver_node: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What two starts of this machine must have in common."""
+        return Kind(
+            instance_type=self.instance_type,
+            lnc=self.lnc,
+            neighbours=self.neighbours,
+            visible_devices=self.visible_devices,
+            ultraserver_modes=self.ultraserver_modes,
+            ultraserver_node=self.ultraserver_node,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as in neurond.json."""
@@ -67,4 +93,8 @@ def info_from_json(data: dict[str, Any]) -> DaemonInfo:
         TypeError: a field is missing.
     """
     known = {field.name for field in fields(DaemonInfo)}
-    return DaemonInfo(**{name: value for name, value in data.items() if name in known})
+    values = {name: value for name, value in data.items() if name in known}
+    for name in ("visible_devices", "ultraserver_modes"):
+        if values.get(name) is not None:
+            values[name] = tuple(values[name])
+    return DaemonInfo(**values)

@@ -14,6 +14,7 @@ from typing import Any
 
 from neurontools.machine.events import Process
 from neurontools.machine.history import History, history_from_json
+from neurontools.machine.kind import HOST, Kind
 from neurontools.machine.processes import ProcessKey
 
 _VERSION = 2
@@ -23,7 +24,7 @@ _VERSION = 2
 class Definition:
     """What a machine is, and when it ends by itself.
 
-    `idle_exit_s` is the time without clients and processes after which the daemon ends, `parent` the process with
+    `neighbours`, `visible_devices` and the UltraServer's fields are those of `Kind`. `idle_exit_s` is the time without clients and processes after which the daemon ends, `parent` the process with
     which a private machine ends; None: never.
     """
 
@@ -33,6 +34,22 @@ class Definition:
     started_unix_s: float
     idle_exit_s: float | None = None
     parent: ProcessKey | None = None
+    neighbours: str = HOST
+    visible_devices: tuple[int, ...] | None = None
+    ultraserver_modes: tuple[int, ...] | None = None
+    ultraserver_node: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What two starts of this machine must have in common."""
+        return Kind(
+            instance_type=self.instance_type,
+            lnc=self.lnc,
+            neighbours=self.neighbours,
+            visible_devices=self.visible_devices,
+            ultraserver_modes=self.ultraserver_modes,
+            ultraserver_node=self.ultraserver_node,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,9 @@ def load_journal(path: str) -> Journal | None:
         definition = dict(data["definition"])
         if definition["parent"] is not None:
             definition["parent"] = ProcessKey(**definition["parent"])
+        for field in ("visible_devices", "ultraserver_modes"):
+            if definition.get(field) is not None:
+                definition[field] = tuple(int(number) for number in definition[field])
         return Journal(
             Definition(**definition),
             str(data["boot_id"]),

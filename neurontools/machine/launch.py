@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
-from neurontools.errors import DaemonError, NeuronToolsError, UsageError
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
 from neurontools.machine import wire
 from neurontools.machine.client_errors import no_machine
 from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
 from neurontools.machine.instances import catalogue
-from neurontools.machine.naming import check_name
+from neurontools.machine.kind import ALL, kind_of
+from neurontools.machine.naming import check_name, core_ranges
 from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
 from neurontools.machine.sharing import denied_hint
 
@@ -64,9 +65,9 @@ def start(options: StartOptions) -> DaemonInfo:
         The daemon's facts, `was_running` set if it ran already. With `foreground` after the daemon's end.
 
     Raises:
-        UsageError: no machine can have that name.
+        UsageError: no machine can have that name, or a list of devices or modes makes no sense.
         UnknownInstanceError: no such instance type.
-        NeuronToolsError: the type does not offer that LNC, or this is no Linux.
+        NeuronToolsError: the type does not offer that LNC, device or UltraServer, or this is no Linux.
         DaemonError: the name belongs to another kind of machine, the runtime directory is another user's, or the
             daemon could not start.
     """
@@ -74,8 +75,7 @@ def start(options: StartOptions) -> DaemonInfo:
     check_name(options.machine)
     _check_ours()
     if options.instance_type is not None:
-        instance = catalogue.instance_type(options.instance_type)
-        instance.cores_per_device(instance.device.lnc_default if options.lnc is None else options.lnc)
+        kind_of(options, catalogue.instance_type(options.instance_type), None)
     with _start_lock(options.machine) as unlock:
         if _is_running(options.machine):
             return _same(options, find(options.machine))
@@ -126,6 +126,10 @@ def restart(machine: str | None = None) -> DaemonInfo:
             machine=info.machine,
             instance_type=info.instance_type,
             lnc=info.lnc,
+            neighbours=info.neighbours,
+            visible_devices=ALL if info.visible_devices is None else core_ranges(info.visible_devices),
+            ultraserver_mode=_listed(info.ultraserver_modes),
+            ultraserver_node=info.ultraserver_node,
             idle_exit_s=info.idle_exit_s,
             parent_pid=info.parent_pid,
         )
@@ -154,6 +158,15 @@ def has_crashed(machine: str) -> bool:
     """Return whether a machine's daemon died without ending: a daemon that is stopped takes its record along."""
     path = f"{paths.machine_dir(machine)}/{RECORD}"
     return os.path.exists(path) and _record(path) is None
+
+
+def is_running(machine: str) -> bool:
+    """Return whether a machine's daemon lives; starts nothing."""
+    try:
+        find(machine)
+    except NoMachineError:
+        return False
+    return True
 
 
 def list_machines() -> tuple[DaemonInfo, ...]:
@@ -192,12 +205,14 @@ def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     from dataclasses import replace
 
     instance = catalogue.instance_type(options.instance_type or info.instance_type)
-    wanted, lnc = instance.name, info.lnc if options.lnc is None else options.lnc
-    if wanted == info.instance_type:
-        instance.cores_per_device(lnc)
-    if (wanted, lnc) != (info.instance_type, info.lnc):
-        raise other_type(info.machine, info.instance_type, info.lnc, wanted, lnc)
+    wanted = kind_of(options, instance, info.kind)
+    if wanted != info.kind:
+        raise other_type(info.machine, info.kind, wanted)
     return replace(info, was_running=True)
+
+
+def _listed(numbers: tuple[int, ...] | None) -> str | None:
+    return None if numbers is None else ",".join(map(str, numbers))
 
 
 @contextmanager
@@ -282,6 +297,10 @@ def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
         "--machine": options.machine,
         "--instance": options.instance_type,
         "--lnc": options.lnc,
+        "--neighbours": options.neighbours,
+        "--visible-devices": options.visible_devices,
+        "--ultraserver-mode": options.ultraserver_mode,
+        "--ultraserver-node": options.ultraserver_node,
         "--idle-exit": options.idle_exit_s,
         "--parent-pid": options.parent_pid,
         "--ready-fd": ready_fd,

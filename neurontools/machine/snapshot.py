@@ -11,6 +11,7 @@ from typing import Any
 
 from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounters, core_totals_from_json, pairs
 from neurontools.machine.memory import MemoryUse
+from neurontools.machine.ultraserver import UltraServer, ultraserver_from_json
 
 LATENCY_BUCKETS = 64
 
@@ -118,6 +119,7 @@ class Snapshot:
     processes: tuple[ProcessState, ...]
     lifetime: tuple[tuple[str, int], ...] = field(default=())
     core_totals: tuple[CoreTotals, ...] = field(default=())
+    ultraserver: UltraServer | None = None
 
     def core_owner(self, core: int) -> ProcessState | None:
         """Return the process that claims a core, by machine-wide logical id."""
@@ -143,6 +145,8 @@ def snapshot_from_json(data: dict[str, Any]) -> Snapshot:
     fields["processes"] = tuple(_process(process) for process in data["processes"])
     fields["lifetime"] = tuple((name, count) for name, count in data["lifetime"])
     fields["core_totals"] = tuple(core_totals_from_json(totals) for totals in data.get("core_totals", ()))
+    if data.get("ultraserver") is not None:
+        fields["ultraserver"] = ultraserver_from_json(data["ultraserver"])
     return Snapshot(**fields)
 
 

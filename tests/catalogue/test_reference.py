@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,6 @@ def figures(text):
     words = text.replace("/", " ").split()
     return [
         word
-        for word, unit in zip(words, words[1:], strict=False)
+        for word, unit in pairwise(words)
         if word.isdigit() and unit in {"Gbps", "GB", "GiB"}
     ]

@@ -61,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine=arguments.machine,
         instance_type=arguments.instance,
         lnc=arguments.lnc,
+        neighbours=arguments.neighbours,
+        visible_devices=arguments.visible_devices,
+        ultraserver_mode=arguments.ultraserver_mode,
+        ultraserver_node=arguments.ultraserver_node,
         idle_exit_s=arguments.idle_exit,
         parent_pid=arguments.parent_pid,
         resume=arguments.resume,
@@ -86,6 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", required=True)
     parser.add_argument("--instance")
     parser.add_argument("--lnc", type=int)
+    parser.add_argument("--neighbours")
+    parser.add_argument("--visible-devices")
+    parser.add_argument("--ultraserver-mode")
+    parser.add_argument("--ultraserver-node", type=int)
     parser.add_argument("--idle-exit", type=float, metavar="SECONDS")
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--resume", action="store_true")

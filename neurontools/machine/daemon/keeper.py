@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.daemon import report
 from neurontools.machine.daemon.telemetry import Telemetry
+from neurontools.machine.devices import device_count
 from neurontools.machine.events import (
     Adopt,
     Allocate,
@@ -87,7 +88,9 @@ class Keeper:
         self.instance = instance
         self.definition = definition
         layout = Layout(
-            instance.device_count, instance.cores_per_device(definition.lnc), instance.device.memory_bytes
+            device_count(definition.kind, instance),
+            instance.cores_per_device(definition.lnc),
+            instance.device.memory_bytes,
         )
         self.machine = Machine(layout, history)
         self._report = report.Report(definition, instance)

@@ -141,6 +141,10 @@ class Daemon:
             protocol=PROTOCOL_VERSION,
             version=__version__,
             group=None if self._directory.group is None else group_name(self._directory.group),
+            neighbours=definition.neighbours,
+            visible_devices=definition.visible_devices,
+            ultraserver_modes=definition.ultraserver_modes,
+            ultraserver_node=definition.ultraserver_node,
         )
 
     def _past(self) -> Past:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.machine.daemon.telemetry import encode, named_counts
+from neurontools.machine.devices import device_states, ultraserver_of
 from neurontools.machine.naming import instance_id
 from neurontools.machine.snapshot import DeviceState, Snapshot
 
@@ -40,20 +41,7 @@ class Report:
 
     def __init__(self, definition: Definition, instance: InstanceType) -> None:
         lnc = definition.lnc
-        per_device = instance.cores_per_device(lnc)
-        self._devices = tuple(
-            DeviceState(
-                index=index,
-                bdf=instance.pci_bdf[index],
-                cpu_affinity=instance.cpu_affinity[index],
-                numa_node=instance.numa_node[index],
-                connected_to=instance.connected_to[index],
-                core_ids=tuple(range(index * per_device, (index + 1) * per_device)),
-                memory_bytes=instance.device.memory_bytes,
-                memory_used_bytes=0,
-            )
-            for index in range(instance.device_count)
-        )
+        self._devices = device_states(definition.kind, instance)
         self._frame = Snapshot(
             machine=definition.machine,
             source="sim",
@@ -67,6 +55,7 @@ class Report:
             started_unix_s=definition.started_unix_s,
             devices=self._devices,
             processes=(),
+            ultraserver=ultraserver_of(definition.kind, instance, owner=str(os.getuid())),
         )
 
     def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
