@@ -19,7 +19,7 @@ from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
 from neurontools.machine.instances import catalogue
-from neurontools.machine.kind import ALL, kind_of
+from neurontools.machine.kind_choice import ALL, kind_of
 from neurontools.machine.naming import check_name, core_ranges
 from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
 from neurontools.machine.sharing import denied_hint
