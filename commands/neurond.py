@@ -23,6 +23,7 @@ _COMMAND_WIDTH = 60
 EXAMPLES = """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
   neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
+  neurond start --instance trn2.48xlarge --visible-devices 13        what a container with device 13 sees
   neurond start --group ml --dir /srv/neuron    shared: members use it with NEURONTOOLS_RUNTIME_DIR=/srv/neuron
   neurond status --json
   neurond logs -f
@@ -47,6 +48,27 @@ def build_parser() -> argparse.ArgumentParser:
     )
     start.add_argument(
         "--lnc", type=int, metavar="N", help="logical NeuronCore configuration (trn2, trn3: 1 or 2)"
+    )
+    start.add_argument(
+        "--visible-devices",
+        metavar="LIST",
+        help="only these devices of the host, as in a container: 13, 0,2 or 0-3; or all",
+    )
+    start.add_argument(
+        "--neighbours",
+        choices=("host", "docs"),
+        help="order in which trn2 lists connected devices: that of real hosts (default) or of the documents",
+    )
+    start.add_argument(
+        "--ultraserver-mode",
+        metavar="LIST",
+        help="how instances of the UltraServer may be joined, such as 1,2,3,4 (trn2u, trn3; default: all)",
+    )
+    start.add_argument(
+        "--ultraserver-node",
+        type=int,
+        metavar="N",
+        help="which instance of its UltraServer the machine is, from 0 (trn2u, trn3)",
     )
     start.add_argument(
         "--group", metavar="G", help="share the machine with a group (name or number); needs --dir"
@@ -109,6 +131,10 @@ def _start(arguments: argparse.Namespace) -> int:
         machine=env.machine() if arguments.name is None else arguments.name,
         instance_type=arguments.instance,
         lnc=arguments.lnc,
+        neighbours=arguments.neighbours,
+        visible_devices=arguments.visible_devices,
+        ultraserver_mode=arguments.ultraserver_mode,
+        ultraserver_node=arguments.ultraserver_node,
         foreground=arguments.foreground,
     )
     info = launch.start(options)
@@ -214,6 +240,7 @@ def _status_text(found: MachineStatus) -> str:
     ]
     if snapshot.lnc_applies:
         rows.insert(2, ("LNC", snapshot.lnc))
+    rows += _kind_rows(info)
     if info.group is not None:
         rows.append(("group", f"{info.group}, with {env.RUNTIME_DIR}={paths.runtime_dir()}"))
     rows += [
@@ -224,6 +251,21 @@ def _status_text(found: MachineStatus) -> str:
         for process in snapshot.processes
     ]
     return "\n".join(f"{name:<10}{value}" for name, value in rows)
+
+
+def _kind_rows(info: DaemonInfo) -> list[tuple[str, Any]]:
+    from neurontools.machine.kind import HOST
+    from neurontools.machine.naming import core_ranges
+
+    rows: list[tuple[str, Any]] = []
+    if info.visible_devices is not None:
+        rows.append(("visible", f"devices {core_ranges(info.visible_devices)} of the host"))
+    if info.neighbours != HOST:
+        rows.append(("links", "neighbours in the documents' order"))
+    if info.ultraserver_node is not None:
+        modes = ",".join(map(str, info.ultraserver_modes or ()))
+        rows.append(("server", f"node {info.ultraserver_node} of its UltraServer, modes {modes}"))
+    return rows
 
 
 def _ending(info: DaemonInfo) -> str:

@@ -11,12 +11,12 @@ from neurontools.errors import DaemonError
 from neurontools.machine.history import History
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
-from neurontools.machine.kind import Kind
 from neurontools.machine.kind_choice import kind_of
 from neurontools.machine.processes import ProcessKey, is_alive, key_of
 
 if TYPE_CHECKING:
     from neurontools.machine.info import StartOptions
+    from neurontools.machine.kind import Kind
 
 
 @dataclass(frozen=True, slots=True)
