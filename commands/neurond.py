@@ -240,7 +240,7 @@ def _status_text(found: MachineStatus) -> str:
     ]
     if snapshot.lnc_applies:
         rows.insert(2, ("LNC", snapshot.lnc))
-    rows += _kind_rows(info)
+    rows[2:2] = _kind_rows(info)
     if info.group is not None:
         rows.append(("group", f"{info.group}, with {env.RUNTIME_DIR}={paths.runtime_dir()}"))
     rows += [

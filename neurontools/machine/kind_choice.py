@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError, UsageError
@@ -72,10 +73,11 @@ def _indices(text: str, flag: str, hint: str) -> tuple[int, ...]:
         found = parse_indices(text)
     except ValueError as error:
         raise UsageError(f"bad list {text!r} for {flag}: {error}", hint) from error
-    for index in found:
-        if found.count(index) > 1:
+    found.sort()
+    for index, following in pairwise(found):
+        if index == following:
             raise UsageError(f"bad list {text!r} for {flag}: {index} is there twice", hint)
-    return tuple(sorted(found))
+    return tuple(found)
 
 
 def _default(instance: InstanceType) -> Kind:
