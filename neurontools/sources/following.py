@@ -1,0 +1,117 @@
+"""Following a source through trouble: it is opened again until it tells something again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from neurontools.errors import NeuronToolsError, NoMachineError
+from neurontools.sources import SIM, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neurontools.machine.snapshot import Snapshot
+    from neurontools.sources.source import Source
+
+_RETRY_S = (0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """There is no new data, and why, in a few words for the title bar."""
+
+    text: str
+
+
+class Follower:
+    """Snapshots of a source for as long as somebody wants them.
+
+    Args:
+        name: of the source, as `open_source` takes it.
+        period_s: time between two snapshots.
+        machine: name of the simulated machine, None for the default.
+        looker: list this process among those that look at the devices, under this command.
+        on_notice: gets a line for a person when a machine was started.
+
+    Raises:
+        NeuronToolsError: the source can't be opened.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        period_s: float,
+        *,
+        machine: str | None = None,
+        looker: str | None = None,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self._kind = name
+        self._period_s = period_s
+        self._machine = machine
+        self._looker = looker
+        self._closed = threading.Event()
+        self._source: Source | None = self._open(start=True, on_notice=on_notice)
+        self.name = self._source.name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def source(self) -> Source | None:
+        """The source while it is open."""
+        return self._source
+
+    def updates(self) -> Iterator[Snapshot | Trouble]:
+        """Yield a snapshot each period, or why there is none; ends when closed or where a recording ends."""
+        failures = 0
+        while not self._closed.is_set():
+            try:
+                for snapshot in self._snapshots():
+                    failures = 0
+                    yield snapshot
+                    if self._closed.is_set():
+                        return
+            except NoMachineError as error:
+                trouble = _waiting(self._kind, error)
+            except NeuronToolsError as error:
+                trouble = f"{error.message}, retrying"
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                trouble = f"no data ({error}), retrying"
+            else:
+                return
+            self._drop()
+            yield Trouble(trouble)
+            self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+            failures += 1
+
+    def close(self) -> None:
+        """End `updates` at its next step; may be called from another thread."""
+        self._closed.set()
+
+    def _snapshots(self) -> Iterator[Snapshot]:
+        if self._source is None:
+            self._source = self._open(start=False)
+        try:
+            yield from self._source.watch(self._period_s)
+        finally:
+            self._drop()
+
+    def _open(self, *, start: bool, on_notice: Callable[[str], None] | None = None) -> Source:
+        return open_source(
+            self._kind, machine=self._machine, looker=self._looker, start=start, on_notice=on_notice
+        )
+
+    def _drop(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+def _waiting(kind: str, error: NoMachineError) -> str:
+    return "machine not running, waiting for it" if kind == SIM else f"{error.message}, waiting for it"
