@@ -17,6 +17,8 @@ from neurontools.machine.client_errors import (
     OtherVersionError,
     OutOfDeviceMemoryError,
     SilentDaemonError,
+    ended,
+    ends_always,
 )
 from neurontools.machine.naming import check_name
 from neurontools.machine.protocol import RENDER
@@ -84,7 +86,7 @@ class Client:
         try:
             client._wire = client._greeted(owner=False)
         except ConnectionError as error:
-            raise DaemonError(f"neurond of machine {client.machine!r} ended", "neurond status") from error
+            raise ended(client.machine) from error
         return client
 
     def __enter__(self) -> Self:
@@ -217,14 +219,12 @@ class Client:
             return self._once(method, params)
         except ConnectionError as error:
             if not self._reconnect:
-                raise DaemonError(f"neurond of machine {self.machine!r} ended") from error
+                raise ended(self.machine) from error
         self._start_again()
         try:
             return self._once(method, {**params, **(when_repeated or {})})
         except ConnectionError as error:
-            raise DaemonError(
-                f"neurond of machine {self.machine!r} ends all the time", "neurond logs"
-            ) from error
+            raise ends_always(self.machine) from error
 
     def _once(self, method: str, params: dict[str, Any]) -> Any:
         try:

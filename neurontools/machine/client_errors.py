@@ -65,6 +65,21 @@ class SilentDaemonError(DaemonError):
     """The daemon does not answer in time."""
 
 
+def silent(machine: str) -> SilentDaemonError:
+    """Return the error of a daemon that does not answer."""
+    return SilentDaemonError(f"neurond of machine {machine!r} does not answer", "neurond restart")
+
+
+def ended(machine: str) -> DaemonError:
+    """Return the error of a daemon that closed the connection."""
+    return DaemonError(f"neurond of machine {machine!r} ended", "neurond status")
+
+
+def ends_always(machine: str) -> DaemonError:
+    """Return the error of a daemon whose successor closed the connection too."""
+    return DaemonError(f"neurond of machine {machine!r} ends all the time", "neurond logs")
+
+
 def no_machine(machine: str) -> NoMachineError:
     """Return the error of a machine that does not run."""
     owner = paths.owner()

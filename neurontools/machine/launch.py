@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
-from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
+from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import wire
 from neurontools.machine.client_errors import no_machine
 from neurontools.machine.definition import other_type
@@ -158,15 +158,6 @@ def has_crashed(machine: str) -> bool:
     """Return whether a machine's daemon died without ending: a daemon that is stopped takes its record along."""
     path = f"{paths.machine_dir(machine)}/{RECORD}"
     return os.path.exists(path) and _record(path) is None
-
-
-def is_running(machine: str) -> bool:
-    """Return whether a machine's daemon lives; starts nothing."""
-    try:
-        find(machine)
-    except NoMachineError:
-        return False
-    return True
 
 
 def list_machines() -> tuple[DaemonInfo, ...]:

@@ -185,9 +185,14 @@ def error_line(error: RpcError) -> bytes:
 
 
 class LineBuffer:
-    """Cuts a byte stream into lines; one that is too long comes out as None, once, and is skipped."""
+    """Cuts a byte stream into lines; one that is too long comes out as None, once, and is skipped.
 
-    def __init__(self) -> None:
+    Args:
+        max_bytes: what a line may hold.
+    """
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._rest = bytearray()
         self._skipping = False
 
@@ -198,14 +203,14 @@ class LineBuffer:
         for piece in complete:
             if self._skipping:
                 self._skipping = False
-            elif len(self._rest) + len(piece) > MAX_LINE_BYTES:
+            elif len(self._rest) + len(piece) > self._max_bytes:
                 lines.append(None)
             else:
                 lines.append(bytes(self._rest) + piece)
             self._rest.clear()
         if not self._skipping:
             self._rest += rest
-            if len(self._rest) > MAX_LINE_BYTES:
+            if len(self._rest) > self._max_bytes:
                 self._rest.clear()
                 self._skipping = True
                 lines.append(None)

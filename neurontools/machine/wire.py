@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.client_errors import SilentDaemonError, error_of, no_machine
+from neurontools.machine.client_errors import error_of, no_machine, silent
 from neurontools.machine.processes import peer_of, wait_for_end
 from neurontools.machine.protocol import PROTOCOL_VERSION, request_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ANSWER_TIMEOUT_S = 10.0
 _RECEIVE_BYTES = 1 << 18
@@ -42,12 +46,10 @@ class Wire:
         try:
             self._sock.sendall(request_line(self._last_id, method, params))
         except TimeoutError:
-            raise self._silent() from None
+            raise silent(self._machine) from None
         while True:
             message = self._message()
-            if "error" in message and message.get("id") in {self._last_id, None}:
-                raise error_of(message["error"])
-            if message.get("id") == self._last_id:
+            if answers(message, self._last_id):
                 return message["result"]
 
     def push(self, within_s: float) -> Any:
@@ -64,7 +66,7 @@ class Wire:
             client: the program's name.
             owner: whether this connection is the one that speaks for what the process registered.
         """
-        return self.call("hello", {"protocol": PROTOCOL_VERSION, "client": client, "owner": owner})
+        return self.call("hello", greeting(client, owner=owner))
 
     @property
     def daemon_pid(self) -> int:
@@ -90,22 +92,40 @@ class Wire:
                     self._sock, _RECEIVE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
                 )
             except TimeoutError:
-                raise self._silent() from None
+                raise silent(self._machine) from None
             self._descriptors += descriptors
             if not data:
                 raise ConnectionResetError("end of stream")
             pieces.append(data)
         line, _, self._received = b"".join(pieces).partition(b"\n")
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise ConnectionResetError("not the protocol") from error
-        if not isinstance(message, dict):
-            raise ConnectionResetError("not the protocol")
-        return message
+        return message_of(line)
 
-    def _silent(self) -> SilentDaemonError:
-        return SilentDaemonError(f"neurond of machine {self._machine!r} does not answer", "neurond restart")
+
+def greeting(client: str, *, owner: bool = False) -> dict[str, Any]:
+    """Return the parameters of `hello`."""
+    return {"protocol": PROTOCOL_VERSION, "client": client, "owner": owner}
+
+
+def message_of(line: bytes) -> dict[str, Any]:
+    """Return the message in a line of the daemon.
+
+    Raises:
+        ConnectionError: it is not the protocol.
+    """
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise ConnectionResetError("not the protocol") from error
+    if not isinstance(message, dict):
+        raise ConnectionResetError("not the protocol")
+    return message
+
+
+def answers(message: dict[str, Any], request_id: int) -> bool:
+    """Return whether a message is the answer to a request, or raise the error that the answer is."""
+    if "error" in message and message.get("id") in {request_id, None}:
+        raise error_of(message["error"])
+    return bool(message.get("id") == request_id)
 
 
 def rendered(machine: str, line: bytes) -> tuple[int, bytes, bytes]:
@@ -138,10 +158,23 @@ def open_socket(machine: str) -> socket.socket:
         DaemonError: it is another user's.
     """
     path = paths.socket_path(machine)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with dialling(machine, path) as sock:
         sock.settimeout(ANSWER_TIMEOUT_S)
         sock.connect(path)
+    return sock
+
+
+@contextmanager
+def dialling(machine: str, path: str) -> Iterator[socket.socket]:
+    """Give a socket to connect to the daemon at a path; check who listens there, name what goes wrong.
+
+    Raises:
+        NoMachineError: no daemon listens there.
+        DaemonError: it is another user's.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        yield sock
         _check_owner(sock, path)
     except BaseException as error:
         sock.close()
@@ -150,7 +183,6 @@ def open_socket(machine: str) -> socket.socket:
         if isinstance(error, OSError):
             raise no_machine(machine) from error
         raise
-    return sock
 
 
 def _check_owner(sock: socket.socket, path: str) -> None:

@@ -1,0 +1,164 @@
+"""Machines for Python programs: what `neurond` and the tools do, as one object."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from neurontools import env
+from neurontools.errors import NoMachineError
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.info import StartOptions
+from neurontools.machine.naming import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.snapshot import Snapshot
+
+
+class Machine:
+    """A running machine and a connection to it. Made by `start` and `connect`; threads may share it.
+
+    As a context manager it ends what it began: one from `start` stops the machine unless that ran before, any other
+    closes its connection.
+
+    Args:
+        client: a connection.
+        info: the daemon's facts at that moment; `was_running` tells whether `start` found the machine running.
+        stop_at_exit: whether the context manager stops the machine.
+    """
+
+    def __init__(self, client: Client, info: DaemonInfo, *, stop_at_exit: bool = False) -> None:
+        self.client = client
+        self.info = info
+        self._stop_at_exit = stop_at_exit
+
+    @property
+    def name(self) -> str:
+        """The machine's name, what NEURONTOOLS_MACHINE says to tools and programs."""
+        return self.info.machine
+
+    def snapshot(self) -> Snapshot:
+        """Return the machine at this moment.
+
+        Raises:
+            NoMachineError: the daemon is gone and may not be started again.
+            DaemonError: it refuses or does not answer.
+        """
+        return self.client.snapshot()
+
+    def watch(self, period_s: float) -> Iterator[Snapshot]:
+        """Yield a snapshot now and then every `period_s` seconds (0.05 to 3600), also from a daemon that replaced this one.
+
+        Raises:
+            NoMachineError: the daemon is gone and may not be started again.
+            DaemonError: the period is out of range.
+        """
+        return self.client.watch(period_s)
+
+    def stop(self, *, force: bool = False) -> DaemonInfo:
+        """Stop the machine and close the connection; return what it was when it has ended.
+
+        Args:
+            force: stop it even if processes hold cores; they go on.
+
+        Raises:
+            NoMachineError: it does not run any more.
+            DaemonError: processes hold cores and `force` is not set.
+        """
+        info = launch.stop(self.name, force=force)
+        self.close()
+        return info
+
+    def close(self) -> None:
+        """Close the connection; the machine goes on."""
+        self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._stop_at_exit:
+                launch.stop(self.name, force=True)
+        except NoMachineError:
+            pass  # stopped inside of the block
+        finally:
+            self.close()
+
+
+class StartChoices(TypedDict, total=False):
+    """What `start` takes beside the instance type.
+
+    Args:
+        name: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        lnc: logical NeuronCore configuration, None for the device's default.
+        neighbours: order in which devices list their neighbours, "host" or "docs".
+        visible_devices: the host's devices that a container sees, such as "13" or "0,4-7".
+        ultraserver_mode: ways in which the instances of the UltraServer may be joined, such as "1,4".
+        ultraserver_node: which instance of its UltraServer the machine is, from 0.
+        private: end with this process and leave nothing.
+        idle_exit_s: end after so many seconds without clients and processes; None: never.
+    """
+
+    name: str | None
+    lnc: int | None
+    neighbours: str | None
+    visible_devices: str | None
+    ultraserver_mode: str | None
+    ultraserver_node: int | None
+    private: bool
+    idle_exit_s: float | None
+
+
+def start(instance: str | None = None, **choices: Unpack[StartChoices]) -> Machine:
+    """Start a machine, or find it running, and connect to it.
+
+    Args:
+        instance: instance type, such as "trn2.48xlarge"; None for that of NEURONTOOLS_INSTANCE, or of the running one.
+        choices: see `StartChoices`.
+
+    Raises:
+        UsageError: no machine can have that name.
+        UnknownInstanceError: no such instance type.
+        NeuronToolsError: the type does not offer that LNC, those devices or that UltraServer.
+        DaemonError: the name belongs to another kind of machine, or the daemon could not start.
+    """
+    info = launch.start(start_options(instance, **choices))
+    return Machine(Client.connect(info.machine), info, stop_at_exit=not info.was_running)
+
+
+def connect(name: str | None = None, *, reconnect: bool = True) -> Machine:
+    """Connect to a running machine; start nothing.
+
+    Args:
+        name: its name, None for the one that NEURONTOOLS_MACHINE names.
+        reconnect: whether a call connects again, and starts the machine again where that is allowed, after the
+            connection broke.
+
+    Raises:
+        NoMachineError: no daemon runs under that name.
+        DaemonError: it refuses, does not answer, or speaks another protocol version.
+    """
+    chosen = check_name(env.machine() if name is None else name)
+    client = Client.connect(chosen, reconnect=reconnect)
+    try:
+        return Machine(client, launch.find(chosen))
+    except BaseException:
+        client.close()
+        raise
+
+
+def start_options(
+    instance: str | None = None, *, name: str | None = None, private: bool = False, **others: Any
+) -> StartOptions:
+    """Return the launcher's options of the arguments of `start`."""
+    return StartOptions(
+        machine=env.machine() if name is None else name,
+        instance_type=instance,
+        parent_pid=os.getpid() if private else None,
+        **others,
+    )
