@@ -1,4 +1,4 @@
-"""What neuron-ls does beside its fast path: help, watching, the first start of a machine, errors."""
+"""What neuron-ls does beside its fast path: help, watching, other sources, the first start of a machine, errors."""
 
 from __future__ import annotations
 
@@ -8,91 +8,26 @@ import time
 from neurontools import __version__, env
 from neurontools.commands import console
 from neurontools.commands.ls_output import show
-from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
+from neurontools.machine.listing import colours
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-DEFAULT_PERIOD_S = 1.0
-MIN_PERIOD_S = 0.05
-MAX_PERIOD_S = 86400.0
+    from neurontools.machine.listing.flags import Flags
 
-EXAMPLES = """examples:
-  neuron-ls
-  neuron-ls --wide --show-all-procs
-  neuron-ls --topology
-  neuron-ls -j | python -c 'import json, sys; print(sum(d["nc_count"] for d in json.load(sys.stdin)))'
-  neuron-ls --machine ci --device 0-3 --csv
-  neuron-ls --watch
-"""
+SIMULATION = "sim"
 
 
 def build_parser() -> ArgumentParser:
     """Return the command's parser."""
-    import argparse
+    from neurontools.commands import ls_parser
 
-    parser = argparse.ArgumentParser(
-        prog="neuron-ls",
-        description="List the Neuron devices of the machine and the processes on them.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "-w", "--wide", action="store_true", help="cut commands to 80 characters instead of 40"
-    )
-    parser.add_argument(
-        "-a",
-        "--show-all-procs",
-        action="store_true",
-        help="also list processes without a Neuron runtime (runtime version NA)",
-    )
-    parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
-    parser.add_argument("-j", "--json-output", action="store_true", help="print JSON and nothing else")
-    ours = parser.add_argument_group("flags that the real tool does not have")
-    ours.add_argument("--csv", action="store_true", help="one line for every process of every device")
-    ours.add_argument("--device", metavar="LIST", help="only these devices, such as 0,2 or 0-3")
-    ours.add_argument(
-        "--watch",
-        metavar="SECONDS",
-        nargs="?",
-        help=f"repeat whenever something changed, looking every SECONDS (default {DEFAULT_PERIOD_S:g}); "
-        "with -j one line of JSON each time",
-    )
-    ours.add_argument(
-        "--machine", metavar="NAME", help="machine to look at (default: NEURONTOOLS_MACHINE or 'default')"
-    )
-    return parser
-
-
-class OwnFlags:
-    """The flags of ours that the client obeys; `rest` is what the daemon renders."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.machine: str | None = None
-        self.period_s: float | None = None
-        self.version = False
-        self.rest: list[str] = []
-        pending = list(words)
-        while pending:
-            word = pending.pop(0)
-            flag, equals, value = word.partition("=")
-            if flag == "--machine":
-                self.machine = value if equals else "".join(pending[:1])
-                del pending[: 0 if equals else 1]
-                if not self.machine:
-                    raise FlagError("expected argument for flag `--machine'")
-            elif flag == "--watch":
-                if not equals and pending and pending[0][:1].isdigit():
-                    value = pending.pop(0)
-                self.period_s = _period_s(value) if value or equals else DEFAULT_PERIOD_S
-            elif word == "--version":
-                self.version = True
-            elif word != "--debug":
-                self.rest.append(word)
+    return ls_parser.build_parser()
 
 
 def main(words: Sequence[str]) -> int:
@@ -116,20 +51,57 @@ def _raise(error: NeuronToolsError) -> int:
 
 def _main(words: Sequence[str]) -> int:
     try:
-        own = OwnFlags(words)
-        flags = parse(own.rest)
+        flags = parse(list(words))
     except FlagError as error:
         return show((1, f"{error}\n".encode("utf-8", "replace"), b""))
     if flags.help:
         console.parse(build_parser(), ["--help"])
-    if own.version:
+    if flags.version:
         console.out(f"neuron-ls {__version__}")
         return 0
-    machine = own.machine or env.machine()
-    reply = _ask(own.rest, machine)
-    if own.period_s is None or reply is None:
+    if flags.colour is not None:
+        terminal = sys.stdout.isatty()
+        flags.colour = "always" if colours.wanted(flags.colour, terminal=terminal) else "never"
+    if flags.source in {None, SIMULATION}:
+        return _of_machine(flags, flags.machine or env.machine())
+    return _of_source(flags, flags.source or "")
+
+
+def _of_machine(flags: Flags, machine: str) -> int:
+    words = flags.words()
+    if flags.verbose:
+        sys.stderr.write(f"source: simulated machine {machine!r}\n")
+    reply = _ask(words, machine)
+    if flags.period_s is None or reply is None:
         return _show(reply)
-    return _watch(own.rest, machine, own.period_s, reply, lines_of_json=flags.json)
+    from neurontools.commands.ls_watch import persistent
+
+    return _watch(flags, reply, persistent(lambda: request(words, machine), machine))
+
+
+def _of_source(flags: Flags, name: str) -> int:
+    from neurontools.machine.listing.text import render
+    from neurontools.sources import open_source
+
+    if flags.machine is not None:
+        raise UsageError(
+            f"--machine names a simulated machine, --source {name} is none", "leave one of them out"
+        )
+    source = open_source(name)
+    if flags.verbose:
+        sys.stderr.write(f"source: {source.name}\n")
+
+    def look() -> Reply:
+        return render(source.snapshot(), flags.words(), env.emulate())
+
+    return show(look()) if flags.period_s is None else _watch(flags, look(), look)
+
+
+def _watch(flags: Flags, first: Reply, again: Callable[[], Reply | None]) -> int:
+    from neurontools.commands.ls_watch import watch
+
+    code = watch(first, again, flags.period_s or 0.0, lines_of_json=flags.format == "json")
+    return _no_driver() if code is None else code
 
 
 def _ask(words: list[str], machine: str) -> Reply | None:
@@ -151,44 +123,6 @@ def _ask_again(words: list[str], machine: str) -> Reply | None:
         return request(words, machine)
     except ConnectionResetError as error:
         raise DaemonError("neurond ends before its reply is complete", "look at 'neurond logs'") from error
-
-
-def _watch(words: list[str], machine: str, period_s: float, reply: Reply, *, lines_of_json: bool) -> int:
-    shown = None
-    current: Reply | None = reply
-    while current is not None:
-        code, out, err = current
-        if current != shown:
-            show((code, _frame(out, lines_of_json=lines_of_json), err))
-            shown = current
-        if code:
-            return code
-        time.sleep(period_s)
-        try:
-            current = request(words, machine)
-        except ConnectionResetError:
-            current = None
-    return _no_driver()
-
-
-def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
-    if lines_of_json:
-        import json
-
-        return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
-    if sys.stdout.isatty():
-        return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
-    return out
-
-
-def _period_s(text: str) -> float:
-    try:
-        period_s = float(text)
-    except ValueError:
-        period_s = 0.0
-    if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
-        raise FlagError(f"flag `--watch' expects {MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds, not `{text}'")
-    return period_s
 
 
 def _show(reply: Reply | None) -> int:

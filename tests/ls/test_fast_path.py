@@ -17,7 +17,7 @@ import pytest
 
 from neurontools import paths
 from neurontools.commands import ls
-from neurontools.machine import render_client
+from neurontools.machine import render_client, wire
 
 OWN = {
     "neurontools",
@@ -118,11 +118,16 @@ def test_what_a_dead_daemon_left_is_no_daemon(tool, leftover):
 
 
 @pytest.mark.parametrize("reply", [b"", b"0 1", b"0 10 0\nhalf", b"0 4 5\nfourfi"])
-def test_a_daemon_that_ends_in_mid_reply_is_asked_once_more(tool, stand_in, reply):
+def test_a_daemon_that_ends_in_mid_reply_is_asked_once_more(stand_in, monkeypatch, capfd, reply):
+    # The stand-in lives in this process, whose end would be awaited for ten seconds.
+    awaited = []
+    monkeypatch.setattr(wire, "wait_for_end", lambda pid, timeout_s: awaited.append(pid))
     daemon = stand_in(reply)
-    run = tool("neuron-ls")
-    assert (run.returncode, run.stdout) == (4, "")
-    assert run.stderr == "error: neurond ends before its reply is complete\nhint: look at 'neurond logs'\n"
+    assert ls.main([]) == 4
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == "error: neurond ends before its reply is complete\nhint: look at 'neurond logs'\n"
+    assert set(awaited) == {os.getpid()}
     assert [request.startswith(b"RENDER") for request in daemon.requests].count(True) == 2
 
 

@@ -1,9 +1,13 @@
-"""The command line of neuron-ls as its flag parser reads it (system-tools.md 1.1 and 1.2), and our two flags.
+"""The command line of neuron-ls as its flag parser reads it (system-tools.md 1.1 and 1.2), and flags of ours.
 
-`--csv` and `--device` are ours; the real tool has neither. Imports nothing.
+The real tool's parser is taken to be go-flags: short flags bundle, a value follows its flag as the next word or after
+`=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours.
 """
 
 from __future__ import annotations
+
+from neurontools.machine.indices import parse_indices
+from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter
 
 _LONG = {
     "--wide": "wide",
@@ -12,17 +16,25 @@ _LONG = {
     "--json-output": "json",
     "--help": "help",
     "--csv": "csv",
+    "--verbose": "verbose",
+    "--version": "version",
+    "--debug": "debug",
 }
 _SHORT = {"w": "wide", "a": "show_all", "t": "topology", "j": "json", "h": "help"}
-_OPTION_NAMES = {
+_NAMES = {
     "wide": "-w, --wide",
     "show_all": "-a, --show-all-procs",
     "topology": "-t, --topology",
     "json": "-j, --json-output",
     "help": "-h, --help",
-    "csv": "--csv",
 }
-_DEVICE = "--device"
+_VALUES = ("--device", "--filter", "--format", "--machine", "--owner", "--source")
+_OPTIONAL_VALUES = {"--color": "auto", "--watch": ""}
+FORMATS = ("text", "json", "csv")
+COLOURS = ("auto", "always", "never")
+MIN_PERIOD_S = 0.05
+MAX_PERIOD_S = 86400.0
+DEFAULT_PERIOD_S = 1.0
 
 
 class FlagError(Exception):
@@ -30,66 +42,173 @@ class FlagError(Exception):
 
 
 class Flags:
-    """Which flags are given. `devices` are the devices to list, None for all."""
+    """What a command line asks for.
 
-    __slots__ = ("csv", "devices", "help", "json", "show_all", "topology", "wide")
+    `devices` are the devices to list, None for all; `filters` must all hold; `colour` is None where no colours are
+    asked for, `period_s` where the list is printed once. The renderer looks at neither `machine`, `source`,
+    `period_s`, `verbose`, `version` nor `debug`: those are for the command.
+    """
+
+    __slots__ = (
+        "colour",
+        "debug",
+        "devices",
+        "filters",
+        "format",
+        "help",
+        "machine",
+        "period_s",
+        "show_all",
+        "source",
+        "topology",
+        "verbose",
+        "version",
+        "wide",
+    )
 
     def __init__(self) -> None:
         self.wide = False
         self.show_all = False
         self.topology = False
-        self.json = False
         self.help = False
-        self.csv = False
+        self.verbose = False
+        self.version = False
+        self.debug = False
+        self.format = "text"
         self.devices: frozenset[int] | None = None
+        self.filters: tuple[Filter, ...] = ()
+        self.colour: str | None = None
+        self.machine: str | None = None
+        self.source: str | None = None
+        self.period_s: float | None = None
+
+    def words(self) -> list[str]:
+        """Return the command line in the words that the renderer obeys, users of filters as uids."""
+        switches = {"--wide": self.wide, "--show-all-procs": self.show_all, "--topology": self.topology}
+        words = [word for word, given in switches.items() if given]
+        if self.format != "text":
+            words.append(f"--format={self.format}")
+        if self.devices is not None:
+            words.append(f"--device={','.join(map(str, sorted(self.devices)))}")
+        if self.colour is not None:
+            words.append(f"--color={self.colour}")
+        return words + [f"--filter={one}" for one in self.filters]
 
 
 def parse(argv: list[str]) -> Flags:
-    """Return the flags of a command line.
+    """Return what a command line asks for.
 
     Raises:
         FlagError: an unknown flag, a value too many or too few, or an argument that is no flag.
     """
     flags = Flags()
-    words = iter(argv)
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if flag == _DEVICE:
-            flags.devices = (flags.devices or frozenset()) | _devices(value if equals else next(words, ""))
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            if words:
+                raise FlagError(f"unexpected argument `{words[0]}'")
+        elif word[:2] == "--":
+            _long(flags, word, words)
+        elif word[:1] == "-" and word != "-":
+            _short(flags, word)
         else:
-            for name in _names(word):
-                setattr(flags, name, True)
+            raise FlagError(f"unexpected argument `{word}'")
     return flags
 
 
-def _names(word: str) -> list[str]:
-    if word == "--":
-        return []
-    if word[:2] == "--":
-        flag, equals, _ = word.partition("=")
-        if flag not in _LONG:
-            raise FlagError(f"unknown flag `{flag[2:]}'")
+def _long(flags: Flags, word: str, words: list[str]) -> None:
+    flag, equals, value = word.partition("=")
+    if flag in _LONG:
         if equals:
-            raise FlagError(f"bool flag `{_OPTION_NAMES[_LONG[flag]]}' cannot have an argument")
-        return [_LONG[flag]]
-    if word[:1] != "-" or word == "-":
-        raise FlagError(f"unexpected argument `{word}'")
+            raise _no_value(_LONG[flag])
+        _switch(flags, _LONG[flag])
+    elif flag in _OPTIONAL_VALUES:
+        if flag == "--watch" and not equals and words and words[0][:1].isdigit():
+            value, equals = words.pop(0), "="
+        _set_optional(flags, flag, value if equals else _OPTIONAL_VALUES[flag], given=bool(equals))
+    elif flag in _VALUES:
+        _set(flags, flag, value if equals else _next(flag, words))
+        if flag == "--filter":
+            while words and words[0][:1] != "-" and looks_like_filter(words[0]):
+                _set(flags, flag, words.pop(0))
+    else:
+        raise FlagError(f"unknown flag `{flag[2:]}'")
+
+
+def _short(flags: Flags, word: str) -> None:
+    if word[2:3] == "=" and word[1] in _SHORT:
+        raise _no_value(_SHORT[word[1]])
     for letter in word[1:]:
         if letter not in _SHORT:
             raise FlagError(f"unknown flag `{letter}'")
-    return [_SHORT[letter] for letter in word[1:]]
+        _switch(flags, _SHORT[letter])
+
+
+def _switch(flags: Flags, name: str) -> None:
+    if name in FORMATS:
+        flags.format = name
+    else:
+        setattr(flags, name, True)
+
+
+def _next(flag: str, words: list[str]) -> str:
+    if not words:
+        raise FlagError(f"expected argument for flag `{flag}'")
+    if words[0][:1] == "-" and words[0] != "-":
+        raise FlagError(f"expected argument for flag `{flag}', but got option `{words[0]}'")
+    return words.pop(0)
+
+
+def _set(flags: Flags, flag: str, value: str) -> None:
+    if flag == "--device":
+        flags.devices = (flags.devices or frozenset()) | _devices(value)
+    elif flag == "--format":
+        flags.format = _choice(flag, value, FORMATS)
+    elif flag in {"--filter", "--owner"}:
+        text = value if flag == "--filter" else f"owner={value}"
+        try:
+            flags.filters += (parse_filter(text),)
+        except FilterError as error:
+            raise FlagError(f"flag `{flag}' does not understand `{value}': {error}") from error
+    elif not value:
+        raise FlagError(f"expected argument for flag `{flag}'")
+    elif flag == "--machine":
+        flags.machine = value
+    else:
+        flags.source = value
+
+
+def _set_optional(flags: Flags, flag: str, value: str, *, given: bool) -> None:
+    if flag == "--color":
+        flags.colour = _choice(flag, value, COLOURS)
+    else:
+        flags.period_s = _period_s(value) if given else DEFAULT_PERIOD_S
+
+
+def _choice(flag: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise FlagError(f"Invalid value `{value}' for option `{flag}'. Allowed values are: {known}")
+    return value
+
+
+def _no_value(name: str) -> FlagError:
+    return FlagError(f"bool flag `{_NAMES.get(name, '--' + name)}' cannot have an argument")
 
 
 def _devices(text: str) -> frozenset[int]:
-    devices: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (_is_index(first) and _is_index(last)) or int(last) < int(first):
-            raise FlagError(f"flag `{_DEVICE}' expects devices such as 0,2 or 0-3, not `{text}'")
-        devices.update(range(int(first), int(last) + 1))
-    return frozenset(devices)
+    try:
+        return frozenset(parse_indices(text))
+    except ValueError:
+        raise FlagError(f"flag `--device' expects devices such as 0,2 or 0-3, not `{text}'") from None
 
 
-def _is_index(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 4
+def _period_s(text: str) -> float:
+    try:
+        period_s = float(text)
+    except ValueError:
+        period_s = 0.0
+    if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
+        raise FlagError(f"flag `--watch' expects {MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds, not `{text}'")
+    return period_s

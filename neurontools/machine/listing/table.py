@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neurontools.machine.listing.colours import BUSY, HEADER, PROCESS, painted
 from neurontools.machine.listing.rows import command_width, rows_of_devices
 
 TYPE_CHECKING = False
@@ -23,6 +24,10 @@ _HEADER = (
     ("COMMAND", ""),
     ("RUNTIME", "VERSION"),
 )
+# Without any device (a filter of ours left none) the columns that every device has.
+_EMPTY_SHAPE = [(index, max(map(len, _HEADER[index]))) for index in (0, 1, 2, 3, 5, 7, 8)]
+# Of the rows of devices that processes hold: device, pid, command.
+_COLOURS = {0: BUSY, 6: PROCESS, 9: PROCESS}
 _GIB = 2**30
 # Unicode categories that a terminal does not print as a character of its own, and those that it prints over the last.
 _UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -53,19 +58,24 @@ def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) ->
         for device, rows in zip(devices, groups, strict=True)
     ]
     further = {row: _cells(None, cells) for row, cells in cells_of.items()}
+    colours = _COLOURS if flags.colour == "always" else {}
     columns = list(zip(*first, *further.values(), strict=True))
-    shape = [(index, _column_width(index, cells)) for index, cells in enumerate(columns) if any(cells)]
+    shape = [
+        (index, _column_width(index, cells)) for index, cells in enumerate(columns) if any(cells)
+    ] or _EMPTY_SHAPE
     separator = "+" + "+".join("-" * (width + 2) for _, width in shape) + "+"
-    header = [_line([_centred(_HEADER[index][part], width) for index, width in shape]) for part in (0, 1)]
+    heading = HEADER if colours else ""
+    header = [
+        _line([painted(_centred(_HEADER[index][part], width), heading) for index, width in shape])
+        for part in (0, 1)
+    ]
     lines = [separator, *header, separator]
-    line_of = {
-        row: _line([_left(cells[index], width) for index, width in shape]) for row, cells in further.items()
-    }
+    line_of = {row: _row(cells, shape, colours) for row, cells in further.items()}
     separated = any(len(rows) > 1 for rows in groups)
     for number, (cells, rows) in enumerate(zip(first, groups, strict=True)):
         if number and separated:
             lines.append(separator)
-        lines.append(_line([_left(cells[index], width) for index, width in shape]))
+        lines.append(_row(cells, shape, colours if rows else {}))
         lines += [line_of[row] for row in rows[1:]]
     return [*lines, separator]
 
@@ -125,6 +135,12 @@ def _cells(device: DeviceState | None, process: _Cells) -> _Cells:
 
 def _column_width(index: int, cells: _Cells) -> int:
     return max(len(_HEADER[index][0]), len(_HEADER[index][1]), *map(display_width, cells))
+
+
+def _row(cells: _Cells, shape: list[tuple[int, int]], colours: dict[int, str]) -> str:
+    if not colours:
+        return _line([_left(cells[index], width) for index, width in shape])
+    return _line([painted(_left(cells[index], width), colours.get(index, "")) for index, width in shape])
 
 
 def _line(cells: list[str]) -> str:

@@ -6,7 +6,9 @@ byte. It imports nothing but its own parts: it must load in no time.
 
 from __future__ import annotations
 
+from neurontools.machine.listing.colours import BUSY
 from neurontools.machine.listing.csv_text import csv_lines
+from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
 from neurontools.machine.listing.table import header_lines, table_lines
@@ -15,7 +17,7 @@ from neurontools.machine.listing.topology import topology_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.snapshot import ProcessState, Snapshot
 
 RELEASES = ("2.32", "2.28")
 
@@ -27,7 +29,7 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
 
     Args:
         snapshot: the machine.
-        argv: the arguments, without the program's name.
+        argv: the arguments, without the program's name; colours only with `--color=always`.
         emulate: release of the real tools whose output is reproduced, one of `RELEASES`.
 
     Returns:
@@ -50,15 +52,25 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
 def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
     chosen = flags.devices
     devices = [device for device in snapshot.devices if chosen is None or device.index in chosen]
-    if flags.json:
-        return json_text(snapshot, devices, flags, instance_keys=emulate != "2.28")
-    if flags.csv:
-        return "\n".join(csv_lines(snapshot, devices, flags)) + "\n"
-    lines = header_lines(snapshot) + table_lines(snapshot, devices, flags)
+    listed = snapshot
+    if flags.filters:
+        processes, devices = select(snapshot, devices, flags.filters, show_all=flags.show_all)
+        listed = _with(snapshot, processes)
+    if flags.format == "json":
+        return json_text(listed, devices, flags, instance_keys=emulate != "2.28")
+    if flags.format == "csv":
+        return "\n".join(csv_lines(listed, devices, flags)) + "\n"
+    lines = header_lines(snapshot) + table_lines(listed, devices, flags)
     if flags.topology:
-        drawing = topology_lines(snapshot)
+        drawing = topology_lines(snapshot, busy_colour=BUSY if flags.colour == "always" else "")
         lines += ["", "", *drawing] if drawing else []
     return "\n".join(lines) + "\n"
+
+
+def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
+    from dataclasses import replace
+
+    return replace(snapshot, processes=processes)
 
 
 def _no_device(device: int, snapshot: Snapshot) -> bytes:

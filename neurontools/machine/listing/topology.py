@@ -5,6 +5,8 @@ The 4x4 torus and the chain are those of the real tool; ring, switch and other c
 
 from __future__ import annotations
 
+from neurontools.machine.listing.colours import painted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
@@ -22,12 +24,27 @@ _SWITCH_ROW = 8
 _Neighbours = list[tuple[int, ...]]
 
 
-def topology_lines(snapshot: Snapshot) -> list[str]:
-    """Return the title and the drawing; nothing for a single device, which is connected to none."""
+def topology_lines(snapshot: Snapshot, busy_colour: str = "") -> list[str]:
+    """Return the title and the drawing; nothing for a single device, which is connected to none.
+
+    Args:
+        snapshot: the machine; a container's devices list neighbours by the host's ids and are drawn as a list.
+        busy_colour: colour of the devices that processes hold, "" for none.
+    """
     neighbours = [device.connected_to or () for device in snapshot.devices]
     if not any(neighbours):
         return []
-    return [_TITLE, *_drawing([device.index for device in snapshot.devices], neighbours)]
+    lines = _drawing([device.index for device in snapshot.devices], neighbours)
+    if busy_colour:
+        for index in _busy(snapshot):
+            node = _node(index)
+            lines = [line.replace(node, painted(node, busy_colour)) for line in lines]
+    return [_TITLE, *lines]
+
+
+def _busy(snapshot: Snapshot) -> list[int]:
+    held = {use.core for process in snapshot.processes if process.uses_device for use in process.cores}
+    return [device.index for device in snapshot.devices if held.intersection(device.core_ids)]
 
 
 def _drawing(devices: list[int], neighbours: _Neighbours) -> list[str]:
@@ -61,7 +78,11 @@ def _torus() -> set[tuple[int, int]]:
 
 
 def _row(devices: list[int]) -> str:
-    return _LINK.join(f"[{device:2d} ]" for device in devices)
+    return _LINK.join(map(_node, devices))
+
+
+def _node(device: int) -> str:
+    return f"[{device:2d} ]"
 
 
 def _torus_lines() -> list[str]:
@@ -89,7 +110,7 @@ def _switch_lines(devices: list[int]) -> list[str]:
 
 
 def _nodes(devices: list[int]) -> str:
-    return "  " + "    ".join(f"[{device:2d} ]" for device in devices) + "  "
+    return "  " + "    ".join(map(_node, devices)) + "  "
 
 
 def _links(count: int) -> list[str]:
@@ -98,7 +119,7 @@ def _links(count: int) -> list[str]:
 
 def _list_lines(devices: list[int], neighbours: _Neighbours) -> list[str]:
     return [
-        f"  [{device:2d} ]{_LINK}" + ", ".join(str(other) for other in others)
+        f"  {_node(device)}{_LINK}" + ", ".join(str(other) for other in others)
         for device, others in zip(devices, neighbours, strict=True)
         if others
     ]

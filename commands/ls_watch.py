@@ -1,0 +1,90 @@
+"""`neuron-ls --watch`: shows a reply whenever it changed, and stays with its machine through restarts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from neurontools import env, paths
+from neurontools.commands.ls_output import show
+from neurontools.machine.directory import knock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.machine.render_client import Reply
+
+RESTART_S = 3.0
+_RETRY_S = 0.05
+
+
+def watch(
+    first: Reply, again: Callable[[], Reply | None], period_s: float, *, lines_of_json: bool
+) -> int | None:
+    """Show a reply and each later one that differs from the one before.
+
+    Args:
+        first: the reply to begin with.
+        again: asks again; None when there is nobody to ask any more.
+        period_s: time between two questions.
+        lines_of_json: the replies are JSON; each becomes one line.
+
+    Returns:
+        The exit code of a reply that is a failure, None when there was nobody to ask.
+    """
+    shown = None
+    reply: Reply | None = first
+    while reply is not None:
+        code, out, err = reply
+        if reply != shown:
+            show((code, _frame(out, lines_of_json=lines_of_json and not code), err))
+            shown = reply
+        if code:
+            return code
+        time.sleep(period_s)
+        reply = again()
+    return None
+
+
+def persistent(ask: Callable[[], Reply | None], machine: str) -> Callable[[], Reply | None]:
+    """Return a question to a machine's daemon that waits for the next one where the daemon is gone.
+
+    A deleted runtime directory is made again by the daemon that lives; a daemon that was killed is replaced (unless
+    NEURONTOOLS_AUTOSTART=0); for one that was stopped the next is awaited as long as a restart may take.
+    """
+
+    def again() -> Reply | None:
+        give_up = time.monotonic() + RESTART_S
+        while True:
+            reply = _asked(ask)
+            if reply is not None or time.monotonic() > give_up:
+                return reply
+            if not knock(paths.machine_dir(machine)):
+                _replace_if_killed(machine)
+                time.sleep(_RETRY_S)
+
+    return again
+
+
+def _asked(ask: Callable[[], Reply | None]) -> Reply | None:
+    try:
+        return ask()
+    except ConnectionResetError:
+        return None
+
+
+def _replace_if_killed(machine: str) -> None:
+    from neurontools.machine import launch
+
+    if env.autostart() and launch.has_crashed(machine):
+        launch.ensure_running(machine)
+
+
+def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
+    if lines_of_json:
+        return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
+    if sys.stdout.isatty():
+        return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
+    return out
