@@ -196,6 +196,23 @@ class Client:
             self._held.clear()
             self._call("unregister", {})
 
+    def register_synthetic(
+        self, wishes: list[dict[str, Any]], known: list[int]
+    ) -> tuple[list[dict[str, Any]], list[int]]:
+        """Put made-up processes on the machine; `neurontools.machine.synthetic` is the comfortable way.
+
+        Args:
+            wishes: what `register` takes, for each.
+            known: pids of this process's synthetic ones: others are taken off when the call has to be repeated.
+
+        Returns:
+            For each its pid and cores, or an error; descriptors of the pages of those without an error.
+        """
+        with self._lock:
+            answer = self._call("register_synthetic", {"processes": wishes}, {"known": known})["processes"]
+            admitted = sum("error" not in each for each in answer)
+            return answer, self._wire.take_descriptors(admitted) if self._wire else []
+
     def allocate(self, core: int, nbytes: int) -> None:
         """Reserve device memory on one of this process's cores (machine-wide id).
 

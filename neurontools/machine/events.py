@@ -33,7 +33,7 @@ class Process:
     """A registered process with its claims.
 
     `reserved` are pairs of core and bytes of device memory, by core, without zeros. `registered_ns` is
-    CLOCK_MONOTONIC.
+    CLOCK_MONOTONIC. `player` is the process that made a synthetic one up and with which that one ends.
     """
 
     key: ProcessKey
@@ -45,6 +45,17 @@ class Process:
     cores: tuple[int, ...]
     registered_ns: int
     reserved: tuple[tuple[int, int], ...] = ()
+    player: ProcessKey | None = None
+
+    @property
+    def origin(self) -> str:
+        """What `ProcessState.origin` says of it."""
+        return "live" if self.player is None else "synthetic"
+
+    @property
+    def lives_with(self) -> ProcessKey:
+        """The process of this host whose end is its end."""
+        return self.player or self.key
 
     def reserved_on(self, core: int) -> int:
         """Return the bytes reserved on a core."""
@@ -53,7 +64,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A process wants to be on the machine, with these cores, or with so many (0: all of the machine)."""
+    """A process wants to be on the machine, with these cores, or with so many (0: all of the machine).
+
+    A synthetic one has a key that no process of the host can have, and is there as long as its `player`.
+    """
 
     key: ProcessKey
     uid: int
@@ -63,6 +77,7 @@ class Register:
     uses_device: bool
     cores: tuple[int, ...] | None = None
     count: int | None = None
+    player: ProcessKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,12 +128,17 @@ def load_record(path: str) -> tuple[Process, str] | None:
         return None
     try:
         boot = str(data.pop("boot_id"))
-        data["key"] = ProcessKey(int(data["key"]["pid"]), int(data["key"]["start_ticks"]))
+        data["key"] = _key(data["key"])
+        data["player"] = None if data.get("player") is None else _key(data["player"])
         data["cores"] = tuple(int(core) for core in data["cores"])
         data["reserved"] = tuple((int(core), int(nbytes)) for core, nbytes in data["reserved"])
         return Process(**data), boot
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _key(data: dict[str, Any]) -> ProcessKey:
+    return ProcessKey(int(data["pid"]), int(data["start_ticks"]))
 
 
 def _load(path: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,11 @@ def start_ticks(pid: int) -> int | None:
     if len(fields) <= _START_FIELD or fields[_STATE_FIELD] in _DEAD_STATES:
         return None
     return int(fields[_START_FIELD])
+
+
+def ticks_now() -> int:
+    """Return this moment as the start time of a process that starts now, in clock ticks since boot."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
 
 
 def is_alive(key: ProcessKey) -> bool:

@@ -7,7 +7,7 @@ r"""The wire between neurond and its clients: JSON-RPC 2.0, one message a line, 
     RENDER <tool>\0<emulate>\0<argument>\0...                        ->  <exit> <stdout bytes> <stderr bytes>\n, then both
 
 `hello` comes first on a connection. The descriptor of a telemetry page travels with the first byte of the answer to
-`register`. A request holds at most `MAX_LINE_BYTES`; an answer may be longer.
+`register`, those of many with that to `register_synthetic`, at most `MAX_DESCRIPTORS`. A request holds at most `MAX_LINE_BYTES`; an answer may be longer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
+MAX_DESCRIPTORS = 200
 RENDER = b"RENDER "
 SNAPSHOT = "snapshot"
+SYNTHETIC_PIDS_ABOVE = 4194304  # the greatest pid that Linux gives
 
 Value = int | float | str | bool | list[Any] | dict[str, Any] | None
 
@@ -66,6 +68,14 @@ class RpcError(Exception):
         self.remedy = remedy
         self.data = data or {}
         self.request_id = request_id
+
+    def body(self) -> dict[str, Any]:
+        """Return the error object of JSON-RPC."""
+        return {
+            "code": int(self.code),
+            "message": self.message,
+            "data": {**self.data, "remedy": self.remedy},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,17 @@ class Params:
             raise _invalid(f"parameter {name!r} must be true or false")
         return value
 
+    def mappings(self, name: str, longest: int) -> list[Params]:
+        """Return a list of named parameters of their own."""
+        value = self._values.get(name)
+        if (
+            not isinstance(value, list)
+            or len(value) > longest
+            or any(not isinstance(item, dict) for item in value)
+        ):
+            raise _invalid(f"parameter {name!r} must be a list of at most {longest} objects")
+        return [Params(item) for item in value]
+
     def optional_integers(self, name: str) -> tuple[int, ...] | None:
         """Return a list of whole numbers, None when it is not given."""
         value = self._values.get(name)
@@ -179,9 +200,7 @@ def push_line(method: str, params_json: str) -> bytes:
 
 def error_line(error: RpcError) -> bytes:
     """Return an error answer as a line."""
-    data = {**error.data, "remedy": error.remedy}
-    body = {"code": int(error.code), "message": error.message, "data": data}
-    return _line({"jsonrpc": "2.0", "id": error.request_id, "error": body})
+    return _line({"jsonrpc": "2.0", "id": error.request_id, "error": error.body()})
 
 
 class LineBuffer:

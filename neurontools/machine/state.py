@@ -125,6 +125,7 @@ class Machine:
             uses_device=event.uses_device,
             cores=cores,
             registered_ns=now_ns,
+            player=event.player,
         )
         if event.uses_device:
             self._count(PROCESSES)

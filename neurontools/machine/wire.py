@@ -12,7 +12,7 @@ from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.client_errors import error_of, no_machine, silent
 from neurontools.machine.processes import peer_of, wait_for_end
-from neurontools.machine.protocol import PROTOCOL_VERSION, request_line
+from neurontools.machine.protocol import MAX_DESCRIPTORS, PROTOCOL_VERSION, request_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +77,11 @@ class Wire:
         """Return a descriptor that came with an answer, the caller's from now on."""
         return self._descriptors.pop() if self._descriptors else None
 
+    def take_descriptors(self, count: int) -> list[int]:
+        """Return the descriptors that came with an answer, in its order, the caller's from now on."""
+        taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        return taken
+
     def close(self) -> None:
         """Close the connection and every descriptor that was not taken."""
         self._sock.close()
@@ -89,7 +94,7 @@ class Wire:
         while b"\n" not in pieces[-1]:
             try:
                 data, descriptors, _, _ = socket.recv_fds(
-                    self._sock, _RECEIVE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                    self._sock, _RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
                 )
             except TimeoutError:
                 raise silent(self._machine) from None

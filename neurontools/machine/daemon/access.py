@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
 _ROOT = 0
 # What changes the machine for everybody on it.
-_OWNERS_METHODS = frozenset({"count_hardware", "reset_hardware", "stop"})
+_OWNERS_METHODS = frozenset(
+    {
+        "count_hardware",
+        "reset_hardware",
+        "stop",
+        "register_synthetic",
+        "unregister_synthetic",
+        "reserve_synthetic",
+    }
+)
 
 
 class Access:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.machine.daemon import report
+from neurontools.machine.daemon.lives import Lives
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.devices import device_count
 from neurontools.machine.events import (
@@ -34,12 +35,12 @@ from neurontools.machine.pages.page import (
     create_page,
     create_private_page,
 )
-from neurontools.machine.processes import ProcessKey, is_alive, open_pidfd
+from neurontools.machine.processes import ProcessKey, is_alive
 from neurontools.machine.state import Machine
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
@@ -96,11 +97,10 @@ class Keeper:
         self._report = report.Report(definition, instance)
         self._pages_dir = pages_dir
         self._boot = boot
-        self._loop = loop
         self._on_change = on_change
         self._on_lost_directory = on_lost_directory
         self._telemetry: dict[ProcessKey, Telemetry] = {}
-        self._pidfds: dict[ProcessKey, int] = {}
+        self._lives = Lives(loop, self._ended)
 
     def register(self, event: Register) -> tuple[Process, int]:
         """Put a process on the machine; return it with the descriptor of its page, which stays the keeper's.
@@ -110,37 +110,48 @@ class Keeper:
             PageError: the page can't be made.
             ProcessLookupError: the process is gone.
         """
-        pidfd = open_pidfd(event.key)
-        try:
-            process = _process_of(self._handle(event))
-            page_fd = self._create_page(process)
-        except RefusedError:
-            os.close(pidfd)
-            raise
-        except (PageError, OSError):
-            os.close(pidfd)
-            self._handle(Leave(event.key))
-            raise
-        self._watch(process, page_fd, pidfd)
-        self._save(process)
+        process, page_fd = self._admit(event)
         log.info("process %d (%r) holds cores %s", process.key.pid, process.command, process.cores)
         self._on_change(True)
         return process, page_fd
+
+    def register_synthetic(self, events: Sequence[Register]) -> list[tuple[Process, int] | RefusedError]:
+        """Put synthetic processes of one player on the machine, as `register` does, each or the reason why not.
+
+        Raises:
+            PageError: a page can't be made; those before it are registered all the same.
+            ProcessLookupError: the player is gone.
+        """
+        admitted: list[tuple[Process, int] | RefusedError] = []
+        try:
+            for event in events:
+                try:
+                    admitted.append(self._admit(event))
+                except RefusedError as refused:
+                    admitted.append(refused)
+        finally:
+            self._on_change(True)
+        log.info("a player puts %d synthetic processes on the machine", len(admitted))
+        return admitted
+
+    def synthetic_of(self, player: ProcessKey) -> dict[int, Process]:
+        """Return the synthetic processes of a player by pid."""
+        processes = (self.machine.processes[key] for key in self._lives.tied_to(player))
+        return {process.key.pid: process for process in processes if process.player == player}
 
     def leave(self, key: ProcessKey, why: str) -> tuple[int, ...]:
         """Take a process off the machine; return the cores that are free now."""
         telemetry = self._telemetry.pop(key, None)
         if telemetry is None:
             return ()
-        pidfd = self._pidfds.pop(key)
-        self._loop.remove_reader(pidfd)
-        os.close(pidfd)
+        self._lives.untie(key)
         telemetry.refresh(time.monotonic_ns())
         self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
         telemetry.close()
         for suffix in (_PAGE, _RECORD):
             _remove(self._path(key, suffix))
-        log.info("process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
+        level = logging.INFO if telemetry.process.player is None else logging.DEBUG
+        log.log(level, "process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
         self._on_change(False)
         return telemetry.process.cores
 
@@ -194,14 +205,30 @@ class Keeper:
         """Close every descriptor. Pages and records stay for the next daemon."""
         for telemetry in self._telemetry.values():
             telemetry.close()
-        for pidfd in self._pidfds.values():
-            self._loop.remove_reader(pidfd)
-            os.close(pidfd)
+        self._lives.close()
         self._telemetry.clear()
-        self._pidfds.clear()
 
     def _handle(self, event: Event) -> tuple[Effect, ...]:
         return self.machine.handle(event, time.monotonic_ns())
+
+    def _admit(self, event: Register) -> tuple[Process, int]:
+        process = _process_of(self._handle(event))
+        try:
+            self._lives.tie(process.key, process.lives_with)
+            page_fd = self._create_page(process)
+        except (PageError, OSError):
+            self._lives.untie(process.key)
+            self._handle(Leave(process.key))
+            raise
+        self._watch(process, page_fd)
+        self._save(process)
+        return process, page_fd
+
+    def _ended(self, keys: tuple[ProcessKey, ...]) -> None:
+        if keys and self.machine.processes[keys[0]].player is not None:
+            log.info("a player is gone, and its %d synthetic processes with it", len(keys))
+        for key in keys:
+            self.leave(key, "is gone")
 
     def _create_page(self, process: Process) -> int:
         identity = PageIdentity(
@@ -228,13 +255,13 @@ class Keeper:
 
     def _adopt(self, process: Process) -> None:
         try:
-            pidfd = open_pidfd(process.key)
+            self._lives.tie(process.key, process.lives_with)
         except OSError:
             return
         try:
             self._handle_adopt(process)
         except RefusedError as refused:
-            os.close(pidfd)
+            self._lives.untie(process.key)
             log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
             return
         try:
@@ -243,17 +270,15 @@ class Keeper:
         except OSError as error:
             log.warning("the page of process %d is lost: %s", process.key.pid, error.strerror)
             page_fd = None
-        self._watch(process, page_fd, pidfd)
+        self._watch(process, page_fd)
         log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
 
     def _handle_adopt(self, process: Process) -> None:
         _process_of(self._handle(Adopt(process)))
 
-    def _watch(self, process: Process, page_fd: int | None, pidfd: int) -> None:
+    def _watch(self, process: Process, page_fd: int | None) -> None:
         self._telemetry[process.key] = telemetry = Telemetry(process, page_fd)
         telemetry.refresh(time.monotonic_ns())
-        self._pidfds[process.key] = pidfd
-        self._loop.add_reader(pidfd, self.leave, process.key, "is gone")
 
     def _save(self, process: Process) -> None:
         try:
@@ -270,7 +295,12 @@ def living_processes(pages_dir: str, boot: str) -> list[Process]:
     found = []
     for name in _names(pages_dir):
         record = load_record(f"{pages_dir}/{name}") if name.endswith(_RECORD) else None
-        if record and record[1] == boot and is_alive(record[0].key) and name == _file(record[0].key, _RECORD):
+        if (
+            record
+            and record[1] == boot
+            and is_alive(record[0].lives_with)
+            and name == _file(record[0].key, _RECORD)
+        ):
             found.append(record[0])
     return found
 

@@ -15,6 +15,7 @@ from neurontools.machine.daemon.process_methods import ProcessMethods
 from neurontools.machine.daemon.refusals import rpc_error
 from neurontools.machine.daemon.rendering import render_answer
 from neurontools.machine.daemon.sessions import Answer, Sessions, answer
+from neurontools.machine.daemon.synthetic_methods import SyntheticMethods
 from neurontools.machine.daemon.watching import Watching
 from neurontools.machine.protocol import (
     PROTOCOL_VERSION,
@@ -71,6 +72,7 @@ class Methods:
             **MachineMethods(keeper, self._sessions, self._watching, socket_path, stop).table,
             **ProcessMethods(keeper, self._sessions).table,
             **HardwareMethods(keeper).table,
+            **SyntheticMethods(keeper, self._sessions).table,
         }
 
     @property

@@ -109,7 +109,7 @@ class Telemetry:
             process.command,
             process.tag,
             process.runtime_version,
-            "live",
+            process.origin,
             process.uses_device,
             value.cores,
             value.host_memory,
