@@ -28,6 +28,15 @@ def out(text: str) -> None:
         sys.stdout.write(text + "\n")
 
 
+def out_now(text: str) -> None:
+    """Write data to stdout as UTF-8, a newline after it, in one piece that the reader gets at once."""
+    data = (text + "\n").encode("utf-8", "backslashreplace")
+    with _writing():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
 def notice(text: str) -> None:
     """Tell a person on a terminal what is going on; silent in a pipe."""
     if sys.stderr.isatty():

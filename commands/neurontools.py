@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 COMMANDS = {
     "ls": ("ls", "neuron-ls", "list the Neuron devices and the processes on them"),
     "top": ("top", "neuron-top", "live dashboard of cores, memory and processes"),
+    "monitor": ("monitor", "neuron-monitor", "the machine's metrics as JSON lines"),
+    "monitor-prometheus": (
+        "monitor_prometheus",
+        "neuron-monitor-prometheus",
+        "metrics of neuron-monitor for Prometheus",
+    ),
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
     "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
@@ -44,7 +50,7 @@ def help_text() -> str:
         "",
     ]
     for name, (_, program, purpose) in COMMANDS.items():
-        lines.append(f"  {name:<12}{purpose}" + (f"  ({program})" if program else ""))
+        lines.append(f"  {name:<20}{purpose}" + (f"  ({program})" if program else ""))
     lines += [
         "",
         "examples:",

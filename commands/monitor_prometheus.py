@@ -1,0 +1,94 @@
+"""neuron-monitor-prometheus: lines of neuron-monitor in, metrics for Prometheus out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import NeuronToolsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.monitor.exporter import Exporter
+
+EXAMPLES = """examples:
+  neuron-monitor | neuron-monitor-prometheus
+  neuron-monitor -c monitor.conf | neuron-monitor-prometheus --port 9100
+  neuron-monitor | neuron-monitor-prometheus --cert-file cert.pem --key-file key.pem
+  curl -s localhost:8000/metrics
+
+exit codes: 0 the lines ended, 1 they ended before the first good one, or the port or certificate cannot be used,
+2 wrong command line, 130 interrupted, 143 ended by SIGTERM
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neuron-monitor-prometheus",
+        description="Read lines of neuron-monitor on stdin and serve them as metrics for Prometheus.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-p", "--port", type=int, default=8000, help="port to listen on (default: 8000)")
+    parser.add_argument("--host", default="", help="address to listen on (default: every one)")
+    parser.add_argument("--cert-file", metavar="FILE", help="certificate, for HTTPS")
+    parser.add_argument("--key-file", metavar="FILE", help="private key, for HTTPS")
+    parser.add_argument(
+        "--enable-k8s-info",
+        action="store_true",
+        help="write the lines to stdout again, for neuron-monitor-k8s-info",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    if not 0 <= arguments.port <= 65535:
+        raise UsageError(
+            f"--port {arguments.port} is out of range", "give 1 to 65535, or 0 for any that is free"
+        )
+    from neurontools.monitor.address import ScrapeAddress
+    from neurontools.monitor.serving import start_exporter
+
+    address = ScrapeAddress(arguments.host, arguments.port, arguments.cert_file, arguments.key_file)
+    exporter, server = start_exporter(address, console.warn)
+    running = f"Running {address.scheme} prometheus server at port {server.port}"
+    if arguments.enable_k8s_info:
+        sys.stderr.write(running + "\n")
+    else:
+        console.out_now(running)
+    if sys.stdin.isatty():
+        console.notice("waiting for lines on stdin: neuron-monitor | neuron-monitor-prometheus")
+    try:
+        return _export(exporter, echo=arguments.enable_k8s_info)
+    finally:
+        server.close()
+
+
+def _export(exporter: Exporter, *, echo: bool) -> int:
+    from neurontools.monitor.incoming import lines
+    from neurontools.monitor.parse import DamagedLineError, parse_line
+
+    good = 0
+    for line in lines(sys.stdin.buffer):
+        if echo:
+            console.out_now(line.decode("utf-8", "backslashreplace"))
+        try:
+            exporter.update(parse_line(line))
+            good += 1
+        except DamagedLineError as error:
+            console.warn(f"skipped a {error.message}")
+    if not good:
+        raise NeuronToolsError(
+            "stdin ended before the first good line", "neuron-monitor | neuron-monitor-prometheus"
+        )
+    return 0

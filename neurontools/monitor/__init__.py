@@ -1,0 +1,1 @@
+"""neuron-monitor as a library: reports from snapshots, their JSON lines, their Prometheus form."""

@@ -1,0 +1,226 @@
+"""From snapshots and readings of the host to reports. Remembers for everything when it was collected last."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.instances import catalogue
+from neurontools.machine.view import device_processes, process_key
+from neurontools.monitor import facts, processes
+from neurontools.monitor.config import MetricKey
+from neurontools.monitor.groups import RuntimeGroup, SystemGroup
+from neurontools.monitor.report import (
+    DeviceErrors,
+    HardwareErrors,
+    MonitorReport,
+    RuntimeEntry,
+    SystemData,
+)
+from neurontools.monitor.runtime_vcpus import (
+    NOT_ON_THIS_HOST,
+    ProcessTimes,
+    measured_usage,
+    recorded_usage,
+)
+from neurontools.monitor.vcpus import vcpu_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from neurontools.machine.snapshot import ProcessState, Snapshot
+    from neurontools.machine.view import ProcessKey
+    from neurontools.monitor.config import MonitorConfig
+    from neurontools.monitor.report import HardwareInfo, InstanceInfo, MemoryInfo, RuntimeVcpuUsage, VcpuUsage
+    from neurontools.monitor.vcpus import HostReader, VcpuSample
+
+_TAG_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What was read at one time; rates begin at one and end at another."""
+
+    snapshot: Snapshot
+    read_ns: int
+    cpu: ProcessTimes | None
+    vcpus: VcpuSample | None
+    states: Mapping[ProcessKey, ProcessState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    instance: InstanceInfo
+    hardware: HardwareInfo
+    frame: processes.CoreFrame
+    vcpu_count: int
+
+
+class Collector:
+    """Makes reports of one machine.
+
+    Args:
+        config: what to collect.
+        first: the machine when the monitor started; the first rates begin there.
+        reader: what reads the host.
+        started_ns: when the monitor started, for the first period of what is no rate.
+    """
+
+    def __init__(
+        self, config: MonitorConfig, first: Snapshot, reader: HostReader, started_ns: int | None = None
+    ) -> None:
+        self._config = config
+        self._reader = reader
+        self._facts: tuple[object, _Facts] | None = None
+        keys = frozenset(config.periods())
+        start = self._moment(first, keys, reader.now_ns() if started_ns is None else started_ns)
+        self._last = dict.fromkeys(keys, start)
+
+    def collect(self, due: Collection[MetricKey], snapshot: Snapshot) -> MonitorReport:
+        """Return a report of what is due; everything else is left out.
+
+        Args:
+            due: keys of the configuration.
+            snapshot: the machine now.
+        """
+        now = self._moment(snapshot, due, self._reader.now_ns())
+        known = self._known(snapshot)
+        report = MonitorReport(
+            runtimes=self._runtimes(due, now, known),
+            system=SystemData(
+                vcpu_usage=self._vcpu_usage(due, now),
+                memory_info=self._memory_info(due, now),
+                hardware_errors=self._hardware_errors(due, now),
+            ),
+            instance=known.instance,
+            hardware=known.hardware,
+        )
+        for key in due:
+            self._last[key] = now
+        return report
+
+    def _moment(self, snapshot: Snapshot, keys: Collection[MetricKey], read_ns: int) -> _Moment:
+        groups = {key.group for key in keys}
+        cpu = None
+        if RuntimeGroup.VCPU_USAGE in groups:
+            here = (
+                process for process in device_processes(snapshot) if process.origin not in NOT_ON_THIS_HOST
+            )
+            cpu = ProcessTimes(self._reader.processes([process_key(process) for process in here]))
+        return _Moment(
+            snapshot=snapshot,
+            read_ns=read_ns,
+            cpu=cpu,
+            vcpus=self._reader.vcpus() if SystemGroup.VCPU_USAGE in groups else None,
+            states={process_key(process): process for process in snapshot.processes},
+        )
+
+    def _known(self, snapshot: Snapshot) -> _Facts:
+        lost = tuple(device.index for device in snapshot.devices if device.lost)
+        identity = (
+            snapshot.instance_id,
+            snapshot.instance_type,
+            snapshot.lnc,
+            snapshot.neuroncore_version,
+            len(snapshot.devices),
+            lost,
+        )
+        if self._facts is None or self._facts[0] != identity:
+            self._facts = (
+                identity,
+                _Facts(
+                    facts.instance_info(snapshot),
+                    facts.hardware_info(snapshot),
+                    processes.CoreFrame(snapshot),
+                    _vcpu_count(snapshot.instance_type),
+                ),
+            )
+        return self._facts[1]
+
+    def _runtimes(self, due: Collection[MetricKey], now: _Moment, known: _Facts) -> tuple[RuntimeEntry, ...]:
+        if not any(key.selection is not None for key in due):
+            return ()
+        entries = (self._entry(due, process, now, known) for process in device_processes(now.snapshot))
+        return tuple(entry for entry in entries if entry is not None)
+
+    def _entry(
+        self, due: Collection[MetricKey], process: ProcessState, now: _Moment, known: _Facts
+    ) -> RuntimeEntry | None:
+        tag = process.tag[:_TAG_MAX] or str(process.pid)
+        keys: dict[RuntimeGroup, MetricKey] = {}
+        for index, selection in enumerate(self._config.runtimes):
+            wanted = [key for metric in selection.metrics if (key := MetricKey(index, metric.group)) in due]
+            if wanted and selection.tag_filter.search(tag):
+                for key in wanted:
+                    keys.setdefault(RuntimeGroup(key.group), key)
+        if not keys:
+            return None
+        changes = {group: self._change(key, process, now) for group, key in keys.items()}
+        cores = changes.get(RuntimeGroup.NEURONCORE_COUNTERS)
+        memory = changes.get(RuntimeGroup.MEMORY_USED)
+        cpu = keys.get(RuntimeGroup.VCPU_USAGE)
+        executions = changes.get(RuntimeGroup.EXECUTION_STATS)
+        return RuntimeEntry(
+            pid=process.pid,
+            tag=tag,
+            neuroncore_counters=known.frame.counters(cores) if cores else None,
+            memory_used=processes.memory_used(memory, known.frame) if memory else None,
+            vcpu_usage=self._runtime_vcpu(cpu, process, now, known.vcpu_count) if cpu else None,
+            execution_stats=processes.execution_stats(executions) if executions else None,
+        )
+
+    def _change(self, key: MetricKey, process: ProcessState, now: _Moment) -> processes.Change:
+        last = self._last[key]
+        before = last.states.get(process_key(process))
+        if before is None and process.registered_ns <= last.snapshot.taken_ns:
+            before = process  # it was there but not seen: what it did in this period is not known
+        return processes.Change(before, process, max(0, now.snapshot.taken_ns - last.snapshot.taken_ns))
+
+    def _runtime_vcpu(
+        self, key: MetricKey, process: ProcessState, now: _Moment, vcpu_count: int
+    ) -> RuntimeVcpuUsage:
+        change = self._change(key, process, now)
+        if process.origin in NOT_ON_THIS_HOST:
+            return recorded_usage(change, vcpu_count)
+        return measured_usage(change, self._last[key].cpu, now.cpu)
+
+    def _vcpu_usage(self, due: Collection[MetricKey], now: _Moment) -> VcpuUsage | None:
+        key = MetricKey(None, SystemGroup.VCPU_USAGE)
+        if key not in due or now.vcpus is None:
+            return None
+        last = self._last[key].vcpus
+        return None if last is None else vcpu_usage(last, now.vcpus)
+
+    def _memory_info(self, due: Collection[MetricKey], now: _Moment) -> MemoryInfo | None:
+        key = MetricKey(None, SystemGroup.MEMORY_INFO)
+        if key not in due:
+            return None
+        return self._reader.memory((now.read_ns - self._last[key].read_ns) / 1e9)
+
+    def _hardware_errors(self, due: Collection[MetricKey], now: _Moment) -> HardwareErrors | None:
+        key = MetricKey(None, SystemGroup.HARDWARE_COUNTERS)
+        if key not in due:
+            return None
+        return HardwareErrors(
+            (now.read_ns - self._last[key].read_ns) / 1e9,
+            devices=tuple(
+                DeviceErrors(
+                    device_index=device.index,
+                    mem_ecc_corrected=device.hardware.mem_ecc_corrected,
+                    mem_ecc_uncorrected=device.hardware.mem_ecc_uncorrected,
+                    sram_ecc_uncorrected=device.hardware.sram_ecc_uncorrected,
+                    sram_ecc_corrected=device.hardware.sram_ecc_corrected,
+                )
+                for device in now.snapshot.devices
+                if not device.lost
+            ),
+        )
+
+
+def _vcpu_count(instance_type: str) -> int:
+    try:
+        return catalogue.instance_type(instance_type).vcpus
+    except NeuronToolsError:
+        return os.cpu_count() or 1

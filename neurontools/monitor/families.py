@@ -1,0 +1,199 @@
+"""The metric families of neuron-monitor-prometheus, from the newest values of every process and of the host.
+
+Names, types and labels are those that programs read from the real companion (system-tools.md section 3.4), the label
+`memory_location="None"` of the memory by category among them. The help texts are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from neurontools.monitor.report import CoreMemory, Percentiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from neurontools.monitor.counting import Counter
+    from neurontools.monitor.report import (
+        ExecutionStats,
+        HardwareInfo,
+        InstanceInfo,
+        MemoryInfo,
+        MemoryUsed,
+        NeuroncoreCounters,
+        RuntimeVcpuUsage,
+        VcpuUsage,
+    )
+
+Group = TypeVar("Group")
+
+_TAG = "runtime_tag"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned(Generic[Group]):
+    """A group and the tag of the process that it tells of."""
+
+    tag: str
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class CounterFamily:
+    """A counter's name without `_total`, its own labels and its help text."""
+
+    name: str
+    labels: tuple[str, ...]
+    text: str
+
+
+EXECUTION_ERRORS = CounterFamily(
+    "execution_errors", (_TAG, "error_type"), "Failed executions by kind of error"
+)
+EXECUTION_STATUS = CounterFamily("execution_status", (_TAG, "status_type"), "Executions by how they ended")
+ECC_EVENTS = CounterFamily(
+    "hardware_ecc_events", ("event_type", "neuron_device_index"), "Errors found by error correction"
+)
+
+
+def base_labels(instance: InstanceInfo) -> dict[str, str]:
+    """Return the labels that every sample has."""
+    return {
+        "availability_zone": instance.instance_availability_zone,
+        "instance_id": instance.instance_id,
+        "instance_name": instance.instance_name,
+        "instance_type": instance.instance_type,
+        "region": instance.instance_region,
+        "subnet_id": instance.subnet_id,
+    }
+
+
+def utilization(base: Mapping[str, str], owned: Iterable[Owned[NeuroncoreCounters]]) -> Metric:
+    """Return neuroncore_utilization_ratio, 0 to 1."""
+    values: dict[tuple[str, str], float] = {}
+    for each in owned:
+        for core, counters in each.group.cores:
+            key = (each.tag, str(core))
+            values[key] = values.get(key, 0.0) + counters.utilization_percent
+    ratios = {key: min(1.0, percent / 100) for key, percent in values.items()}
+    return _gauge(
+        base, "neuroncore_utilization_ratio", "NeuronCore utilization", (_TAG, "neuroncore"), ratios
+    )
+
+
+def runtime_vcpus(base: Mapping[str, str], owned: Iterable[Owned[RuntimeVcpuUsage]]) -> Metric:
+    """Return neuron_runtime_vcpu_usage_ratio, 0 to 1."""
+    values: dict[tuple[str, str], float] = {}
+    for each in owned:
+        for kind, percent in (("user", each.group.user_percent), ("system", each.group.system_percent)):
+            values[each.tag, kind] = values.get((each.tag, kind), 0.0) + percent / 100
+    return _gauge(
+        base, "neuron_runtime_vcpu_usage_ratio", "vCPU usage of processes", (_TAG, "usage_type"), values
+    )
+
+
+def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Iterator[Metric]:
+    """Yield the memory of processes: by location, then a family for each category."""
+    groups = list(owned)
+    used: dict[tuple[str, str], float] = {}
+    for each in groups:
+        for location, size in (("host", each.group.host_bytes), ("neuron_device", each.group.device_bytes)):
+            used[each.tag, location] = used.get((each.tag, location), 0) + size
+    yield _gauge(
+        base, "neuron_runtime_memory_used_bytes", "Memory of processes", (_TAG, "memory_location"), used
+    )
+    for field in fields(CoreMemory):
+        by_core: dict[tuple[str, ...], float] = {}
+        for each in groups:
+            for core, sizes in each.group.cores:
+                key = (each.tag, str(core), "None")
+                by_core[key] = by_core.get(key, 0) + getattr(sizes, field.name)
+        yield _gauge(
+            base,
+            f"neuroncore_memory_usage_{field.name}",
+            f"Device memory of a NeuronCore for {field.name.replace('_', ' ')}, bytes",
+            (_TAG, "neuroncore", "memory_location"),
+            by_core,
+        )
+
+
+def latency(base: Mapping[str, str], owned: Iterable[Owned[ExecutionStats]]) -> Metric:
+    """Return execution_latency_seconds: the total latency; of processes with one tag the highest."""
+    values: dict[tuple[str, str], float] = {}
+    for each in owned:
+        if each.group.total_latency is None:
+            continue
+        for field in fields(Percentiles):
+            key = (each.tag, field.name)
+            values[key] = max(values.get(key, 0.0), getattr(each.group.total_latency, field.name))
+    return _gauge(base, "execution_latency_seconds", "Execution latency", (_TAG, "percentile"), values)
+
+
+def counter(
+    base: Mapping[str, str], family: CounterFamily, counters: Mapping[tuple[str, ...], Counter]
+) -> Metric:
+    """Return a counter family with the time of creation of each series."""
+    metric = CounterMetricFamily(family.name, family.text, labels=(*base, *family.labels))
+    for labels, each in counters.items():
+        metric.add_metric((*base.values(), *labels), each.value, created=each.created_unix_s)
+    return metric
+
+
+def vcpus(base: Mapping[str, str], usage: VcpuUsage | None) -> Iterator[Metric]:
+    """Yield the host's vCPUs: their number, and user and system usage, 0 to 1."""
+    if usage is None:
+        return
+    average = usage.average
+    system = average.system + average.io_wait + average.irq + average.soft_irq
+    yield _gauge(base, "system_vcpu_count", "vCPUs of the host", (), {(): len(usage.vcpus)})
+    ratios = {
+        ("user",): min(1.0, (average.user + average.nice) / 100),
+        ("system",): min(1.0, system / 100),
+    }
+    yield _gauge(base, "system_vcpu_usage_ratio", "vCPU usage of the host", ("usage_type",), ratios)
+
+
+def memory_info(base: Mapping[str, str], info: MemoryInfo | None) -> Iterator[Metric]:
+    """Yield the host's memory."""
+    if info is None:
+        return
+    for name, text, value in (
+        ("system_memory_total_bytes", "Memory of the host", info.memory_total_bytes),
+        ("system_memory_used_bytes", "Memory of the host in use", info.memory_used_bytes),
+        ("system_swap_total_bytes", "Swap space of the host", info.swap_total_bytes),
+        ("system_swap_used_bytes", "Swap space of the host in use", info.swap_used_bytes),
+    ):
+        yield _gauge(base, name, text, (), {(): value})
+
+
+def infos(base: Mapping[str, str], hardware: HardwareInfo) -> Iterator[Metric]:
+    """Yield instance_info and, unless there is an error, neuron_hardware_info."""
+    yield InfoMetricFamily("instance", "EC2 instance", value=dict(base))
+    if not hardware.error:
+        values = {
+            "neuron_device_count": str(hardware.neuron_device_count),
+            "neuroncore_per_device_count": str(hardware.neuroncore_per_device_count),
+            "neuron_device_memory_size": str(hardware.neuron_device_memory_size),
+        }
+        yield InfoMetricFamily("neuron_hardware", "Neuron devices of the instance", value={**base, **values})
+
+
+def _gauge(
+    base: Mapping[str, str],
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Mapping[tuple[str, ...], float] | Mapping[tuple[str, str], float] | Mapping[tuple[()], float],
+) -> Metric:
+    metric = GaugeMetricFamily(name, text, labels=(*base, *labels))
+    for own, value in values.items():
+        metric.add_metric((*base.values(), *own), value)
+    return metric

@@ -1,0 +1,38 @@
+"""Latency percentiles from a snapshot's histogram of wall times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.monitor.report import Percentiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PERCENTS = (0, 1, 25, 50, 75, 99, 100)
+_SECONDS_DIGITS = 9
+
+
+def percentiles(counts: Sequence[int]) -> Percentiles | None:
+    """Return the percentiles of a histogram, None when it is empty.
+
+    Args:
+        counts: bucket i holds the executions that took 2**(i/2) to 2**((i+1)/2) microseconds. Inside a bucket they
+            are taken as spread evenly over the logarithm, so a value is at most 41 % off.
+    """
+    total = sum(counts)
+    if total == 0:
+        return None
+    return Percentiles(*(_quantile_s(counts, total * percent / 100) for percent in _PERCENTS))
+
+
+def _quantile_s(counts: Sequence[int], wanted: float) -> float:
+    seen = 0
+    position = 0.0
+    for bucket, count in enumerate(counts):
+        if count:
+            position = bucket + min(1.0, (wanted - seen) / count)
+            seen += count
+            if seen >= wanted:
+                break
+    return round(2 ** (position / 2) * 1e-6, _SECONDS_DIGITS)

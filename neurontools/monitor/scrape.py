@@ -1,0 +1,138 @@
+"""The HTTP or HTTPS server that Prometheus scrapes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from neurontools.errors import NeuronToolsError, UsageError
+
+if TYPE_CHECKING:
+    from neurontools.monitor.address import ScrapeAddress
+    from neurontools.monitor.exporter import Exporter
+
+_CLIENT_TIMEOUT_S = 10.0
+
+
+class ScrapeServer:
+    """Serves an exporter's metrics in a thread of its own until closed.
+
+    Args:
+        exporter: whose metrics.
+        address: where.
+
+    Raises:
+        NeuronToolsError: the port is in use, the address is none of this computer's, or the certificate or key
+            cannot be used.
+    """
+
+    def __init__(self, exporter: Exporter, address: ScrapeAddress) -> None:
+        registry = CollectorRegistry()
+        registry.register(exporter)
+        context = _tls(address)
+        self._server = _bound(address, context)
+        self._server.set_app(make_wsgi_app(registry))
+        self.port: int = self._server.server_address[1]
+        """The port, also when 0 asked for any that is free."""
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request, so that a slow client holds up nobody."""
+
+    daemon_threads = True
+    block_on_close = False
+    context: ssl.SSLContext | None = None
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service for this computer's name, as WSGIServer would."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "localhost", self.server_address[1]
+        self.setup_environ()
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], address: object) -> None:
+        """Answer a request; the handshake of TLS happens here, in the request's thread."""
+        assert isinstance(request, socket.socket)
+        request.settimeout(_CLIENT_TIMEOUT_S)
+        if self.context is None:
+            self.RequestHandlerClass(request, address, self)
+            return
+        try:
+            with self.context.wrap_socket(request, server_side=True) as encrypted:
+                self.RequestHandlerClass(encrypted, address, self)
+        except (ssl.SSLError, OSError):
+            return  # not our protocol, or the client went away
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away."""
+
+
+class _Handler(WSGIRequestHandler):
+    """Writes no log."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
+        """Keep stderr for problems."""
+
+    def address_string(self) -> str:
+        """Return the client's number; its name is not looked up."""
+        return str(self.client_address[0])
+
+
+def _bound(address: ScrapeAddress, context: ssl.SSLContext | None) -> _Server:
+    try:
+        family, _, _, _, target = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise NeuronToolsError(
+            f"cannot listen on {address.host!r}: {error.strerror}", "name another host"
+        ) from None
+    kind = type("_Server", (_Server,), {"address_family": family, "context": context})
+    try:
+        server: _Server = kind(target[:2], _Handler)
+    except OSError as error:
+        where = f"port {address.port}" + (f" of {address.host}" if address.host else "")
+        raise NeuronToolsError(
+            f"cannot listen on {where}: {os.strerror(error.errno or 0)}", "choose another with --port"
+        ) from None
+    return server
+
+
+def _tls(address: ScrapeAddress) -> ssl.SSLContext | None:
+    if address.cert_file is None and address.key_file is None:
+        return None
+    if address.cert_file is None or address.key_file is None:
+        missing = "--cert-file" if address.cert_file is None else "--key-file"
+        raise UsageError(f"HTTPS needs {missing} too", "give both --cert-file and --key-file")
+    for path in (address.cert_file, address.key_file):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise NeuronToolsError(f"cannot read {path}: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(address.cert_file, address.key_file, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise NeuronToolsError(
+            f"cannot use certificate {address.cert_file} with key {address.key_file}: {error}",
+            "both must be PEM files that belong together, the key without a password",
+        ) from None
+    return context
