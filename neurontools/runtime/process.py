@@ -58,6 +58,11 @@ def check_may_open() -> None:
         raise NrtError("nrt_init", NrtStatus.NRT_FAILURE, "use that one, or close it first", detail=detail)
 
 
+def current() -> Owned | None:
+    """Return the process's open runtime."""
+    return _process.runtime
+
+
 def opened(runtime: Owned) -> None:
     """Remember the process's runtime."""
     _process.runtime = runtime

@@ -1,0 +1,1 @@
+"""The pytest plugin: machines and faults as fixtures (docs/pytest.md)."""

@@ -1,0 +1,43 @@
+"""What pytest loads in every run: a marker and two fixtures. Everything else is imported when a test asks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.pytest.machine import NeuronMachine
+
+MARKER = (
+    "neuron(instance=None, lnc=None, name='test', visible_devices=None, neighbours=None, ultraserver_mode=None, "
+    "ultraserver_node=None): the simulated machine that the fixture neuron_machine starts"
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, so that --strict-markers accepts it."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def neuron_machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NeuronMachine]:
+    """Give the test a simulated Neuron machine of its own; `@pytest.mark.neuron(instance=..., lnc=...)` says which."""
+    from neurontools.errors import NeuronToolsError
+    from neurontools.pytest.machine import private_machine
+    from neurontools.pytest.wish import machine_wish
+
+    try:
+        wish = machine_wish(request.node, getattr(request, "param", None))
+        place = private_machine(str(tmp_path_factory.mktemp("neuron")), **wish)
+        machine = place.__enter__()
+    except NeuronToolsError as error:
+        pytest.fail(f"neuron_machine: {error.message}\nhint: {error.remedy}", pytrace=False)
+    try:
+        yield machine
+    finally:
+        place.__exit__(None, None, None)
