@@ -20,13 +20,19 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
         counts: bucket i holds the executions that took 2**(i/2) to 2**((i+1)/2) microseconds. Inside a bucket they
             are taken as spread evenly over the logarithm, so a value is at most 41 % off.
     """
-    total = sum(counts)
-    if total == 0:
+    if not any(counts):
         return None
-    return Percentiles(*(_quantile_s(counts, total * percent / 100) for percent in _PERCENTS))
+    return Percentiles(*(quantile_s(counts, percent) for percent in _PERCENTS))
 
 
-def _quantile_s(counts: Sequence[int], wanted: float) -> float:
+def quantile_s(counts: Sequence[int], percent: float) -> float:
+    """Return the seconds at which so many percent of a histogram's executions had ended.
+
+    Args:
+        counts: as in `percentiles`, not all zero.
+        percent: 0 to 100; 0 is where the first bucket in use begins.
+    """
+    wanted = sum(counts) * percent / 100
     seen = 0
     position = 0.0
     for bucket, count in enumerate(counts):

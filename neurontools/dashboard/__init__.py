@@ -1,0 +1,1 @@
+"""What a live dashboard shows beyond the moment: history, rates of processes, what happened, alerts. No terminal here."""

@@ -1,0 +1,181 @@
+"""Alerts: thresholds over what a dashboard knows, and which are exceeded now. Pure; who shows or runs something is above.
+
+An alert begins when its condition has held for the rule's `for_s` and ends when it no longer holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+from typing import TYPE_CHECKING
+
+from neurontools.errors import UsageError
+from neurontools.machine.hardware import HardwareCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from neurontools.dashboard.happenings import Happening
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.machine.snapshot import Snapshot
+
+
+class Condition(StrEnum):
+    """What a rule looks at; `DEFAULT_RULES` tells the unit of each threshold."""
+
+    IDLE_CLAIM = "idle-claim"
+    DEVICE_MEMORY = "device-memory"
+    ERROR_RATE = "error-rate"
+    ECC = "ecc"
+    STRAGGLER = "straggler"
+    LOST_DEVICE = "lost-device"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A threshold; the condition must hold for `for_s` seconds. `DEFAULT_RULES` tells the unit of each threshold."""
+
+    condition: Condition
+    threshold: float
+    for_s: float = 0.0
+
+
+DEFAULT_RULES = (
+    Rule(
+        Condition.IDLE_CLAIM, 0.01, for_s=60.0
+    ),  # highest share (0..1) of utilization of a process that is idle
+    Rule(Condition.DEVICE_MEMORY, 0.90),  # share (0..1) of a device's memory in use
+    Rule(Condition.ERROR_RATE, 0.01),  # share (0..1) of a process's executions that failed
+    Rule(Condition.ECC, 0),  # uncorrected memory errors since the snapshot before: more than this
+    Rule(
+        Condition.STRAGGLER, 1.5, for_s=5.0
+    ),  # times the median p50 latency of the processes with the same command
+    Rule(Condition.LOST_DEVICE, 0),  # lost devices: more than this
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An exceeded threshold. `pid` or `device` say whose; `since_s` is on the clock of `Watch.look`."""
+
+    condition: Condition
+    text: str
+    since_s: float
+    pid: int | None = None
+    device: int | None = None
+
+
+_Subject = tuple[Condition, int | None, int | None]
+_Finding = tuple[_Subject, str]
+
+_UNCORRECTED = frozenset(
+    {
+        HardwareCounter.MEM_ECC_UNCORRECTED,
+        HardwareCounter.MEM_ECC_REPAIRABLE_UNCORRECTED,
+        HardwareCounter.SRAM_ECC_UNCORRECTED,
+    }
+)
+_FEWEST_PEERS = 3
+_ECC_SHOWN_S = 30.0
+
+
+class Watch:
+    """Evaluates rules at each tick.
+
+    Args:
+        rules: at most one of each condition.
+
+    Raises:
+        UsageError: two rules have the same condition.
+    """
+
+    def __init__(self, rules: Sequence[Rule] = DEFAULT_RULES) -> None:
+        self._rules = {rule.condition: rule for rule in rules}
+        if len(self._rules) < len(rules):
+            raise UsageError("two alert rules for one condition", "keep one of each")
+        self._since_s: dict[_Subject, float] = {}
+        self._ecc_until_s: dict[int, float] = {}
+
+    def look(
+        self,
+        now_s: float,
+        snapshot: Snapshot,
+        rows: Sequence[ProcessRow],
+        happened: Iterable[Happening],
+    ) -> tuple[Alert, ...]:
+        """Return the alerts that hold now.
+
+        Args:
+            now_s: on a clock that does not go back.
+            snapshot: the machine.
+            rows: its processes, with rates.
+            happened: what happened since the last look.
+        """
+        findings = dict(self._findings(now_s, snapshot, rows, happened))
+        self._since_s = {subject: self._since_s.get(subject, now_s) for subject in findings}
+        return tuple(
+            Alert(subject[0], text, self._since_s[subject], subject[1], subject[2])
+            for subject, text in findings.items()
+            if now_s - self._since_s[subject] >= self._rules[subject[0]].for_s
+        )
+
+    def _findings(
+        self, now_s: float, snapshot: Snapshot, rows: Sequence[ProcessRow], happened: Iterable[Happening]
+    ) -> Iterator[_Finding]:
+        yield from self._devices(now_s, snapshot, happened)
+        yield from self._processes(rows)
+        yield from self._stragglers(rows)
+
+    def _devices(self, now_s: float, snapshot: Snapshot, happened: Iterable[Happening]) -> Iterator[_Finding]:
+        memory, ecc = self._rules.get(Condition.DEVICE_MEMORY), self._rules.get(Condition.ECC)
+        lost = self._rules.get(Condition.LOST_DEVICE)
+        if memory:
+            for device in snapshot.devices:
+                share = device.memory_used_bytes / device.memory_bytes if device.memory_bytes else 0.0
+                if share > memory.threshold:
+                    subject = (Condition.DEVICE_MEMORY, None, device.index)
+                    yield subject, f"ND{device.index}: {100 * share:.0f} % of device memory in use"
+        if lost:
+            for device in snapshot.devices:
+                if device.lost:
+                    yield (Condition.LOST_DEVICE, None, device.index), f"ND{device.index} is lost"
+        if ecc:
+            for one in happened:
+                if one.counter in _UNCORRECTED and one.device is not None and one.count > ecc.threshold:
+                    self._ecc_until_s[one.device] = now_s + _ECC_SHOWN_S
+            for index, until_s in list(self._ecc_until_s.items()):
+                if now_s < until_s:
+                    yield (Condition.ECC, None, index), f"ND{index}: uncorrected memory errors"
+                else:
+                    del self._ecc_until_s[index]
+
+    def _processes(self, rows: Sequence[ProcessRow]) -> Iterator[_Finding]:
+        idle, errors = self._rules.get(Condition.IDLE_CLAIM), self._rules.get(Condition.ERROR_RATE)
+        for row in rows:
+            process = row.process
+            if idle and process.cores and row.utilization <= idle.threshold:
+                cores = f"{len(process.cores)} core{'s' if len(process.cores) > 1 else ''}"
+                yield (Condition.IDLE_CLAIM, process.pid, None), f"process {process.pid} holds {cores} idle"
+            if errors and row.failed_share > errors.threshold:
+                text = f"process {process.pid}: {100 * row.failed_share:.1f} % of its executions fail"
+                yield (Condition.ERROR_RATE, process.pid, None), text
+
+    def _stragglers(self, rows: Sequence[ProcessRow]) -> Iterator[_Finding]:
+        rule = self._rules.get(Condition.STRAGGLER)
+        if rule is None:
+            return
+        groups: dict[str, list[tuple[ProcessRow, float]]] = {}
+        for row in rows:
+            latency_s = row.latency_s(50)
+            if latency_s is not None:
+                groups.setdefault(row.process.command, []).append((row, latency_s))
+        for group in groups.values():
+            if len(group) < _FEWEST_PEERS:
+                continue
+            typical_s = median(latency_s for _, latency_s in group)
+            for row, latency_s in group:
+                if latency_s > rule.threshold * typical_s:
+                    pid = row.process.pid
+                    text = f"process {pid} is {latency_s / typical_s:.1f} times slower than its peers"
+                    yield (Condition.STRAGGLER, pid, None), text

@@ -1,0 +1,127 @@
+"""What happened on a machine between two snapshots: processes that came and went, failed executions, memory errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from neurontools.machine.hardware import HardwareCounter
+from neurontools.machine.view import process_key
+from neurontools.runtime.status import NrtStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.hardware import HardwareCounters
+    from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
+
+
+class Kind(StrEnum):
+    """What kind of thing happened."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    FAILED = "failed"
+    ECC = "ecc"
+    LOST = "lost"
+    FOUND = "found"
+    LINK_DOWN = "link-down"
+    LINK_UP = "link-up"
+
+
+TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that happened, seen at `unix_s`.
+
+    `pid` is None for what happens to a device, `device` None for what happens to a process. `count` is how often it
+    happened since the snapshot before, `counter` which memory errors were counted.
+    """
+
+    unix_s: float
+    kind: Kind
+    text: str
+    pid: int | None = None
+    device: int | None = None
+    count: int = 1
+    counter: HardwareCounter | None = None
+
+
+def happenings(before: Snapshot, after: Snapshot) -> tuple[Happening, ...]:
+    """Return what happened between two snapshots of the same machine."""
+    return (*_of_processes(before, after), *_of_devices(before, after))
+
+
+def _of_processes(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
+    earlier = {process_key(process): process for process in before.processes if process.uses_device}
+    later = {process_key(process): process for process in after.processes if process.uses_device}
+    when = after.taken_unix_s
+    for key, process in earlier.items():
+        if key not in later:
+            yield Happening(when, Kind.ENDED, f"process {process.pid} ended: {_what(process)}", process.pid)
+    for key, process in later.items():
+        start = earlier.get(key)
+        if start is None:
+            yield Happening(
+                when, Kind.STARTED, f"process {process.pid} started: {_what(process)}", process.pid
+            )
+        if start is None or process.status_counts is not start.status_counts:
+            yield from _failures(start, process, when)
+
+
+def _failures(before: ProcessState | None, after: ProcessState, when: float) -> Iterator[Happening]:
+    earlier = dict(before.status_counts) if before else {}
+    for status, count in after.status_counts:
+        more = count - earlier.get(status, 0)
+        if status and more > 0:
+            times = f" ({more} times)" if more > 1 else ""
+            text = f"process {after.pid}: {_status(status)}{times}"
+            yield Happening(when, Kind.FAILED, text, after.pid, count=more)
+
+
+def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
+    earlier = {device.index: device for device in before.devices}
+    when = after.taken_unix_s
+    for device in after.devices:
+        start = earlier.get(device.index)
+        if start is None or start == device:
+            continue
+        if device.lost != start.lost:
+            kind, what = (Kind.LOST, "lost") if device.lost else (Kind.FOUND, "back")
+            yield Happening(when, kind, f"ND{device.index} is {what}", device=device.index)
+        yield from _links(start, device, when)
+        yield from _memory_errors(start.hardware, device.hardware, device.index, when)
+
+
+def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[Happening]:
+    # A link breaks at both ends; it is told once, at the lower one.
+    for other in sorted(set(before.links_down) ^ set(after.links_down)):
+        if other > after.index:
+            down = other in after.links_down
+            kind, what = (Kind.LINK_DOWN, "down") if down else (Kind.LINK_UP, "up")
+            text = f"link ND{after.index} to ND{other} is {what}"
+            yield Happening(when, kind, text, device=after.index)
+
+
+def _memory_errors(
+    before: HardwareCounters, after: HardwareCounters, device: int, when: float
+) -> Iterator[Happening]:
+    for counter in HardwareCounter:
+        more = getattr(after, counter) - getattr(before, counter)
+        if more > 0:
+            text = f"ND{device}: {counter} +{more}"
+            yield Happening(when, Kind.ECC, text, device=device, count=more, counter=counter)
+
+
+def _what(process: ProcessState) -> str:
+    return process.tag or process.command
+
+
+def _status(number: int) -> str:
+    try:
+        return f"{NrtStatus(number).name} ({number})"
+    except ValueError:
+        return f"NRT status {number}"

@@ -1,0 +1,145 @@
+"""The process table of a dashboard: one row a process, rates over the interval between two snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from neurontools.machine.view import process_key
+from neurontools.monitor.latency import quantile_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
+    from neurontools.machine.view import ProcessKey
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What a process takes of the host: a share of one vCPU (may exceed 1), and resident memory in bytes."""
+
+    cpu_share: float
+    resident_bytes: int
+
+
+class ProcessRow:
+    """One process over an interval.
+
+    Args:
+        before: the process at the interval's begin, None when it came since.
+        after: the process at its end.
+        interval_ns: length of the interval; 0: rates are zero.
+        age_s: how long it has been registered.
+        host: what it takes of the host, None where that is unknown.
+    """
+
+    def __init__(
+        self,
+        before: ProcessState | None,
+        after: ProcessState,
+        interval_ns: int,
+        age_s: float,
+        host: HostUse | None,
+    ) -> None:
+        self.process = after
+        self.age_s = age_s
+        self.host = host
+        self._before = before
+        self._interval_ns = interval_ns
+
+    @cached_property
+    def utilization(self) -> float:
+        """The mean share (0..1) of wall time in which its cores executed."""
+        cores = self.process.cores
+        if not cores or self._interval_ns <= 0:
+            return 0.0
+        shares = [min(1.0, max(0, done) / self._interval_ns) for done in self._per_core(_busy_ns)]
+        return sum(shares) / len(cores)
+
+    @cached_property
+    def executions_s(self) -> float:
+        """Executions a second over all its cores."""
+        if self._interval_ns <= 0:
+            return 0.0
+        return sum(max(0, done) for done in self._per_core(_executions)) * 1e9 / self._interval_ns
+
+    @cached_property
+    def device_bytes(self) -> int:
+        """Device memory in use on its cores."""
+        return sum(use.memory.total_bytes for use in self.process.cores)
+
+    @cached_property
+    def failed_executions(self) -> int:
+        """Executions in the interval that did not succeed."""
+        earlier = dict(self._before.status_counts) if self._before else {}
+        counts = self.process.status_counts
+        return sum(max(0, count - earlier.get(status, 0)) for status, count in counts if status)
+
+    @cached_property
+    def failed_share(self) -> float:
+        """The share (0..1) of the interval's executions that did not succeed."""
+        done = sum(max(0, executions) for executions in self._per_core(_executions))
+        return min(1.0, self.failed_executions / done) if done else 0.0
+
+    def latency_s(self, percent: float) -> float | None:
+        """Return a percentile (0..100) of the wall time of executions in the interval; None without any."""
+        counts = self._latency_counts
+        return quantile_s(counts, percent) if any(counts) else None
+
+    @cached_property
+    def _latency_counts(self) -> Sequence[int]:
+        after = self.process.latency_counts
+        if self._before is None:
+            return after
+        return [
+            max(0, count - earlier) for count, earlier in zip(after, self._before.latency_counts, strict=True)
+        ]
+
+    def _per_core(self, value: _Value) -> list[int]:
+        earlier = {use.core: value(use) for use in self._before.cores} if self._before else {}
+        return [value(use) - earlier.get(use.core, 0) for use in self.process.cores]
+
+
+def process_rows(
+    before: Snapshot | None, after: Snapshot, host: Mapping[ProcessKey, HostUse]
+) -> tuple[ProcessRow, ...]:
+    """Return a row for every process that uses a device, oldest first.
+
+    Args:
+        before: an earlier snapshot of the same machine, None when there is none: rates are zero then.
+        after: the snapshot that is shown.
+        host: what processes take of the host, as far as that is known.
+    """
+    earlier = {process_key(process): process for process in before.processes} if before else {}
+    interval_ns = after.taken_ns - before.taken_ns if before else 0
+    users = (process for process in after.processes if process.uses_device)
+    return tuple(
+        ProcessRow(
+            earlier.get(process_key(process)),
+            process,
+            interval_ns,
+            max(0, after.taken_ns - process.registered_ns) / 1e9,
+            host.get(process_key(process)),
+        )
+        for process in sorted(users, key=_oldest_first)
+    )
+
+
+def _oldest_first(process: ProcessState) -> tuple[int, int]:
+    return process.registered_ns, process.pid
+
+
+def _busy_ns(use: CoreUse) -> int:
+    return use.busy_ns
+
+
+def _executions(use: CoreUse) -> int:
+    return use.executions
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Value = Callable[[CoreUse], int]
