@@ -1,0 +1,314 @@
+"""The command line of nccom-test (system-tools.md section 5) and its streams file, as options."""
+
+from __future__ import annotations
+
+import argparse
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from neurontools.collectives.groups import read_json
+from neurontools.collectives.operations import NAMES
+from neurontools.collectives.options import Options
+from neurontools.commands import console
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLES = """examples:
+  nccom-test -r 2 allr
+  nccom-test -r 32 -b 1kb -e 512kb -f 8 -d fp32 all_gather
+  nccom-test -r 8 --check random -d bf16 -n 100 --stats avg p50 p99 --show-algorithm all_reduce
+  nccom-test -r 2 --report-to-json-file report.json sendrecv
+  nccom-test --instance trn2.48xlarge -r 64 -b 1MB -e 1GB -f 4 redsct
+"""
+
+# Flags that a stream may set for itself; the others are those of the whole run.
+STREAM_FLAGS = frozenset({
+    "minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "neff_iters", "neff_warmup_iters",
+    "datatype", "check", "seed", "unique_buff", "coalesced_cc_size_ratio", "shared_output_buff",
+    "variable_size_op_metadata", "stats", "sb2sb", "input_shape", "output_shape", "cc_dim",
+    "data_parallel_dimension", "custom_replica_groups", "custom_src_target_pairs", "algorithm", "check_bytes",
+})  # fmt: skip
+
+
+class _Once(argparse.Action):
+    """Stores a value and refuses a flag that is given twice."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = namespace.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{option_string or 'the operation'} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="nccom-test",
+        usage="nccom-test -r RANKS [FLAG ...] OPERATION",
+        description="Time collective operations between the NeuronCores of the machine. Times are modelled.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("operation", nargs="?", choices=NAMES, metavar="OPERATION", help=", ".join(NAMES))
+    _add_sizes(parser)
+    _add_data(parser)
+    _add_hosts(parser)
+    _add_output(parser)
+    _add_shapes(parser)
+    _add_own(parser)
+    return parser
+
+
+def _value(group: argparse._ActionsContainer, *names: str, **settings: Any) -> None:
+    group.add_argument(*names, action=_Once, **settings)
+
+
+def _switch(group: argparse._ActionsContainer, *names: str, **settings: Any) -> None:
+    group.add_argument(*names, action=_Once, nargs=0, default=False, **settings)
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    _value(parser, "-r", "--nworkers", type=int, metavar="RANKS", help="ranks on all nodes (required)")
+    group = parser.add_argument_group("sizes and iterations")
+    _value(group, "-N", "--nnodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    _value(group, "-b", "--minbytes", metavar="SIZE", help="smallest size, such as 1kb (default: 32M)")
+    _value(group, "-e", "--maxbytes", metavar="SIZE", help="largest size (default: 32M)")
+    _value(group, "-i", "--stepbytes", metavar="SIZE", help="step between sizes (default: (max-min)/10)")
+    _value(
+        group, "-f", "--stepfactor", type=float, metavar="X", help="factor between sizes instead of a step"
+    )
+    _value(group, "-n", "--iters", type=int, default=20, metavar="N", help="iterations (default: 20)")
+    _value(group, "-w", "--warmup_iters", type=int, default=5, metavar="N", help="before those (default: 5)")
+    _value(group, "-I", "--neff_iters", type=int, metavar="N", help="recorded only")
+    _value(group, "-W", "--neff_warmup_iters", type=int, metavar="N", help="recorded only")
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
+    _value(group, "-d", "--datatype", default="uint8", metavar="TYPE",
+           help="uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32 (default: uint8)")  # fmt: skip
+    _value(group, "-c", "--check", nargs="?", const="random", choices=("random", "all_ones"),
+           help="move real data between buffers and compare the results (needs numpy)")  # fmt: skip
+    _value(group, "--seed", type=int, default=0, metavar="N", help="of random data and of the times' spread")
+    _switch(group, "--unique-buff", help="recorded only")
+    _value(group, "--coalesced-cc-size-ratio", metavar="RATIO", help="recorded only")
+    _switch(group, "--shared-output-buff", help="recorded only")
+    _value(
+        group,
+        "--variable-size-op-metadata",
+        metavar="FILE",
+        help="JSON: element counts of all_gatherv, alltoallv",
+    )
+    _value(group, "--data-parallel-dimension", type=int, metavar="N", help="groups of N ranks each")
+    _value(
+        group, "--custom-replica-groups", metavar="FILE", help='JSON: {"replica_groups": [[[0, 1], [2, 3]]]}'
+    )
+    _value(
+        group,
+        "--custom-src-target-pairs",
+        metavar="FILE",
+        help='JSON: {"src_target_pairs": [[[0, 1], [1, 0]]]}',
+    )
+    _value(
+        group,
+        "--streams-json",
+        metavar="FILE",
+        help='JSON: {"streams": [{"operation": ...}]}, a table for each',
+    )
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several nodes (modelled over the instance's network)")
+    _value(group, "-s", "--hosts", nargs="+", metavar="HOST", help="MPI hosts; needs NEURON_RT_ROOT_COMM_ID")
+    _value(group, "--hosts-file", metavar="FILE", help="MPI hosts, one a line")
+    _value(group, "--mpi-log-dir", metavar="DIR", help="accepted, nothing is written")
+    _switch(group, "-S", "--slurm-mode", help="accepted")
+    for flag in ("-u --slurm-vcpus-per-node", "--slurm-job-id"):
+        _value(group, *flag.split(), metavar="N", help="accepted")
+    _value(group, "--slurm-setup-script", nargs="?", const="default", metavar="FILE", help="accepted")
+    _switch(group, "--slurm-use-head-node-neuron-bench", help="accepted")
+    _value(group, "--vcpu-pin-mode", metavar="MODE", help="accepted")
+    _value(group, "--data-collector-port", type=int, default=60006, metavar="PORT", help="accepted")
+    _value(group, "--data-collector-host", metavar="HOST", help="accepted")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    _switch(group, "--non-interactive", help="show no progress on a terminal")
+    _value(group, "--report-to-json-file", metavar="FILE", help="also write the results there")
+    _value(
+        group,
+        "-t",
+        "--stats",
+        nargs="+",
+        default=["avg"],
+        metavar="STAT",
+        help="avg, p50, p99, ... (default: avg)",
+    )
+    _switch(group, "--show-algorithm", help="one more column")
+    _switch(group, "--show-input-output-size", help="two more columns")
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("from SBUF to SBUF (Trn2 and later)")
+    _switch(group, "--sb2sb", help="data stay in SBUF")
+    _value(group, "--input-shape", metavar="SHAPE", help="such as 128,512")
+    _value(group, "--output-shape", metavar="SHAPE", help="is checked against the operation")
+    _value(
+        group, "--cc-dim", type=int, metavar="N", help="dimension that is gathered or scattered (default: 1)"
+    )
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("flags that the real tool does not have")
+    _value(
+        group, "--machine", metavar="NAME", help="machine to use (default: NEURONTOOLS_MACHINE or 'default')"
+    )
+    _value(
+        group,
+        "--instance",
+        metavar="TYPE",
+        help="only model this instance type: no machine, no cores claimed",
+    )
+    _value(
+        group, "--algorithm", metavar="NAME", help="mesh, rdh, hier, ring or kangaring instead of the fastest"
+    )
+    _value(group, "--check-bytes", metavar="SIZE", help="memory of this computer for --check (default: 2GB)")
+    _switch(group, "--json", help="print the JSON report instead of tables")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; the operation may stand anywhere, even after a flag with optional values.
+
+    Raises:
+        UsageError: there is no operation or more than one, or no number of ranks.
+    """
+    parser = build_parser()
+    operations, words = _take_operations(parser, argv)
+    found = console.parse(parser, [*operations[:1], *words])
+    if len(operations) > 1:
+        raise UsageError(
+            f"two operations: {operations[0]} and {operations[1]}", "give one, or --streams-json"
+        )
+    if found.streams_json and found.operation:
+        raise UsageError(
+            "an operation and --streams-json exclude each other", "name the operations in the file"
+        )
+    if not found.streams_json and not found.operation:
+        raise UsageError("no operation", f"give one of {', '.join(NAMES)}")
+    if found.nworkers is None:
+        raise UsageError("-r/--nworkers is missing", "give the number of ranks: nccom-test -r 2 allr")
+    if found.machine and found.instance:
+        raise UsageError("--machine and --instance exclude each other", "--instance uses no machine")
+    if found.debug:
+        found.non_interactive = True
+    return found
+
+
+def _take_operations(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    takes_one = {
+        name
+        for action in parser._actions  # noqa: SLF001  argparse lists its flags nowhere else
+        for name in action.option_strings
+        if action.nargs is None
+    }
+    operations, words = [], []
+    after_flag = False
+    for word in argv:
+        if word in NAMES and not after_flag:
+            operations.append(word)
+        else:
+            words.append(word)
+        after_flag = not after_flag and word in takes_one
+    return operations, words
+
+
+def options_of(found: argparse.Namespace) -> tuple[Options, ...]:
+    """Return the options of the command line: one, or those of every stream.
+
+    Raises:
+        UsageError: a file that they name cannot be read or makes no sense.
+    """
+    if found.streams_json is None:
+        return (_options(found, 1),)
+    document = read_json(found.streams_json)
+    streams = document.get("streams") if isinstance(document, dict) else None
+    if not isinstance(streams, list) or not streams:
+        raise UsageError(f'{found.streams_json} must be {{"streams": [...]}} with at least one stream')
+    return tuple(_stream(found, number, stream) for number, stream in enumerate(streams))
+
+
+def _stream(found: argparse.Namespace, number: int, stream: Any) -> Options:
+    where = f"{found.streams_json}: stream {number}"
+    if not isinstance(stream, dict) or stream.get("operation") not in NAMES:
+        raise UsageError(f"{where} has no operation", f"give one of {', '.join(NAMES)}")
+    ops_per_iter = stream.get("ops_per_iter", 1)
+    if not isinstance(ops_per_iter, int) or isinstance(ops_per_iter, bool):
+        raise UsageError(f"{where}: ops_per_iter {ops_per_iter!r} is not a number")
+    words = [stream["operation"]]
+    for key, value in stream.items():
+        if key not in {"operation", "ops_per_iter"}:
+            words += _flag_words(where, key, value)
+    base = copy(found)
+    base.__dict__.pop("given", None)
+    parser = build_parser()
+    parser.prog = f"nccom-test: {where}"
+    return _options(parser.parse_args(words, base), ops_per_iter)
+
+
+def _flag_words(where: str, key: str, value: Any) -> list[str]:
+    if key not in STREAM_FLAGS:
+        raise UsageError(
+            f"{where}: unknown or global key {key!r}", f"known: {', '.join(sorted(STREAM_FLAGS))}"
+        )
+    flag = f"--{key}" if key.endswith("_iters") else f"--{key.replace('_', '-')}"
+    if value is False or value is None:
+        return []
+    if value is True:
+        return [flag]
+    return [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
+
+
+def _options(found: argparse.Namespace, ops_per_iter: int) -> Options:
+    names = {name for name in Options.__slots__ if name in STREAM_FLAGS} - {"stats"}
+    return Options(
+        operation=found.operation,
+        workers=found.nworkers,
+        nodes=found.nnodes,
+        ops_per_iter=ops_per_iter,
+        stats=tuple(name for word in found.stats for name in word.split(",") if name),
+        hosts=_hosts(found),
+        slurm_mode=found.slurm_mode,
+        **{name: getattr(found, name) for name in names},
+    )
+
+
+def _hosts(found: argparse.Namespace) -> tuple[str, ...]:
+    if found.hosts and found.hosts_file:
+        raise UsageError("--hosts and --hosts-file exclude each other")
+    if (found.hosts or found.hosts_file) and found.slurm_mode:
+        raise UsageError("MPI hosts and --slurm-mode exclude each other")
+    if found.hosts:
+        return tuple(name for word in found.hosts for name in word.split(",") if name)
+    if not found.hosts_file:
+        return ()
+    try:
+        with open(found.hosts_file, encoding="utf-8") as file:
+            names = tuple(line.split()[0] for line in file if line.split() and not line.startswith("#"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"cannot read {found.hosts_file}: {getattr(error, 'strerror', 'not text')}"
+        ) from error
+    if not names:
+        raise UsageError(f"{found.hosts_file} names no host")
+    return names

@@ -1,0 +1,260 @@
+"""nccom-test: time collective operations between the NeuronCores of the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import NoMachineError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.collectives.benchmark import Benchmark
+    from neurontools.collectives.claim import MachineView, Ranks
+    from neurontools.collectives.options import Options
+    from neurontools.collectives.report import Style
+    from neurontools.collectives.running import Row
+
+NO_DRIVER = (
+    "Neuron DKMS Driver is not running! Read the troubleshooting guide at: "
+    "https://awsdocs-neuron.readthedocs-hosted.com/"
+)
+_RELEASES = ("2.32", "2.28")
+_TAG_CHARACTERS = 255
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    from neurontools.commands import nccom_flags
+
+    return nccom_flags.build_parser()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(argv: list[str]) -> int:
+    from neurontools.collectives.report import style_of
+    from neurontools.commands import nccom_flags
+
+    found = nccom_flags.parse(argv)
+    streams = nccom_flags.options_of(found)
+    style = style_of(_release(), algorithm=found.show_algorithm, sizes=found.show_input_output_size)
+    try:
+        machine, benchmarks = _prepare(found, streams)
+    except NoMachineError as error:
+        console.out(NO_DRIVER)
+        console.notice(f"hint: {error.remedy}")
+        return 1
+    from neurontools.machine.client_errors import CoresBusyError
+
+    try:
+        with _ranks(machine, benchmarks) as ranks:
+            tables = _run_all(benchmarks, ranks, show_progress=not found.non_interactive)
+    except CoresBusyError as error:
+        return _could_not_run(found, benchmarks, style, f"{error.message}\n{error.remedy}\n")
+    return _show(found, benchmarks, tables, style, machine)
+
+
+def _release() -> str:
+    from neurontools import env
+
+    release = env.emulate()
+    if release not in _RELEASES:
+        raise UsageError(
+            f"no release {release!r} to emulate", f"set NEURONTOOLS_EMULATE to {' or '.join(_RELEASES)}"
+        )
+    return release
+
+
+def _prepare(
+    found: argparse.Namespace, streams: tuple[Options, ...]
+) -> tuple[MachineView | None, tuple[Benchmark, ...]]:
+    from neurontools import env
+    from neurontools.collectives import claim, settings
+    from neurontools.collectives.benchmark import check_rank_count, prepare, side_by_side
+    from neurontools.collectives.fabric import fabric
+
+    lnc = settings.lnc_wanted(os.environ)
+    if streams[0].hosts:
+        settings.check_root(os.environ)
+    if found.instance:
+        machine, over = None, fabric(found.instance, lnc)
+        cores = tuple(range(over.core_count))
+    else:
+        machine = claim.look(found.machine or env.machine(), console.notice)
+        claim.check_lnc(machine, lnc)
+        over, cores = machine.over, _visible(machine.cores)
+    check_rank_count(streams[0], over, len(cores))
+    of_ranks = cores[: streams[0].workers // streams[0].nodes]
+    benchmarks = tuple(prepare(options, over, of_ranks) for options in streams)
+    return machine, side_by_side(benchmarks)
+
+
+def _visible(cores: tuple[int, ...]) -> tuple[int, ...]:
+    from neurontools.runtime.cores import VISIBLE_CORES, parse_visible_cores
+    from neurontools.runtime.status import NrtError
+
+    text = os.environ.get(VISIBLE_CORES, "")
+    if not text.strip():
+        return cores
+    try:
+        wanted = parse_visible_cores(text)
+    except NrtError as error:
+        raise UsageError(error.detail, error.remedy) from error
+    if not set(wanted) <= set(cores):
+        raise UsageError(f"{VISIBLE_CORES}={text} names cores that do not exist", f"cores are 0-{cores[-1]}")
+    return wanted
+
+
+@contextmanager
+def _ranks(machine: MachineView | None, benchmarks: tuple[Benchmark, ...]) -> Iterator[Ranks]:
+    from neurontools import env
+    from neurontools.collectives.claim import NoRanks, claimed
+    from neurontools.runtime.versions import RUNTIME_VERSION
+
+    if machine is None:
+        yield NoRanks()
+        return
+    cores = tuple(core for group in benchmarks[0].works[0].groups for core in group)
+    with claimed(
+        machine.name,
+        cores,
+        command=" ".join(sys.orig_argv),
+        tag=os.environ.get("NEURON_PROCESS_TAG", "")[:_TAG_CHARACTERS],
+        runtime_version=RUNTIME_VERSION,
+        paced=env.flag(env.PACE),
+    ) as ranks:
+        yield ranks
+
+
+def _run_all(
+    benchmarks: tuple[Benchmark, ...], ranks: Ranks, *, show_progress: bool
+) -> tuple[tuple[Row, ...], ...]:
+    from neurontools.collectives.running import run
+
+    progress = _Progress(wanted=show_progress)
+    try:
+        return tuple(tuple(run(benchmark, ranks, progress)) for benchmark in benchmarks)
+    finally:
+        progress.clear()
+
+
+def _show(
+    found: argparse.Namespace,
+    benchmarks: tuple[Benchmark, ...],
+    tables: tuple[tuple[Row, ...], ...],
+    style: Style,
+    machine: MachineView | None,
+) -> int:
+    from neurontools.collectives import report
+
+    text = _json(benchmarks, tables, style, machine)
+    if found.json:
+        console.out(text)
+    else:
+        for benchmark, rows in zip(benchmarks, tables, strict=True):
+            console.out(report.table(rows, benchmark.stats, style))
+    _say_what_it_is(benchmarks, tables)
+    if found.report_to_json_file:
+        _write(found.report_to_json_file, text)
+    wrong = sum(not row.is_right for rows in tables for row in rows)
+    if wrong and not found.json:
+        console.out(report.errors_line(wrong))
+    return 1 if wrong else 0
+
+
+def _could_not_run(
+    found: argparse.Namespace, benchmarks: tuple[Benchmark, ...], style: Style, reason: str
+) -> int:
+    import tempfile
+
+    from neurontools.collectives import report
+
+    descriptor, path = tempfile.mkstemp(prefix="nccom_test_log_", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(reason)
+    if found.json:
+        console.out(_json(benchmarks, (), style, None))
+    else:
+        console.out(report.failed_table(benchmarks[0].stats, style, path))
+        console.out(report.errors_line(1))
+    console.notice(reason.rstrip())
+    if found.report_to_json_file:
+        _write(found.report_to_json_file, _json(benchmarks, (), style, None))
+    return 1
+
+
+def _json(
+    benchmarks: tuple[Benchmark, ...],
+    tables: tuple[tuple[Row, ...], ...],
+    style: Style,
+    machine: MachineView | None,
+) -> str:
+    import json
+
+    from neurontools.collectives import report
+
+    results = [record for rows in tables for record in report.results(rows, style)]
+    config = report.config(benchmarks, None if machine is None else machine.name)
+    return json.dumps({"results": results, "config": config}, indent=4)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def _say_what_it_is(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...], ...]) -> None:
+    # The label belongs to the numbers, so it is written even where stderr is no terminal.
+    over = benchmarks[0].works[0].over
+    lines = [f"modelled: times come from a cost model of {over.instance} (LNC {over.lnc}), not from hardware"]
+    for benchmark, rows in zip(benchmarks, tables, strict=True):
+        if benchmark.sizes != benchmark.asked_sizes:
+            lines.append("note: sizes are rounded down to whole elements of every rank")
+        lines += [line for row in rows for line in _verified(row)]
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _verified(row: Row) -> list[str]:
+    lines = []
+    for check in row.checks:
+        right = check.ranks - len(check.wrong)
+        size = f"{check.verified_bytes} of {check.asked_bytes} bytes each"
+        line = f"size {row.nbytes}: verified {right} of {check.ranks} ranks, {size}, {row.algorithm}"
+        if check.wrong:
+            ranks = ", ".join(map(str, check.wrong[:8]))
+            line += f"; wrong: rank {ranks}{' ...' if len(check.wrong) > 8 else ''} {check.detail}".rstrip()
+        lines.append(line)
+    return lines
+
+
+class _Progress:
+    """Says on a terminal how far a run is, once it has taken a second."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        import time
+
+        self._clock = time.monotonic
+        self._next_s = self._clock() + 1.0 if wanted and sys.stderr.isatty() else float("inf")
+        self._shown = False
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        if self._clock() < self._next_s:
+            return
+        sys.stderr.write(f"\r\x1b[K{what}: {done} of {total}")
+        sys.stderr.flush()
+        self._shown = True
+        self._next_s = self._clock() + 0.2
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,262 @@
+"""From options to what is run: operation, groups of cores, sizes; everything that makes no sense is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neurontools.collectives import groups, sbuf
+from neurontools.collectives.constants import allowed_ranks
+from neurontools.collectives.datatypes import DataType, datatype_named
+from neurontools.collectives.iterations import check_statistics
+from neurontools.collectives.model import Workload, algorithm_named, timed
+from neurontools.collectives.operations import Operation, divisor, operation_named
+from neurontools.collectives.sizes import DEFAULT_BYTES, parse_size, rounded, sweep
+from neurontools.errors import UsageError
+from neurontools.machine.instances.catalogue import instance_type
+
+if TYPE_CHECKING:
+    from neurontools.collectives.algorithms import Algorithm
+    from neurontools.collectives.fabric import Fabric
+    from neurontools.collectives.options import Options
+
+_MAX_ITERATIONS = 1_000_000
+_MAX_NODES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One table: its rows are `sizes`. Iteration i runs `works[i % len(works)]`.
+
+    `asked_sizes` are the sizes before they were rounded to whole elements of every rank.
+    """
+
+    works: tuple[Workload, ...]
+    kind: DataType
+    sizes: tuple[int, ...]
+    asked_sizes: tuple[int, ...]
+    stats: tuple[str, ...]
+    algorithm: Algorithm | None
+    options: Options
+
+    @property
+    def operation(self) -> Operation:
+        """The collective."""
+        return self.works[0].operation
+
+
+def prepare(options: Options, over: Fabric, cores: tuple[int, ...]) -> Benchmark:
+    """Return what is to be run.
+
+    Args:
+        options: what was asked for.
+        over: the instance.
+        cores: those of the ranks of one instance, by rank.
+
+    Raises:
+        UsageError: something makes no sense or contradicts.
+        NeuronToolsError: this instance cannot do it.
+    """
+    operation, kind = operation_named(options.operation), datatype_named(options.datatype)
+    _check_counts(options)
+    _check_nodes(options, over)
+    _check_flags(options, operation)
+    works = _works(options, operation, over, cores)
+    asked = _sizes(options, operation, kind, over, works[0])
+    sizes = _whole_sizes(operation, kind, asked, works[0])
+    algorithm = None if options.algorithm is None else algorithm_named(options.algorithm)
+    for work in works:
+        timed(work, sizes[0], algorithm)
+    return Benchmark(works, kind, sizes, asked, check_statistics(options.stats), algorithm, options)
+
+
+def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
+    """Return benchmarks that run as streams at the same time and share the links."""
+    count = len(benchmarks)
+    return tuple(
+        replace(one, works=tuple(replace(work, streams=count) for work in one.works)) for one in benchmarks
+    )
+
+
+def check_rank_count(options: Options, over: Fabric, free_cores: int) -> None:
+    """Refuse a number of ranks that the instance does not have or cannot connect.
+
+    Raises:
+        UsageError: that is so.
+    """
+    ranks, nodes = options.workers, options.nodes
+    if ranks < 2:
+        raise UsageError(f"-r {ranks}: a collective needs at least 2 ranks", "give -r 2 or more")
+    if nodes < 1 or ranks % nodes:
+        raise UsageError(
+            f"{ranks} ranks cannot be spread over {nodes} nodes", "-r is the number on all nodes"
+        )
+    each = ranks // nodes
+    if each > free_cores:
+        raise UsageError(
+            f"{each} ranks need {each} NeuronCores, {over.instance} has {free_cores}",
+            f"give -r {free_cores * nodes} or less",
+        )
+    allowed = allowed_ranks(over.instance, over.lnc)
+    if allowed is not None and each not in allowed:
+        raise UsageError(
+            f"{each} ranks cannot be connected on {over.instance} (LNC {over.lnc})",
+            f"choose {', '.join(map(str, allowed))}",
+        )
+
+
+def _check_counts(options: Options) -> None:
+    limits = (
+        ("-n/--iters", options.iters, 1),
+        ("-w/--warmup_iters", options.warmup_iters, 0),
+        ("-I/--neff_iters", options.neff_iters, 1),
+        ("-W/--neff_warmup_iters", options.neff_warmup_iters, 0),
+        ("ops_per_iter", options.ops_per_iter, 1),
+    )
+    for name, value, least in limits:
+        if value is not None and not least <= value <= _MAX_ITERATIONS:
+            raise UsageError(f"{name} {value} is not a number from {least} to {_MAX_ITERATIONS}")
+
+
+def _check_nodes(options: Options, over: Fabric) -> None:
+    if options.nodes == 1:
+        return
+    if over.instance.startswith("inf"):
+        raise UsageError(
+            f"collectives between instances are not supported on {over.instance}", "use one instance: -N 1"
+        )
+    if options.nodes > _MAX_NODES:
+        raise UsageError(f"-N {options.nodes} is above {_MAX_NODES}")
+    if options.hosts and len(options.hosts) != options.nodes:
+        raise UsageError(f"-N {options.nodes} nodes but {len(options.hosts)} hosts", "name one host for each")
+    given = {
+        "--check": options.check,
+        "--custom-replica-groups": options.custom_replica_groups,
+        "--data-parallel-dimension": options.data_parallel_dimension,
+        "--custom-src-target-pairs": options.custom_src_target_pairs,
+        "--variable-size-op-metadata": options.variable_size_op_metadata,
+        "--sb2sb": options.sb2sb or None,
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageError(f"{flag} works on one instance only; others are only modelled", "use -N 1")
+
+
+def _check_flags(options: Options, operation: Operation) -> None:
+    if options.custom_replica_groups and options.data_parallel_dimension is not None:
+        raise UsageError("--custom-replica-groups and --data-parallel-dimension exclude each other")
+    if options.custom_src_target_pairs and not operation.is_point_to_point:
+        raise UsageError(f"--custom-src-target-pairs is for permute and sendrecv, not {operation.value}")
+    grouped = options.custom_replica_groups or options.data_parallel_dimension is not None
+    if operation.is_point_to_point and grouped:
+        raise UsageError(
+            f"{operation.value} has no replica groups", "--custom-src-target-pairs says who sends to whom"
+        )
+    if options.variable_size_op_metadata:
+        if not operation.is_variable:
+            raise UsageError(
+                f"--variable-size-op-metadata is for all_gatherv and alltoallv, not {operation.value}"
+            )
+        if grouped or _sizes_given(options):
+            raise UsageError("--variable-size-op-metadata says the sizes itself, for one group of all ranks")
+    if not options.sb2sb:
+        for flag, value in (
+            ("input-shape", options.input_shape),
+            ("output-shape", options.output_shape),
+            ("cc-dim", options.cc_dim),
+        ):
+            if value is not None:
+                raise UsageError(f"--{flag} needs --sb2sb")
+
+
+def _sizes_given(options: Options) -> bool:
+    given = (options.minbytes, options.maxbytes, options.stepbytes, options.stepfactor)
+    return any(value is not None for value in given)
+
+
+def _works(
+    options: Options, operation: Operation, over: Fabric, cores: tuple[int, ...]
+) -> tuple[Workload, ...]:
+    ranks = len(cores)
+    if operation is Operation.ALL_GATHERV:
+        _check_one_device(over, cores)
+    if options.custom_src_target_pairs:
+        lists = groups.source_target_pairs(options.custom_src_target_pairs, ranks)
+        return tuple(Workload(operation, (cores,), over, pairs=pairs) for pairs in lists)
+    if options.custom_replica_groups:
+        divisions = groups.replica_groups(options.custom_replica_groups, ranks)
+    elif options.data_parallel_dimension is not None:
+        divisions = (groups.data_parallel(ranks, options.data_parallel_dimension),)
+    else:
+        divisions = (groups.whole(ranks),)
+    shares = _shares(options, operation, ranks)
+    return tuple(
+        Workload(
+            operation,
+            tuple(tuple(cores[rank] for rank in group) for group in division),
+            over,
+            shares=shares,
+            nodes=options.nodes,
+        )
+        for division in divisions
+    )
+
+
+def _check_one_device(over: Fabric, cores: tuple[int, ...]) -> None:
+    device = instance_type(over.instance).device.name
+    if len({over.device_of(core) for core in cores}) > 1 or not device.startswith("trainium"):
+        raise UsageError(
+            "all_gatherv works inside of one Trainium device only",
+            f"use all_gather, or at most {over.cores_per_device} ranks on a Trn instance",
+        )
+
+
+def _shares(options: Options, operation: Operation, ranks: int) -> tuple[float, ...] | None:
+    if not options.variable_size_op_metadata:
+        return None
+    all_to_all = operation is Operation.ALLTOALLV
+    elements = groups.block_elements(options.variable_size_op_metadata, ranks, all_to_all=all_to_all)
+    return tuple(count / _total(elements, ranks, all_to_all=all_to_all) for count in elements)
+
+
+def _total(elements: tuple[int, ...], ranks: int, *, all_to_all: bool) -> int:
+    # The size of an alltoallv is what the rank that sends most gives.
+    if not all_to_all:
+        return sum(elements)
+    return max(sum(elements[row * ranks : (row + 1) * ranks]) for row in range(ranks))
+
+
+def _sizes(
+    options: Options, operation: Operation, kind: DataType, over: Fabric, work: Workload
+) -> tuple[int, ...]:
+    if options.variable_size_op_metadata:
+        all_to_all = operation is Operation.ALLTOALLV
+        elements = groups.block_elements(options.variable_size_op_metadata, work.ranks, all_to_all=all_to_all)
+        return (_total(elements, work.ranks, all_to_all=all_to_all) * kind.nbytes,)
+    if options.sb2sb:
+        if _sizes_given(options) and options.input_shape:
+            raise UsageError("--input-shape says the size itself", "leave out -b, -e, -i and -f")
+        shaped = sbuf.size_of(options, operation, kind, over, work.ranks)
+        if shaped is not None:
+            return (shaped,)
+    minimum = DEFAULT_BYTES if options.minbytes is None else parse_size(options.minbytes)
+    maximum = DEFAULT_BYTES if options.maxbytes is None else parse_size(options.maxbytes)
+    step = None if options.stepbytes is None else parse_size(options.stepbytes)
+    return sweep(minimum, maximum, step=step, factor=options.stepfactor)
+
+
+def _whole_sizes(
+    operation: Operation, kind: DataType, asked: tuple[int, ...], work: Workload
+) -> tuple[int, ...]:
+    if work.shares is not None:
+        return asked
+    parts = divisor(operation, work.ranks)
+    multiple = kind.nbytes * parts
+    if operation.is_all_to_all:
+        for size in (asked[0], asked[-1]):
+            if size % multiple:
+                raise UsageError(
+                    f"{operation.value}: size {size} is not divisible by {parts} ranks x {kind.nbytes} bytes",
+                    f"give multiples of {multiple}",
+                )
+    return rounded(asked, multiple)

@@ -1,0 +1,156 @@
+"""The ranks on a machine: its cores are claimed while the test runs, and its telemetry shows the executions."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from neurontools.collectives.fabric import Fabric, fabric
+from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.pages.page import PageWriter
+from neurontools.machine.wire import is_answering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_T = TypeVar("_T")
+_COUNTED_MAX = (
+    200  # executions of one row that telemetry shows: writing more would take longer than anything else
+)
+
+
+class Ranks(Protocol):
+    """Where the iterations of a row are executed."""
+
+    def execute(self, times_s: tuple[float, ...], work: Callable[[], _T], /) -> _T:
+        """Do `work` in a first iteration, then the others."""
+
+
+class NoRanks:
+    """Ranks of a model without a machine: nothing is claimed, nothing is counted."""
+
+    def execute(self, _times_s: tuple[float, ...], work: Callable[[], _T], /) -> _T:
+        """Do `work`."""
+        return work()
+
+
+class ClaimedRanks:
+    """Ranks on claimed cores.
+
+    Args:
+        writer: the process's telemetry page.
+        paced: whether every iteration lasts as long as the model says.
+    """
+
+    def __init__(self, writer: PageWriter, *, paced: bool) -> None:
+        self._writer = writer
+        self._paced = paced
+
+    def execute(self, times_s: tuple[float, ...], work: Callable[[], _T], /) -> _T:
+        """Do `work` in a first iteration, then the others, all of them counted in the telemetry page."""
+        result = self._iteration(times_s[0], work)
+        for time_s in times_s[1:] if self._paced else times_s[1:_COUNTED_MAX]:
+            self._iteration(time_s, lambda: None)
+        return result
+
+    def _iteration(self, time_s: float, work: Callable[[], _T]) -> _T:
+        slots = range(len(self._writer.cores))
+        status, since_ns = 1, time.monotonic_ns()
+        for slot in slots:
+            self._writer.begin(slot)
+        try:
+            result = work()
+            if self._paced:
+                time.sleep(max(since_ns + time_s * 1e9 - time.monotonic_ns(), 0) / 1e9)
+            status = 0
+        finally:
+            wall_ns = time.monotonic_ns() - since_ns
+            for slot in slots:
+                self._writer.end(slot, status, wall_ns)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """What a test needs to know of a machine: its name, its fabric and its cores."""
+
+    name: str
+    over: Fabric
+    cores: tuple[int, ...]
+
+
+def look(machine: str, on_notice: Callable[[str], None]) -> MachineView:
+    """Return a machine, started if need be.
+
+    Raises:
+        NoMachineError: it does not run and may not be started.
+        DaemonError: the daemon refuses or fails.
+    """
+    launch.ensure_running(machine, on_notice)
+    with Client.connect(machine) as client:
+        seen = client.snapshot()
+    cores = tuple(core for device in seen.devices for core in device.core_ids)
+    return MachineView(machine, fabric(seen.instance_type, seen.lnc), cores)
+
+
+def check_lnc(view: MachineView, wanted: int | None) -> None:
+    """Refuse a machine with another logical NeuronCore configuration than NEURON_LOGICAL_NC_CONFIG says.
+
+    Raises:
+        UsageError: that is so.
+    """
+    if wanted is not None and wanted != view.over.lnc:
+        raise UsageError(
+            f"NEURON_LOGICAL_NC_CONFIG={wanted}, but machine {view.name!r} runs with {view.over.lnc}",
+            f"start one with it: neurond start --instance {view.over.instance} --lnc {wanted} --name NAME",
+        )
+
+
+@contextmanager
+def claimed(
+    machine: str, cores: tuple[int, ...], *, command: str, tag: str, runtime_version: str, paced: bool
+) -> Iterator[ClaimedRanks]:
+    """Hold cores of a machine.
+
+    Args:
+        machine: its name.
+        cores: machine-wide logical ids, one for every rank.
+        command: the command line to show.
+        tag: what NEURON_PROCESS_TAG says.
+        runtime_version: to show.
+        paced: whether every iteration lasts as long as the model says.
+
+    Raises:
+        CoresBusyError: another process holds one of them.
+        DaemonError: the daemon refuses or fails.
+    """
+    client = Client.connect(machine)
+    try:
+        place = client.register(
+            tag=tag, command=command, cores=tuple(sorted(cores)), runtime_version=runtime_version
+        )
+        try:
+            writer = PageWriter(place.page_fd)
+        finally:
+            os.close(place.page_fd)
+        try:
+            yield ClaimedRanks(writer, paced=paced)
+        finally:
+            writer.close()
+            _leave(client)
+    finally:
+        client.close()
+
+
+def _leave(client: Client) -> None:
+    # Without a daemon the end of the process frees the cores.
+    try:
+        if is_answering(client.machine):
+            client.unregister()
+    except NeuronToolsError:
+        pass

@@ -1,0 +1,203 @@
+"""The cost model: how long a collective takes on an instance, and which algorithm it chooses.
+
+The time of an algorithm is linear in the size. The one that is fastest by the model is chosen, as the real tool shows
+one with --show-algorithm. Everything here is modelled; docs/nccom-test.md says on what it is calibrated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from neurontools.collectives.algorithms import Algorithm, available, plan
+from neurontools.collectives.constants import constants
+from neurontools.collectives.fabric import Fabric, fabric
+from neurontools.collectives.operations import Operation, block_count, bus_factor
+from neurontools.collectives.pricing import Price, price
+from neurontools.errors import NeuronToolsError, UsageError
+
+if TYPE_CHECKING:
+    from neurontools.machine.instances.catalogue import InstanceType
+
+Groups = tuple[tuple[int, ...], ...]
+Shares = tuple[float, ...]
+
+_RINGS = (Algorithm.RING, Algorithm.KANGARING)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """The modelled time of one collective.
+
+    `latency_s` is the part that does not depend on the size; bandwidths are in bytes/s.
+    """
+
+    operation: Operation
+    algorithm: Algorithm
+    nbytes: int
+    ranks: int
+    time_s: float
+    latency_s: float
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Size divided by time."""
+        return self.nbytes / self.time_s
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """Algorithm bandwidth times the operation's factor: comparable between numbers of ranks."""
+        return self.algorithm_bandwidth * bus_factor(self.operation, self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is timed: an operation on groups of cores that run it at the same time.
+
+    `pairs` are those of a permute, by position. `shares` are those of every block in the size where blocks differ;
+    None: all are equal. `nodes` instances do the same, joined by their network. With `streams` above 1 as many
+    workloads share the links.
+    """
+
+    operation: Operation
+    groups: Groups
+    over: Fabric
+    pairs: tuple[tuple[int, int], ...] | None = None
+    shares: Shares | None = None
+    nodes: int = 1
+    streams: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of one group, of all nodes."""
+        return len(self.groups[0]) * self.nodes
+
+
+def modelled_time(
+    operation: Operation | str,
+    nbytes: int,
+    ranks: int | tuple[int, ...],
+    instance: str | InstanceType,
+    *,
+    lnc: int | None = None,
+    algorithm: Algorithm | str | None = None,
+    nodes: int = 1,
+) -> CollectiveTime:
+    """Return how long a collective takes by the cost model.
+
+    Args:
+        operation: the collective, or its name.
+        nbytes: its size as nccom-test counts it: what a rank has at the end of an all_gather, at the start of others.
+        ranks: how many ranks of one instance take part, from core 0 on, or their cores.
+        instance: the instance type or its name.
+        lnc: logical NeuronCore configuration, None for the instance's default.
+        algorithm: to use; None: the fastest one.
+        nodes: how many instances take part, joined by their network.
+
+    Raises:
+        UnknownInstanceError: no such type.
+        NeuronToolsError: ranks or algorithm are not possible there.
+    """
+    over = fabric(instance, lnc)
+    cores = tuple(range(ranks)) if isinstance(ranks, int) else ranks
+    if len(cores) < 2 or len(set(cores)) < len(cores) or min(cores) < 0 or max(cores) >= over.core_count:
+        raise UsageError(
+            f"{instance if isinstance(instance, str) else instance.name} has no such ranks: {ranks}",
+            f"choose 2 to {over.core_count} different cores",
+        )
+    wanted = None if algorithm is None else algorithm_named(algorithm)
+    return timed(Workload(Operation(operation), (cores,), over, nodes=nodes), nbytes, wanted)
+
+
+def timed(work: Workload, nbytes: int, algorithm: Algorithm | None = None) -> CollectiveTime:
+    """Return the modelled time of a workload at a size.
+
+    Raises:
+        UsageError: the groups cannot use that algorithm, or the operation has no model between instances.
+    """
+    names = algorithms(work)
+    # Rings pass all-to-all blocks on from rank to rank, which never is the fastest; asked for, they are priced.
+    fast = [name for name in names if not (work.operation.is_all_to_all and name in _RINGS)]
+    if algorithm is not None and algorithm not in names:
+        raise UsageError(
+            f"algorithm {algorithm.value} is not possible for {work.operation.value} with these ranks",
+            f"choose one of {', '.join(names)}",
+        )
+    prices = {name: _price(work, name) for name in (fast if algorithm is None else (algorithm,))}
+    best = min(prices, key=lambda name: prices[name].time_s(nbytes))
+    chosen = prices[best]
+    return CollectiveTime(work.operation, best, nbytes, work.ranks, chosen.time_s(nbytes), chosen.latency_s)
+
+
+def algorithms(work: Workload) -> tuple[Algorithm, ...]:
+    """Return the algorithms that a workload can use."""
+    if work.nodes > 1:
+        return (Algorithm.HIERARCHICAL,)
+    shared = [available(work.operation, group, work.over) for group in work.groups]
+    return tuple(name for name in shared[0] if all(name in names for names in shared))
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """Return an algorithm by its name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return Algorithm(name)
+    except ValueError:
+        known = ", ".join(algorithm.value for algorithm in Algorithm)
+        raise UsageError(f"unknown algorithm {name!r}", f"choose one of {known}") from None
+
+
+@cache
+def _price(work: Workload, algorithm: Algorithm) -> Price:
+    if work.nodes > 1:
+        return _between_nodes(work)
+    alone = price(
+        [
+            (plan(algorithm, work.operation, group, work.over, work.pairs), group, _shares(work, group))
+            for group in work.groups
+        ],
+        work.over,
+    )
+    return Price(alone.latency_s, alone.per_byte_s * work.streams)
+
+
+def _shares(work: Workload, group: tuple[int, ...]) -> Shares:
+    if work.shares is not None:
+        return work.shares
+    if work.operation.is_point_to_point:
+        return (1.0,) * len(group)
+    return (1 / len(group),) * block_count(work.operation, len(group))
+
+
+def _between_nodes(work: Workload) -> Price:
+    # The hierarchy's third level: each rank passes its part round a ring of the nodes; the node's network is shared
+    # by its ranks, so in each of the n - 1 steps a node sends 1/n of the size.
+    if work.operation not in {Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER}:
+        raise UsageError(
+            f"{work.operation.value} between instances is not modelled",
+            "use all_reduce, all_gather or reduce_scatter with -N, or one instance",
+        )
+    if not work.over.network_rate:
+        raise NeuronToolsError(
+            f"the network rate of {work.over.instance} is not published",
+            "use one instance (-N 1), or an instance type with EFA",
+        )
+    inside = timed_inside(work)
+    passes = 2 if work.operation is Operation.ALL_REDUCE else 1
+    steps = passes * (work.nodes - 1)
+    return Price(
+        inside.latency_s + steps * constants().network_s,
+        (inside.per_byte_s + steps / work.nodes / work.over.network_rate) * work.streams,
+    )
+
+
+def timed_inside(work: Workload) -> Price:
+    """Return the price of the part of a workload that stays inside of one instance, by the best algorithm for 1 MiB."""
+    one = Workload(work.operation, work.groups, work.over)
+    if len(work.groups[0]) == 1:
+        return Price(constants().launch_s, 0.0)
+    return min((_price(one, name) for name in algorithms(one)), key=lambda found: found.time_s(2**20))

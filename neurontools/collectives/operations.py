@@ -1,0 +1,91 @@
+"""The collective operations: their names, what `size` means for each, and the bus bandwidth factor."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from neurontools.errors import UsageError
+
+
+class Operation(StrEnum):
+    """A collective operation (system-tools.md section 5)."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    ALL_GATHERV = "all_gatherv"
+    REDUCE_SCATTER = "reduce_scatter"
+    SENDRECV = "sendrecv"
+    ALLTOALL = "alltoall"
+    ALLTOALLV = "alltoallv"
+    PERMUTE = "permute"
+
+    @property
+    def reduces(self) -> bool:
+        """Whether data of several ranks are added up."""
+        return self in {Operation.ALL_REDUCE, Operation.REDUCE_SCATTER}
+
+    @property
+    def is_all_to_all(self) -> bool:
+        """Whether every rank has a block for every other one."""
+        return self in {Operation.ALLTOALL, Operation.ALLTOALLV}
+
+    @property
+    def is_point_to_point(self) -> bool:
+        """Whether each rank sends to one other."""
+        return self in {Operation.SENDRECV, Operation.PERMUTE}
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the blocks may differ in size."""
+        return self in {Operation.ALL_GATHERV, Operation.ALLTOALLV}
+
+
+ALIASES = {
+    "allr": Operation.ALL_REDUCE,
+    "allg": Operation.ALL_GATHER,
+    "allgv": Operation.ALL_GATHERV,
+    "redsct": Operation.REDUCE_SCATTER,
+}
+NAMES = (*(operation.value for operation in Operation), *ALIASES)
+
+
+def operation_named(name: str) -> Operation:
+    """Return the operation of a name or alias.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name in ALIASES:
+        return ALIASES[name]
+    try:
+        return Operation(name)
+    except ValueError:
+        raise UsageError(f"unknown operation {name!r}", f"choose one of {', '.join(NAMES)}") from None
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Return bus bandwidth divided by algorithm bandwidth (system-tools.md section 5)."""
+    if operation.is_point_to_point:
+        return 1.0
+    share = (ranks - 1) / ranks
+    return 2 * share if operation is Operation.ALL_REDUCE else share
+
+
+def block_count(operation: Operation, ranks: int) -> int:
+    """Return into how many blocks the data of an operation are divided in a group of ranks."""
+    return ranks * ranks if operation.is_all_to_all else ranks
+
+
+def input_bytes(operation: Operation, nbytes: int, ranks: int) -> int:
+    """Return what a rank gives to an operation of a size."""
+    return nbytes // ranks if operation in {Operation.ALL_GATHER, Operation.ALL_GATHERV} else nbytes
+
+
+def output_bytes(operation: Operation, nbytes: int, ranks: int) -> int:
+    """Return what a rank gets from an operation of a size."""
+    return nbytes // ranks if operation is Operation.REDUCE_SCATTER else nbytes
+
+
+def divisor(operation: Operation, ranks: int) -> int:
+    """Return the number of equal parts into which an operation cuts its elements."""
+    return 1 if operation.is_point_to_point else ranks
