@@ -27,6 +27,7 @@ COMMANDS = {
     "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
+    "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
     "link": ("link", "", "links to the tools where programs look for the real ones"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
