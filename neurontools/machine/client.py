@@ -20,6 +20,7 @@ from neurontools.machine.client_errors import (
     ended,
     ends_always,
 )
+from neurontools.machine.faults.calls import FaultCalls
 from neurontools.machine.naming import check_name
 from neurontools.machine.protocol import RENDER
 
@@ -49,7 +50,7 @@ class Registration:
     machine: str
 
 
-class Client:
+class Client(FaultCalls):
     """A connection to the daemon of one machine. One call at a time; threads may share it.
 
     After the daemon was replaced (killed and started again) the next call connects again; a forked child starts
@@ -155,6 +156,7 @@ class Client:
         cores: tuple[int, ...] | None = None,
         count: int | None = None,
         runtime_version: str = "NA",
+        reset_cores: bool = True,
     ) -> Registration:
         """Put this process on the machine.
 
@@ -165,6 +167,7 @@ class Client:
             cores: machine-wide logical ids to claim.
             count: how many cores to claim where `cores` is None; 0 or None: all of the machine.
             runtime_version: to show; "NA" for a process without a runtime.
+            reset_cores: mend what memory errors broke of the cores.
 
         Raises:
             CoresBusyError: another process holds such a core.
@@ -177,6 +180,7 @@ class Client:
             "cores": None if cores is None else list(cores),
             "count": count,
             "runtime_version": runtime_version,
+            "reset_cores": reset_cores,
         }
         with self._lock:
             answer = self._call("register", wishes)

@@ -57,6 +57,14 @@ class OutOfDeviceMemoryError(DaemonError):
         self.needed = needed
 
 
+class DeviceLostError(DaemonError):
+    """A device is not there any more; `device` is its number."""
+
+    def __init__(self, message: str, remedy: str = "", *, device: int = 0) -> None:
+        super().__init__(message, remedy)
+        self.device = device
+
+
 class OtherVersionError(DaemonError):
     """The daemon speaks another version of the protocol."""
 
@@ -109,6 +117,8 @@ def error_of(error: dict[str, Any]) -> NeuronToolsError:
         case ErrorCode.OUT_OF_MEMORY:
             sizes = {name: data[name] for name in ("device", "total", "used", "needed")}
             return OutOfDeviceMemoryError(message, remedy, **sizes)
+        case ErrorCode.DEVICE_LOST:
+            return DeviceLostError(message, remedy, device=data["device"])
         case ErrorCode.OTHER_VERSION:
             return OtherVersionError(message, remedy)
         case _:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.errors import DaemonError
+from neurontools.machine.faults.book import NO_FAULTS, FaultRecord
 from neurontools.machine.history import History
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
@@ -38,6 +39,12 @@ class Past:
     def history(self) -> History:
         """What was counted so far."""
         return self.journal.history if self.journal else History()
+
+    def faults(self, now: Definition) -> FaultRecord:
+        """Return the faults of a machine that goes on as it was; another one starts without any."""
+        before = self.definition
+        goes_on = self.journal is not None and before is not None and before.kind == now.kind
+        return self.journal.faults if self.journal is not None and goes_on else NO_FAULTS
 
 
 def resolve(options: StartOptions, past: Past) -> Definition:

@@ -43,6 +43,7 @@ class MachineDirectory:
         self.state = f"{paths.state_dir() if ours else paths.runtime_dir() + '/state'}/{machine}"
         self.journal = f"{self.state}/journal.json"
         self.log = f"{self.state}/neurond.log"
+        self.kernel_log = f"{self.state}/kern.log"
         self.record = f"{self.path}/{RECORD}"
         self._direct = f"{self.path}/neurond.sock"
         self.needs_pointer = paths.needs_short_socket(self._direct)

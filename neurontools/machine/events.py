@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from neurontools.machine.faults.spec import Fault, FaultSpec, Hit, Victim
     from neurontools.machine.hardware import CoreTotals, HardwareCounter
     from neurontools.machine.processes import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device."""
+    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device.
+
+    `links` are the neighbours of each device; empty where nobody asks for them.
+    """
 
     device_count: int
     cores_per_device: int
     memory_bytes: int
+    links: tuple[tuple[int, ...], ...] = ()
 
     @property
     def core_count(self) -> int:
@@ -67,6 +72,7 @@ class Register:
     """A process wants to be on the machine, with these cores, or with so many (0: all of the machine).
 
     A synthetic one has a key that no process of the host can have, and is there as long as its `player`.
+    `reset_cores` mends what memory errors broke of the cores, as NEURON_RT_RESET_CORES says.
     """
 
     key: ProcessKey
@@ -78,6 +84,7 @@ class Register:
     cores: tuple[int, ...] | None = None
     count: int | None = None
     player: ProcessKey | None = None
+    reset_cores: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,50 @@ class ResetHardware:
     counter: HardwareCounter | None = None
 
 
-Event = Register | Adopt | Leave | Allocate | Free | CountHardware | ResetHardware
+@dataclass(frozen=True, slots=True)
+class InjectFault:
+    """Somebody wants something to go wrong."""
+
+    spec: FaultSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ClearFaults:
+    """Somebody ends faults and what they broke, by number, or all of them (None)."""
+
+    ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeFault:
+    """A process is about to execute or allocate and asks what happens to it."""
+
+    victim: Victim
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFault:
+    """An execution does not hang any more."""
+
+    pid: int
+    core: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetDevice:
+    """Somebody resets a device; `force` does so while processes hold cores of it."""
+
+    device: int
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes: faults become due, memory errors come."""
+
+
+FaultEvent = InjectFault | ClearFaults | TakeFault | ReleaseFault | Tick
+Event = Register | Adopt | Leave | Allocate | Free | CountHardware | ResetHardware | ResetDevice | FaultEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +223,22 @@ class Invalid:
     message: str
 
 
-Refusal = CoresBusy | OutOfMemory | Invalid
+@dataclass(frozen=True, slots=True)
+class DeviceLost:
+    """A device is not there any more."""
+
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBusy:
+    """Processes hold cores of a device."""
+
+    device: int
+    owners: tuple[Process, ...]
+
+
+Refusal = CoresBusy | OutOfMemory | Invalid | DeviceLost | DeviceBusy
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +276,42 @@ class DeviceChanged:
     device: int
 
 
-Effect = Refused | Joined | Changed | Left | DeviceChanged
+@dataclass(frozen=True, slots=True)
+class FaultInjected:
+    """A fault is in the machine; one that is over at once is told as it was."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class FaultsCleared:
+    """Faults are gone."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTaken:
+    """What happens to the execution or allocation that was asked about; None: nothing."""
+
+    hit: Hit | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLine:
+    """The kernel says so."""
+
+    text: str
+
+
+Effect = (
+    Refused
+    | Joined
+    | Changed
+    | Left
+    | DeviceChanged
+    | FaultInjected
+    | FaultsCleared
+    | FaultTaken
+    | KernelLine
+)

@@ -49,6 +49,21 @@ class CoreTotals:
     model_loads: int = 0
     failures: tuple[tuple[int, int], ...] = ()
 
+    def plus(self, other: CoreTotals) -> CoreTotals:
+        """Return what both did together on this core."""
+        failures = dict(self.failures)
+        for status, count in other.failures:
+            failures[status] = failures.get(status, 0) + count
+        return CoreTotals(
+            self.core,
+            self.busy_ns + other.busy_ns,
+            self.executions + other.executions,
+            self.flops + other.flops,
+            self.gpsimd_ns + other.gpsimd_ns,
+            self.model_loads + other.model_loads,
+            tuple(sorted(failures.items())),
+        )
+
 
 def core_totals_from_json(data: dict[str, Any]) -> CoreTotals:
     """Return the totals of a core from their JSON form.

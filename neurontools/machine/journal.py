@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neurontools.machine.events import Process
+from neurontools.machine.faults.book import NO_FAULTS, FaultRecord, record_from_json
 from neurontools.machine.history import History, history_from_json
 from neurontools.machine.kind import HOST, Kind
 from neurontools.machine.processes import ProcessKey
@@ -54,12 +55,16 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The journal's content. `running` is set while a daemon should be running: it was killed if there is none."""
+    """The journal's content. `running` is set while a daemon should be running: it was killed if there is none.
+
+    `faults` are those of a machine that goes on after its daemon was killed.
+    """
 
     definition: Definition
     boot_id: str
     running: bool
     history: History
+    faults: FaultRecord = NO_FAULTS
 
 
 def write_aside(path: str, text: str, *, sync: bool, mode: int | None = None) -> None:
@@ -111,6 +116,7 @@ def load_journal(path: str) -> Journal | None:
             str(data["boot_id"]),
             bool(data["running"]),
             history_from_json(data["history"]),
+            record_from_json(data["faults"]) if "faults" in data else NO_FAULTS,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -41,6 +41,7 @@ class ErrorCode(IntEnum):
     CORES_BUSY = -32003
     OUT_OF_MEMORY = -32004
     PEER_REFUSED = -32005
+    DEVICE_LOST = -32006
 
 
 class RpcError(Exception):
@@ -120,6 +121,10 @@ class Params:
         if type(value) not in {int, float} or not minimum <= value <= maximum:  # type: ignore[operator]
             raise _invalid(f"parameter {name!r} must be a number from {minimum} to {maximum}")
         return float(value)  # type: ignore[arg-type]
+
+    def optional_number(self, name: str, minimum: float, maximum: float) -> float | None:
+        """Return a number within bounds, None when it is not given."""
+        return None if self._values.get(name) is None else self.number(name, minimum, maximum)
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a text."""

@@ -82,7 +82,8 @@ class ProcessState:
 class DeviceState:
     """One chip. `core_ids` are the machine-wide logical ids; `connected_to` is None on single-device instances.
 
-    `lost` is set for a device that fell off the bus, `links_down` are the neighbours whose link is broken.
+    `lost` is set for a device that fell off the bus, `links_down` are the neighbours whose link is broken, which
+    `connected_to` does not name. `unhealthy` are the components that are broken, in the driver's words.
     """
 
     index: int
@@ -96,6 +97,7 @@ class DeviceState:
     hardware: HardwareCounters = NO_ERRORS
     lost: bool = False
     links_down: tuple[int, ...] = ()
+    unhealthy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ def _device(data: dict[str, Any]) -> DeviceState:
     fields["core_ids"] = tuple(data["core_ids"])
     fields["hardware"] = HardwareCounters(**data.get("hardware", {}))
     fields["links_down"] = tuple(data.get("links_down", ()))
+    fields["unhealthy"] = tuple(data.get("unhealthy", ()))
     return DeviceState(**fields)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from neurontools.machine.error_counters import ErrorCounters
 from neurontools.machine.events import (
     Adopt,
     Allocate,
     Changed,
     CoresBusy,
     CountHardware,
+    DeviceBusy,
     DeviceChanged,
+    DeviceLost,
     Effect,
     Event,
     Free,
@@ -29,15 +32,17 @@ from neurontools.machine.events import (
     Refusal,
     Refused,
     Register,
+    ResetDevice,
     ResetHardware,
 )
-from neurontools.machine.hardware import NO_ERRORS, CoreTotals
+from neurontools.machine.faults.rules import FaultRules
 from neurontools.machine.history import History
 from neurontools.machine.naming import core_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from neurontools.machine.faults.book import FaultRecord
     from neurontools.machine.processes import ProcessKey
 
 PROCESSES = "processes"
@@ -52,16 +57,22 @@ class Machine:
     Args:
         layout: the resources.
         history: what was counted so far.
+        faults: what goes wrong with it.
     """
 
-    def __init__(self, layout: Layout, history: History | None = None) -> None:
+    def __init__(
+        self, layout: Layout, history: History | None = None, faults: FaultRecord | None = None
+    ) -> None:
         past = history or History()
         self.layout = layout
         self.lifetime = dict(past.lifetime)
         self.core_totals = {
             totals.core: totals for totals in past.core_totals if totals.core < layout.core_count
         }
-        self.hardware = [past.hardware.get(device, NO_ERRORS) for device in range(layout.device_count)]
+        self._errors = ErrorCounters(layout.device_count, past.hardware)
+        self.hardware = self._errors.devices
+        self._fault_rules = FaultRules(layout, self._errors, faults)
+        self.faults = self._fault_rules.book
         self.processes: dict[ProcessKey, Process] = {}
         self._owners: list[ProcessKey | None] = [None] * layout.core_count
         self._used_bytes = [0] * layout.device_count
@@ -88,7 +99,11 @@ class Machine:
             case Free():
                 return self._free(event)
             case CountHardware() | ResetHardware():
-                return self._hardware(event)
+                return self._errors.handle(event)
+            case ResetDevice():
+                return self._reset_device(event)
+            case _:
+                return self._fault_rules.handle(event, now_ns)
 
     def owner(self, core: int) -> Process | None:
         """Return the process that claims a core."""
@@ -105,8 +120,7 @@ class Machine:
 
     def history(self) -> History:
         """Return what was counted so far, without the processes that live."""
-        counted = {device: counters for device, counters in enumerate(self.hardware) if counters != NO_ERRORS}
-        return History(dict(self.lifetime), tuple(self.core_totals.values()), counted)
+        return History(dict(self.lifetime), tuple(self.core_totals.values()), self._errors.counted())
 
     def _register(self, event: Register, now_ns: int) -> tuple[Effect, ...]:
         if event.key in self.processes:
@@ -129,6 +143,8 @@ class Machine:
         )
         if event.uses_device:
             self._count(PROCESSES)
+        if event.reset_cores:
+            self.faults.reset(cores)
         return self._join(process)
 
     def _choose(self, event: Register) -> tuple[int, ...] | Refusal:
@@ -141,6 +157,10 @@ class Machine:
         return self._any(event.count or ALL_CORES)
 
     def _wanted(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
+        chosen = self._adoptable(cores)
+        return self._lost(cores) or chosen if isinstance(chosen, tuple | CoresBusy) else chosen
+
+    def _adoptable(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
         last = self.layout.core_count - 1
         if not cores or len(set(cores)) < len(cores):
             return Invalid("cores to claim must be given, each once")
@@ -153,13 +173,20 @@ class Machine:
         if count < 0:
             return Invalid(f"{count} cores asked for")
         if count == ALL_CORES:
-            return self._busy((), everything, len(everything)) or tuple(everything)
+            return self._lost(everything) or self._busy((), everything, len(everything)) or tuple(everything)
         free_run = 0
         for core in everything:
-            free_run = free_run + 1 if self._owners[core] is None else 0
+            usable = self._owners[core] is None and not self._lost((core,))
+            free_run = free_run + 1 if usable else 0
             if free_run == count:
                 return tuple(range(core + 1 - count, core + 1))
         return self._refuse((), everything, count)
+
+    def _lost(self, cores: Iterable[int]) -> DeviceLost | None:
+        for device in dict.fromkeys(map(self.layout.device_of, cores)):
+            if self.faults.lost_by(device) is not None:
+                return DeviceLost(device)
+        return None
 
     def _busy(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
         if all(self._owners[core] is None for core in among):
@@ -174,7 +201,7 @@ class Machine:
     def _adopt(self, process: Process) -> tuple[Effect, ...]:
         if process.key in self.processes:
             return (Refused(Invalid(f"process {process.key.pid} is registered already")),)
-        chosen = self._wanted(process.cores) if process.uses_device else process.cores
+        chosen = self._adoptable(process.cores) if process.uses_device else process.cores
         if not isinstance(chosen, tuple):
             return (Refused(chosen),)
         wanted = [0] * self.layout.device_count
@@ -208,7 +235,8 @@ class Machine:
             self._count(name, amount)
         for totals in event.core_totals:
             before = self.core_totals.get(totals.core)
-            self.core_totals[totals.core] = _added(before, totals) if before else totals
+            self.core_totals[totals.core] = before.plus(totals) if before else totals
+        self.faults.release(event.key.pid)
         return (Left(process),)
 
     def _allocate(self, event: Allocate) -> tuple[Effect, ...]:
@@ -263,35 +291,18 @@ class Machine:
         self.processes[process.key] = changed
         return (Changed(changed),)
 
-    def _hardware(self, event: CountHardware | ResetHardware) -> tuple[Effect, ...]:
+    def _reset_device(self, event: ResetDevice) -> tuple[Effect, ...]:
         if not 0 <= event.device < self.layout.device_count:
             return (Refused(Invalid(f"there is no device {event.device}")),)
-        counters = self.hardware[event.device]
-        if isinstance(event, CountHardware):
-            if event.amount <= 0:
-                return (Refused(Invalid(f"{event.amount} is no number of errors")),)
-            count = getattr(counters, event.counter) + event.amount
-            self.hardware[event.device] = replace(counters, **{event.counter: count})
-        elif event.counter is None:
-            self.hardware[event.device] = NO_ERRORS
-        else:
-            self.hardware[event.device] = replace(counters, **{event.counter: 0})
+        first = event.device * self.layout.cores_per_device
+        cores = range(first, first + self.layout.cores_per_device)
+        if lost := self._lost(cores):
+            return (Refused(lost),)
+        owners = self._refuse((), cores, 0).owners
+        if owners and not event.force:
+            return (Refused(DeviceBusy(event.device, owners)),)
+        self.faults.reset(cores)
         return (DeviceChanged(event.device),)
 
     def _count(self, name: str, amount: int = 1) -> None:
         self.lifetime[name] = self.lifetime.get(name, 0) + amount
-
-
-def _added(one: CoreTotals, other: CoreTotals) -> CoreTotals:
-    failures = dict(one.failures)
-    for status, count in other.failures:
-        failures[status] = failures.get(status, 0) + count
-    return CoreTotals(
-        one.core,
-        one.busy_ns + other.busy_ns,
-        one.executions + other.executions,
-        one.flops + other.flops,
-        one.gpsimd_ns + other.gpsimd_ns,
-        one.model_loads + other.model_loads,
-        tuple(sorted(failures.items())),
-    )

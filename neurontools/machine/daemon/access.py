@@ -14,7 +14,10 @@ _ROOT = 0
 # What changes the machine for everybody on it.
 _OWNERS_METHODS = frozenset(
     {
+        "clear_faults",
         "count_hardware",
+        "inject_fault",
+        "reset_device",
         "reset_hardware",
         "stop",
         "register_synthetic",

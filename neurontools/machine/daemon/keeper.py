@@ -8,23 +8,27 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.machine.daemon import report
+from neurontools.machine.daemon.fault_desk import FaultDesk
 from neurontools.machine.daemon.lives import Lives
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.devices import device_count
 from neurontools.machine.events import (
     Adopt,
     Allocate,
+    Changed,
     CountHardware,
-    DeviceChanged,
     Effect,
     Event,
+    FaultEvent,
     Free,
+    Joined,
     Layout,
     Leave,
     Process,
     Refusal,
     Refused,
     Register,
+    ResetDevice,
     ResetHardware,
 )
 from neurontools.machine.journal import load_record, save_record
@@ -42,9 +46,11 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
+    from neurontools.machine.faults.book import FaultRecord
     from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
+    from neurontools.machine.kernel_log import KernelLog
     from neurontools.machine.snapshot import Snapshot
 
 log = logging.getLogger("neurond")
@@ -67,7 +73,9 @@ class Keeper:
         definition: what the machine is.
         instance: its instance type.
         history: what former daemons counted.
+        faults: what went wrong with it under a former daemon.
         pages_dir: directory of pages and records.
+        kernel_log: where the driver's lines go.
         boot: id of this boot.
         loop: tells when a watched process is gone.
         on_change: called after something changed that the journal or the daemon's life depends on; with True when
@@ -80,7 +88,9 @@ class Keeper:
         definition: Definition,
         instance: InstanceType,
         history: History,
+        faults: FaultRecord,
         pages_dir: str,
+        kernel_log: KernelLog,
         boot: str,
         loop: AbstractEventLoop,
         on_change: Callable[[bool], None],
@@ -88,19 +98,21 @@ class Keeper:
     ) -> None:
         self.instance = instance
         self.definition = definition
+        self._report = report.Report(definition, instance)
         layout = Layout(
             device_count(definition.kind, instance),
             instance.cores_per_device(definition.lnc),
             instance.device.memory_bytes,
+            self._report.links,
         )
-        self.machine = Machine(layout, history)
-        self._report = report.Report(definition, instance)
+        self.machine = Machine(layout, history, faults)
         self._pages_dir = pages_dir
         self._boot = boot
         self._on_change = on_change
         self._on_lost_directory = on_lost_directory
         self._telemetry: dict[ProcessKey, Telemetry] = {}
         self._lives = Lives(loop, self._ended)
+        self._faults = FaultDesk(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
         """Put a process on the machine; return it with the descriptor of its page, which stays the keeper's.
@@ -147,6 +159,7 @@ class Keeper:
         self._lives.untie(key)
         telemetry.refresh(time.monotonic_ns())
         self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
+        self._faults.settle()
         telemetry.close()
         for suffix in (_PAGE, _RECORD):
             _remove(self._path(key, suffix))
@@ -177,6 +190,17 @@ class Keeper:
             raise RefusedError(effect.reason)
         self._on_change(False)
 
+    def change_faults(self, event: FaultEvent | ResetDevice) -> Effect:
+        """Carry an event about faults to the machine and return the effect that answers it.
+
+        Raises:
+            RefusedError: the request makes no sense, or a device is in use.
+        """
+        effect = self._faults.handle(event)
+        if isinstance(effect, Refused):
+            raise RefusedError(effect.reason)
+        return effect
+
     def adopt(self) -> None:
         """Take over the living processes of a former daemon and delete what the dead ones left."""
         names = _names(self._pages_dir)
@@ -187,6 +211,7 @@ class Keeper:
         for name in set(names) - kept:
             log.info("deleting stale %s", name)
             _remove(f"{self._pages_dir}/{name}")
+        self._faults.settle()
 
     def rewrite_records(self) -> None:
         """Write every record again, after the directory was lost."""
@@ -206,6 +231,7 @@ class Keeper:
         for telemetry in self._telemetry.values():
             telemetry.close()
         self._lives.close()
+        self._faults.close()
         self._telemetry.clear()
 
     def _handle(self, event: Event) -> tuple[Effect, ...]:
@@ -222,6 +248,7 @@ class Keeper:
             raise
         self._watch(process, page_fd)
         self._save(process)
+        self._faults.settle()
         return process, page_fd
 
     def _ended(self, keys: tuple[ProcessKey, ...]) -> None:
@@ -320,7 +347,7 @@ def _process_of(effects: tuple[Effect, ...]) -> Process:
     (effect,) = effects
     if isinstance(effect, Refused):
         raise RefusedError(effect.reason)
-    assert not isinstance(effect, DeviceChanged)
+    assert isinstance(effect, Joined | Changed)
     return effect.process
 
 

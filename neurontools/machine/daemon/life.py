@@ -21,6 +21,7 @@ from neurontools.machine.directory import MachineDirectory, open_knocker
 from neurontools.machine.info import DaemonInfo, StartOptions
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Journal, load_journal, save_journal
+from neurontools.machine.kernel_log import KernelLog
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
 from neurontools.machine.sharing import group_name
@@ -94,7 +95,9 @@ class Daemon:
             definition,
             instance,
             past.history,
+            past.faults(definition),
             self._directory.pages,
+            KernelLog(self._directory.kernel_log),
             self._boot,
             self._loop,
             on_change=self._changed,
@@ -230,7 +233,8 @@ class Daemon:
         self._write_journal(running=running, sync=True)
 
     def _write_journal(self, *, running: bool, sync: bool) -> None:
-        journal = Journal(self._definition, self._boot, running, self._keeper.machine.history())
+        machine = self._keeper.machine
+        journal = Journal(self._definition, self._boot, running, machine.history(), machine.faults.record())
         try:
             save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import __version__
 from neurontools.errors import NeuronToolsError
+from neurontools.machine.daemon.fault_methods import FaultMethods
 from neurontools.machine.daemon.hardware_methods import HardwareMethods
 from neurontools.machine.daemon.keeper import RefusedError
 from neurontools.machine.daemon.machine_methods import MachineMethods
@@ -72,6 +73,7 @@ class Methods:
             **MachineMethods(keeper, self._sessions, self._watching, socket_path, stop).table,
             **ProcessMethods(keeper, self._sessions).table,
             **HardwareMethods(keeper).table,
+            **FaultMethods(keeper, self._sessions).table,
             **SyntheticMethods(keeper, self._sessions).table,
         }
 

@@ -32,7 +32,9 @@ class ProcessMethods:
         }
 
     def _register(self, connection: Connection, params: Params) -> Answer:
-        params.only("pid", "tag", "command", "uses_device", "cores", "count", "runtime_version")
+        params.only(
+            "pid", "tag", "command", "uses_device", "cores", "count", "runtime_version", "reset_cores"
+        )
         key = self._sessions.own_key(connection)
         claimed = params.optional_integer("pid", 1)
         if claimed not in {None, key.pid}:
@@ -52,6 +54,7 @@ class ProcessMethods:
             uses_device=params.boolean("uses_device", default=True),
             cores=params.optional_integers("cores"),
             count=params.optional_integer("count", 0),
+            reset_cores=params.boolean("reset_cores", default=True),
         )
         if key not in self._sessions.owners:
             self._keeper.leave(key, "registers anew")

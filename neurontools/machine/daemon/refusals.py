@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.machine.events import CoresBusy, Invalid, OutOfMemory, Refusal
+from neurontools.machine.events import CoresBusy, DeviceBusy, DeviceLost, Invalid, OutOfMemory, Refusal
 from neurontools.machine.naming import core_ranges
 from neurontools.machine.protocol import ErrorCode, RpcError
 
@@ -44,6 +44,19 @@ def rpc_error(reason: Refusal) -> RpcError:
                     "used": reason.used,
                     "needed": reason.needed,
                 },
+            )
+        case DeviceLost():
+            return RpcError(
+                ErrorCode.DEVICE_LOST,
+                f"Could not open the nd{reason.device}: the device is lost",
+                "neurontools fault list",
+                {"device": reason.device},
+            )
+        case DeviceBusy():
+            return RpcError(
+                ErrorCode.REFUSED,
+                f"device {reason.device} is in use: {holders(reason.owners)}",
+                "end them, or reset it all the same with --force",
             )
         case Invalid():
             return RpcError(ErrorCode.INVALID_PARAMS, reason.message)

@@ -42,6 +42,7 @@ class Report:
     def __init__(self, definition: Definition, instance: InstanceType) -> None:
         lnc = definition.lnc
         self._devices = device_states(definition.kind, instance)
+        self._wired = tuple(device.connected_to for device in self._devices)
         self._frame = Snapshot(
             machine=definition.machine,
             source="sim",
@@ -57,6 +58,11 @@ class Report:
             processes=(),
             ultraserver=ultraserver_of(definition.kind, instance, owner=str(os.getuid())),
         )
+
+    @property
+    def links(self) -> tuple[tuple[int, ...], ...]:
+        """The neighbours of each device when every link works."""
+        return tuple(links or () for links in self._wired)
 
     def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
         """Return the machine as a value; refreshes the telemetry."""
@@ -86,10 +92,28 @@ class Report:
         )
 
     def _devices_of(self, machine: Machine) -> tuple[DeviceState, ...]:
-        now = [(machine.used_bytes(device.index), machine.hardware[device.index]) for device in self._devices]
-        if now != [(device.memory_used_bytes, device.hardware) for device in self._devices]:
-            self._devices = tuple(
-                replace(device, memory_used_bytes=used_bytes, hardware=hardware)
-                for device, (used_bytes, hardware) in zip(self._devices, now, strict=True)
-            )
+        now = tuple(
+            self._device_of(machine, device, wired)
+            for device, wired in zip(self._devices, self._wired, strict=True)
+        )
+        if any(new is not old for new, old in zip(now, self._devices, strict=True)):
+            self._devices = now
         return self._devices
+
+    def _device_of(self, machine: Machine, device: DeviceState, wired: tuple[int, ...] | None) -> DeviceState:
+        index, faults = device.index, machine.faults
+        used_bytes, hardware = machine.used_bytes(index), machine.hardware[index]
+        health = faults.health(index)
+        known = (device.memory_used_bytes, device.hardware, device.lost, device.links_down, device.unhealthy)
+        if known == (used_bytes, hardware, *health):
+            return device
+        lost, links_down, unhealthy = health
+        return replace(
+            device,
+            memory_used_bytes=used_bytes,
+            hardware=hardware,
+            lost=lost,
+            links_down=links_down,
+            unhealthy=unhealthy,
+            connected_to=wired and tuple(other for other in wired if other not in links_down),
+        )

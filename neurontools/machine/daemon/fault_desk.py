@@ -1,0 +1,122 @@
+"""Carries events about faults to the machine: timers, the processes' doorbells, the kernel log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.machine.events import Effect, FaultTaken, KernelLine, Refused, Tick
+from neurontools.machine.pages.page import ring
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+    from collections.abc import Callable, Mapping
+
+    from neurontools.machine.daemon.telemetry import Telemetry
+    from neurontools.machine.events import FaultEvent, ResetDevice
+    from neurontools.machine.kernel_log import KernelLog
+    from neurontools.machine.processes import ProcessKey
+    from neurontools.machine.state import Machine
+
+log = logging.getLogger("neurond")
+
+
+class FaultDesk:
+    """Handles the events about faults of one machine.
+
+    Args:
+        machine: whose faults.
+        telemetry: the pages of its processes.
+        kernel_log: where the driver's lines go.
+        loop: tells when a fault is due.
+        on_change: called when the journal must tell what changed, with True at once.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        telemetry: Mapping[ProcessKey, Telemetry],
+        kernel_log: KernelLog,
+        loop: AbstractEventLoop,
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self._machine = machine
+        self._telemetry = telemetry
+        self._kernel_log = kernel_log
+        self._loop = loop
+        self._on_change = on_change
+        self._timer: TimerHandle | None = None
+        self._rung: dict[ProcessKey, int] = {}
+
+    def handle(self, event: FaultEvent | ResetDevice) -> Effect:
+        """Apply an event and return the effect that answers it, a `Refused` too."""
+        before = self._machine.faults.record()
+        answer, *others = self._machine.handle(event, time.monotonic_ns())
+        self._carry(others)
+        if not isinstance(answer, Refused):
+            self._settled(answer, changed=self._machine.faults.record() != before)
+        return answer
+
+    def settle(self) -> None:
+        """Bring doorbells and timer up to date after anything that may matter to faults."""
+        if self._machine.faults.faults() or self._rung:
+            self._ring()
+            self._schedule()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _settled(self, answer: Effect, *, changed: bool) -> None:
+        if not changed:
+            return
+        self.settle()
+        endless = isinstance(answer, FaultTaken) and self._only_counted(answer)
+        if not endless:
+            self._on_change(True)
+
+    def _only_counted(self, taken: FaultTaken) -> bool:
+        # A fault without a count hits every execution: its number of hits may wait for the journal's next writing.
+        hit = taken.hit
+        faults = self._machine.faults.faults()
+        return hit is not None and any(
+            fault.id == hit.fault and fault.left is None and not fault.broken_cores for fault in faults
+        )
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._carry(self._machine.handle(Tick(), time.monotonic_ns()))
+        self.settle()
+        self._on_change(True)
+
+    def _schedule(self) -> None:
+        self.close()
+        due_ns = self._machine.faults.next_ns()
+        if due_ns is not None:
+            delay_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
+            self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _ring(self) -> None:
+        rung = {}
+        for key, telemetry in self._telemetry.items():
+            armed = self._machine.faults.armed_for(telemetry.process)
+            if telemetry.page_fd is not None and (armed or self._rung.get(key)):
+                if self._rung.get(key) != armed:
+                    ring(telemetry.page_fd, armed)
+                if armed:
+                    rung[key] = armed
+        self._rung = rung
+
+    def _carry(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, KernelLine):
+                self._say(effect.text)
+
+    def _say(self, text: str) -> None:
+        try:
+            self._kernel_log.write(text)
+        except OSError as error:
+            log.error("cannot write the kernel log: %s", error)  # noqa: TRY400  no traceback wanted

@@ -1,0 +1,312 @@
+"""The faults of a machine: pure rules. Time is passed in, nothing is assumed about who asks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from neurontools.machine.faults.kinds import ECC, HW_ERROR, KINDS, UNRECOVERABLE, FaultKind, Reach
+from neurontools.machine.faults.spec import (
+    Action,
+    Fault,
+    FaultSpec,
+    Hit,
+    MemoryErrors,
+    Phase,
+    Victim,
+    fault_from_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.machine.events import Layout, Process
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """The faults of a machine as the journal keeps them; `last_id` was the last number given to one."""
+
+    faults: tuple[Fault, ...] = ()
+    last_id: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+NO_FAULTS = FaultRecord()
+
+
+def record_from_json(data: dict[str, Any]) -> FaultRecord:
+    """Return the record of its JSON form.
+
+    Raises:
+        KeyError, TypeError, ValueError: the value is none.
+    """
+    return FaultRecord(tuple(fault_from_json(fault) for fault in data["faults"]), int(data["last_id"]))
+
+
+class FaultBook:
+    """Faults by number. Every change of time goes through `tick` first."""
+
+    def __init__(self, layout: Layout, record: FaultRecord) -> None:
+        self._layout = layout
+        self._faults = {fault.id: fault for fault in record.faults}
+        self._last_id = record.last_id
+        self._over: Fault | None = None
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Return all faults, oldest first."""
+        return tuple(self._faults.values())
+
+    def record(self) -> FaultRecord:
+        """Return what the journal keeps."""
+        return FaultRecord(self.faults(), self._last_id)
+
+    def find(self, number: int) -> Fault | None:
+        """Return a fault, also the last one that was over; None: it is long gone."""
+        return self._faults.get(number) or (self._over if self._over and self._over.id == number else None)
+
+    def inject(self, spec: FaultSpec, now_ns: int) -> int:
+        """Take a fault that makes sense (`checks.why_not`) in and return its number; `tick` arms it."""
+        self._last_id += 1
+        due_ns = now_ns + round(spec.after_s * 1e9)
+        device = self._device(spec)
+        self._faults[self._last_id] = Fault(
+            self._last_id, replace(spec, device=device), due_ns, next_ns=due_ns
+        )
+        return self._last_id
+
+    def clear(self, ids: Iterable[int] | None) -> tuple[int, ...]:
+        """Forget faults and what they broke, all of them with None; return the numbers of those that were there."""
+        wanted = self._faults if ids is None else ids
+        gone = tuple(number for number in tuple(wanted) if number in self._faults)
+        for number in gone:
+            del self._faults[number]
+        return gone
+
+    def tick(self, now_ns: int) -> tuple[MemoryErrors, ...]:
+        """Arm what is due, end what is over, and return the memory errors that have come."""
+        errors = []
+        for fault in self.faults():
+            if fault.phase is Phase.WAITING and fault.due_ns <= now_ns:
+                self._keep(replace(fault, phase=Phase.ARMED))
+            errors += self._memory_errors(fault.id, now_ns)
+            self._end(fault.id, now_ns)
+        return tuple(errors)
+
+    def next_ns(self) -> int | None:
+        """Return when `tick` has something to do, None: never."""
+        times: list[int] = []
+        for fault in self._faults.values():
+            if fault.phase is Phase.WAITING:
+                times.append(fault.due_ns)
+            elif fault.phase is not Phase.BROKEN:
+                times += [fault.next_ns] if fault.kind is FaultKind.ECC else []
+                times += [fault.end_ns] if fault.end_ns is not None else []
+        return min(times, default=None)
+
+    def take(self, victim: Victim) -> Hit | None:
+        """Return what happens to an execution or allocation, and count it."""
+        hit = self._broken(victim)
+        for fault in self.faults():
+            if hit is None and self._strikes(fault, victim):
+                hit = self._hit(fault, victim)
+        return hit
+
+    def release(self, pid: int, core: int | None = None) -> None:
+        """Forget that executions of a process hang, on one core or on all."""
+        for fault in self.faults():
+            held = tuple(who for who in fault.held if who[0] != pid or core not in {None, who[1]})
+            if held != fault.held:
+                self._keep(replace(fault, held=held))
+
+    def holds(self, number: int, pid: int, core: int) -> bool:
+        """Return whether an execution still has to hang."""
+        fault = self._faults.get(number)
+        return fault is not None and (pid, core) in fault.held
+
+    def reset(self, cores: Iterable[int]) -> None:
+        """Mend cores that memory errors broke."""
+        mended = set(cores)
+        for fault in self.faults():
+            if mended.intersection(fault.broken_cores):
+                left = tuple(core for core in fault.broken_cores if core not in mended)
+                self._keep(replace(fault, broken_cores=left, failing=fault.failing if left else 0))
+
+    def lost_by(self, device: int) -> int | None:
+        """Return the number of the fault by which a device is lost."""
+        for fault in self._faults.values():
+            lost = fault.kind is FaultKind.DEVICE_LOST and fault.phase is Phase.ARMED
+            if lost and fault.spec.device == device:
+                return fault.id
+        return None
+
+    def links_down(self, device: int) -> tuple[int, ...]:
+        """Return the devices that a device has no working link to any more."""
+        ends = [
+            (fault.spec.device, fault.spec.to)
+            for fault in self._faults.values()
+            if fault.kind is FaultKind.LINK_DOWN and fault.phase is Phase.ARMED
+        ]
+        others = {to if here == device else here for here, to in ends if device in {here, to}}
+        return tuple(sorted(other for other in others if other is not None))
+
+    def unhealthy(self, device: int) -> tuple[str, ...]:
+        """Return what is broken of a device, in the driver's words (system-tools.md section 4)."""
+        names = {
+            ECC[fault.spec.ecc].component
+            for fault in self._faults.values()
+            if any(self._layout.device_of(core) == device for core in fault.broken_cores)
+        }
+        return tuple(sorted(names)) + (("link_intraserver",) if self.links_down(device) else ())
+
+    def health(self, device: int) -> tuple[bool, tuple[int, ...], tuple[str, ...]]:
+        """Return whether a device is lost, `links_down` and `unhealthy`."""
+        if not self._faults:
+            return False, (), ()
+        return self.lost_by(device) is not None, self.links_down(device), self.unhealthy(device)
+
+    def armed_for(self, process: Process) -> int:
+        """Return how many faults may hit a process now."""
+        return sum(self._concerns(fault, process) for fault in self._faults.values())
+
+    def _device(self, spec: FaultSpec) -> int | None:
+        return spec.device if spec.core is None else self._layout.device_of(spec.core)
+
+    def _keep(self, fault: Fault) -> None:
+        """Store a fault in the phase that its facts mean, or forget it when nothing is left of it."""
+        if fault.phase is not Phase.WAITING:
+            if self._may_hit_more(fault):
+                phase = Phase.ARMED
+            elif fault.held:
+                phase = Phase.HOLDING
+            elif fault.broken_cores:
+                phase = Phase.BROKEN
+            else:
+                self._faults.pop(fault.id, None)
+                self._over = replace(fault, phase=Phase.OVER)
+                return
+            fault = replace(fault, phase=phase)
+        self._faults[fault.id] = fault
+
+    def _may_hit_more(self, fault: Fault) -> bool:
+        if fault.phase is Phase.BROKEN:
+            return False
+        return fault.left is None or fault.left > 0
+
+    def _memory_errors(self, number: int, now_ns: int) -> tuple[MemoryErrors, ...]:
+        fault = self._faults[number]
+        spec = fault.spec
+        if fault.kind is not FaultKind.ECC or fault.phase is not Phase.ARMED or fault.next_ns > now_ns:
+            return ()
+        assert spec.device is not None
+        last_ns = now_ns if fault.end_ns is None else min(now_ns, fault.end_ns)
+        if spec.every_s is None:
+            step_ns, events = 0, spec.count or 1
+        else:
+            step_ns = round(spec.every_s * 1e9)
+            events = max(0, (last_ns - fault.next_ns) // step_ns + 1)
+            events = events if fault.left is None else min(events, fault.left)
+        breaks = ECC[spec.ecc].breaks and events
+        done = replace(
+            fault,
+            hits=fault.hits + events,
+            next_ns=fault.next_ns + events * step_ns,
+            failing=fault.failing + events if breaks else 0,
+            broken_cores=self._cores(spec) if breaks else fault.broken_cores,
+            phase=Phase.BROKEN if spec.every_s is None else fault.phase,
+        )
+        self._keep(done)
+        return (MemoryErrors(spec.device, spec.ecc, events * spec.amount),) if events else ()
+
+    def _cores(self, spec: FaultSpec) -> tuple[int, ...]:
+        if spec.core is not None:
+            return (spec.core,)
+        assert spec.device is not None
+        first = spec.device * self._layout.cores_per_device
+        return tuple(range(first, first + self._layout.cores_per_device))
+
+    def _end(self, number: int, now_ns: int) -> None:
+        fault = self._faults.get(number)
+        if fault is None or fault.end_ns is None or fault.end_ns > now_ns or fault.phase is Phase.BROKEN:
+            return
+        if fault.kind is FaultKind.ECC:
+            self._keep(replace(fault, phase=Phase.BROKEN))
+        else:
+            del self._faults[number]
+
+    def _broken(self, victim: Victim) -> Hit | None:
+        device = self._layout.device_of(victim.core)
+        by = self.lost_by(device)
+        if by is not None:
+            lost = self._faults[by]
+            self._keep(replace(lost, hits=lost.hits + 1))
+            status = UNRECOVERABLE if victim.action is Action.EXECUTION else HW_ERROR
+            return self._made(lost, victim, status)
+        if victim.action is not Action.EXECUTION:
+            return None
+        for fault in self.faults():
+            if victim.core in fault.broken_cores:
+                status = ECC[fault.spec.ecc].status if fault.failing else UNRECOVERABLE
+                self._keep(replace(fault, failing=max(0, fault.failing - 1)))
+                return self._made(fault, victim, status)
+        return None
+
+    def _strikes(self, fault: Fault, victim: Victim) -> bool:
+        if fault.phase is not Phase.ARMED or not self._aims_at(fault, victim):
+            return False
+        if fault.passed < fault.spec.after_executions:
+            self._keep(replace(fault, passed=fault.passed + 1))
+            return False
+        return True
+
+    def _aims_at(self, fault: Fault, victim: Victim) -> bool:
+        spec = fault.spec
+        reach = KINDS[fault.kind].reach
+        if reach is Reach.LINK:
+            return victim.action is Action.EXECUTION and self._crosses(spec, victim)
+        if reach is not (Reach.EXECUTION if victim.action is Action.EXECUTION else Reach.ALLOCATION):
+            return False
+        return (
+            spec.core in {None, victim.core}
+            and spec.device in {None, self._layout.device_of(victim.core)}
+            and spec.pid in {None, victim.pid}
+            and spec.tag in {None, victim.tag}
+        )
+
+    def _crosses(self, spec: FaultSpec, victim: Victim) -> bool:
+        ends = {spec.device, spec.to}
+        if victim.collective:
+            return self._layout.device_of(victim.core) in ends
+        return ends <= {self._layout.device_of(core) for core in victim.peers}
+
+    def _hit(self, fault: Fault, victim: Victim) -> Hit:
+        held = fault.held
+        if fault.kind is FaultKind.HANG:
+            held = (*(who for who in held if who != (victim.pid, victim.core)), (victim.pid, victim.core))
+        self._keep(replace(fault, hits=fault.hits + 1, held=held))
+        return self._made(fault, victim, KINDS[fault.kind].status)
+
+    def _made(self, fault: Fault, victim: Victim, status: int) -> Hit:
+        spec = fault.spec
+        device = self._layout.device_of(victim.core)
+        peer = None if spec.to is None else (spec.device if device == spec.to else spec.to)
+        nc = victim.core % self._layout.cores_per_device
+        return Hit(fault.id, fault.kind, status, device, nc, spec.factor, peer)
+
+    def _concerns(self, fault: Fault, process: Process) -> bool:
+        if fault.broken_cores:
+            return not set(fault.broken_cores).isdisjoint(process.cores)
+        if fault.phase is Phase.HOLDING:
+            return any(pid == process.key.pid for pid, _ in fault.held)
+        if fault.phase is not Phase.ARMED or fault.kind is FaultKind.ECC:
+            return False
+        spec = fault.spec
+        if spec.pid not in {None, process.key.pid} or spec.tag not in {None, process.tag}:
+            return False
+        if spec.core is not None:
+            return spec.core in process.cores
+        wanted = {spec.device, spec.to} - {None}
+        return not wanted or any(self._layout.device_of(core) in wanted for core in process.cores)
