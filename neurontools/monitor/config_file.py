@@ -173,14 +173,14 @@ class _ConfigReader:
         if not isinstance(name, str):
             self._problem(found or item, place, "expected the name of a metric group; the entry is left out")
             return None
-        known = tuple(groups)
+        known = [group.value for group in groups]
         if name in known:
             return groups(name)
         new = _RENAMED.get(name)
         other = {*RuntimeGroup, *SystemGroup}
-        if isinstance(new, groups):
+        if new is not None and new.value in known:
             self._problem(found or item, place, f"{name!r} is the old name of {new}, which is collected")
-            return new
+            return groups(new)
         if new is not None or name in other:
             right = "system_metrics" if groups is RuntimeGroup else "neuron_runtimes[].metrics"
             self._problem(found or item, place, f"{new or name} belongs into {right}; the entry is left out")

@@ -78,7 +78,7 @@ def base_labels(instance: InstanceInfo) -> dict[str, str]:
 
 def utilization(base: Mapping[str, str], owned: Iterable[Owned[NeuroncoreCounters]]) -> Metric:
     """Return neuroncore_utilization_ratio, 0 to 1."""
-    values: dict[tuple[str, str], float] = {}
+    values: dict[tuple[str, ...], float] = {}
     for each in owned:
         for core, counters in each.group.cores:
             key = (each.tag, str(core))
@@ -91,7 +91,7 @@ def utilization(base: Mapping[str, str], owned: Iterable[Owned[NeuroncoreCounter
 
 def runtime_vcpus(base: Mapping[str, str], owned: Iterable[Owned[RuntimeVcpuUsage]]) -> Metric:
     """Return neuron_runtime_vcpu_usage_ratio, 0 to 1."""
-    values: dict[tuple[str, str], float] = {}
+    values: dict[tuple[str, ...], float] = {}
     for each in owned:
         for kind, percent in (("user", each.group.user_percent), ("system", each.group.system_percent)):
             values[each.tag, kind] = values.get((each.tag, kind), 0.0) + percent / 100
@@ -103,7 +103,7 @@ def runtime_vcpus(base: Mapping[str, str], owned: Iterable[Owned[RuntimeVcpuUsag
 def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Iterator[Metric]:
     """Yield the memory of processes: by location, then a family for each category."""
     groups = list(owned)
-    used: dict[tuple[str, str], float] = {}
+    used: dict[tuple[str, ...], float] = {}
     for each in groups:
         for location, size in (("host", each.group.host_bytes), ("neuron_device", each.group.device_bytes)):
             used[each.tag, location] = used.get((each.tag, location), 0) + size
@@ -127,7 +127,7 @@ def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Itera
 
 def latency(base: Mapping[str, str], owned: Iterable[Owned[ExecutionStats]]) -> Metric:
     """Return execution_latency_seconds: the total latency; of processes with one tag the highest."""
-    values: dict[tuple[str, str], float] = {}
+    values: dict[tuple[str, ...], float] = {}
     for each in owned:
         if each.group.total_latency is None:
             continue
@@ -154,7 +154,7 @@ def vcpus(base: Mapping[str, str], usage: VcpuUsage | None) -> Iterator[Metric]:
     average = usage.average
     system = average.system + average.io_wait + average.irq + average.soft_irq
     yield _gauge(base, "system_vcpu_count", "vCPUs of the host", (), {(): len(usage.vcpus)})
-    ratios = {
+    ratios: dict[tuple[str, ...], float] = {
         ("user",): min(1.0, (average.user + average.nice) / 100),
         ("system",): min(1.0, system / 100),
     }
@@ -191,7 +191,7 @@ def _gauge(
     name: str,
     text: str,
     labels: tuple[str, ...],
-    values: Mapping[tuple[str, ...], float] | Mapping[tuple[str, str], float] | Mapping[tuple[()], float],
+    values: Mapping[tuple[str, ...], float],
 ) -> Metric:
     metric = GaugeMetricFamily(name, text, labels=(*base, *labels))
     for own, value in values.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from json.decoder import scanstring
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._decoder = json.JSONDecoder()
         self._at = 0
         self._counted = 0
         self._line = 1
@@ -81,8 +81,8 @@ class _Parser:
         return items
 
     def _string(self) -> str:
-        string, self._at = scanstring(self._text, self._at + 1)
-        return string
+        string, self._at = self._decoder.raw_decode(self._text, self._at)
+        return str(string)
 
     def _skip(self, letter: str) -> None:
         if self._text[self._at] == letter:

@@ -60,6 +60,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def server_bind(self) -> None:
         """Bind without asking the name service for this computer's name, as WSGIServer would."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.bind(self.server_address)
@@ -72,11 +73,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         assert isinstance(request, socket.socket)
         request.settimeout(_CLIENT_TIMEOUT_S)
         if self.context is None:
-            self.RequestHandlerClass(request, address, self)
+            super().finish_request(request, address)
             return
         try:
             with self.context.wrap_socket(request, server_side=True) as encrypted:
-                self.RequestHandlerClass(encrypted, address, self)
+                super().finish_request(encrypted, address)
         except (ssl.SSLError, OSError):
             return  # not our protocol, or the client went away
 
