@@ -1,0 +1,108 @@
+"""The sysfs mirror of a simulated machine, written once or kept current."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.sources import SIM
+from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.sim import SimSource
+from neurontools.sysfs.mirror import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A mirror that was brought up to date: the machine in it, its devices, its files, and how many were written."""
+
+    path: str
+    machine: str
+    instance_type: str
+    device_count: int
+    file_count: int
+    written_count: int
+
+
+def export(
+    path: str, *, machine: str | None = None, on_notice: Callable[[str], None] = lambda _: None
+) -> Export:
+    """Write the sysfs tree of a machine into a directory.
+
+    Args:
+        path: the directory; empty, missing, or a mirror of this machine.
+        machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        on_notice: gets lines for a person.
+
+    Raises:
+        NeuronToolsError: the directory can't be used, or there is no machine.
+        OSError: a file can't be written.
+    """
+    with SimSource(machine, on_notice=on_notice) as source, Mirror(path, source.machine) as mirror:
+        snapshot = source.snapshot()
+        written = mirror.update(snapshot)
+        mirror.save()
+        return Export(
+            path,
+            source.machine,
+            snapshot.instance_type,
+            len(snapshot.devices),
+            mirror.file_count,
+            written,
+        )
+
+
+def keep(
+    path: str,
+    period_s: float,
+    *,
+    machine: str | None = None,
+    on_notice: Callable[[str], None] = lambda _: None,
+    on_first: Callable[[Export], None] = lambda _: None,
+) -> None:
+    """Keep the sysfs tree of a machine current in a directory until an exception ends it; waits for a machine that is gone.
+
+    Args:
+        path: as in `export`.
+        period_s: time between two updates.
+        machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        on_notice: gets lines for a person, such as that the machine is gone.
+        on_first: gets what was exported when the tree is whole.
+
+    Raises:
+        MirrorLostError: the directory was deleted or replaced.
+        NeuronToolsError: the directory can't be used, or there is no machine at the start.
+        OSError: a file can't be written.
+    """
+    with Follower(SIM, period_s, machine=machine, on_notice=on_notice) as follower:
+        name = follower.name.removeprefix(f"{SIM}:")
+        with Mirror(path, name, on_notice=on_notice) as mirror:
+            try:
+                _keep(mirror, follower, on_notice, lambda export: on_first(Export(path, name, *export)))
+            finally:
+                mirror.save()
+
+
+def _keep(
+    mirror: Mirror,
+    follower: Follower,
+    on_notice: Callable[[str], None],
+    on_first: Callable[[tuple[str, int, int, int]], None],
+) -> None:
+    trouble, first = "", True
+    for update in follower.updates():
+        if isinstance(update, Trouble):
+            if update.text != trouble:
+                on_notice(update.text)
+            trouble = update.text
+            mirror.check()
+            continue
+        if trouble:
+            on_notice("the machine is back")
+            trouble = ""
+        written = mirror.update(update)
+        if first:
+            on_first((update.instance_type, len(update.devices), mirror.file_count, written))
+            first = False
