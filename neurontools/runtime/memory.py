@@ -48,6 +48,13 @@ class Reserver(Protocol):
         """
 
 
+class AllocationFaults(Protocol):
+    """Who knows whether an allocation has to fail."""
+
+    def check_allocation(self, core: int, nbytes: int, function: str) -> None:
+        """Let an allocation fail if a fault says so."""
+
+
 class _CoreMemory:
     """What a core uses and what is reserved for it; `doubtful` when the machine may know another reservation."""
 
@@ -69,6 +76,7 @@ class DeviceMemory:
         reserver: Reserver,
         writer: PageWriter,
         log: RuntimeLog,
+        faults: AllocationFaults,
         *,
         cores_per_device: int,
         device_bytes: int,
@@ -76,6 +84,7 @@ class DeviceMemory:
         self._reserver = reserver
         self._writer = writer
         self._log = log
+        self._faults = faults
         self._device_bytes = device_bytes
         self._cores = tuple(_CoreMemory(core, core // cores_per_device) for core in writer.cores)
         self._ending = False
@@ -94,10 +103,13 @@ class DeviceMemory:
         """Take memory of a core's device.
 
         Raises:
-            NrtError: NRT_RESOURCE when the device is full, NRT_INVALID when the size is negative.
+            NrtError: NRT_RESOURCE when the device is full or a fault makes it seem so, NRT_INVALID when the size is
+                negative, NRT_HW_ERROR when the device is lost.
         """
         if nbytes < 0:
             raise NrtError(function, NrtStatus.NRT_INVALID, f"{nbytes} is no size in bytes")
+        if self._writer.armed_faults and not self._ending:
+            self._faults.check_allocation(self._cores[nc].core, nbytes, function)
         try:
             with self._lock:
                 self._settle()

@@ -24,7 +24,8 @@ class Model:
 
     `nc` is the process's own index of the core, `core` its machine-wide logical id. `modelled_ns`, `flops` and
     `gpsimd_ns` are the cost model's for one execution. `memory` is what it needs on the device; its scratchpad is
-    shared with the other models of the core. `page_slot` is its place on the telemetry page.
+    shared with the other models of the core. `page_slot` is its place on the telemetry page. `collective` is set for
+    one that exchanges data with other cores.
     """
 
     model_id: int
@@ -38,6 +39,7 @@ class Model:
     gpsimd_ns: int
     memory: MemoryUse
     page_slot: int
+    collective: bool = False
 
 
 class ExecutionObserver(Protocol):
@@ -91,6 +93,7 @@ class ModelTable:
         neff: bytes,
         memory: MemoryUse,
         modelled: tuple[int, int, int],
+        collective: bool = False,
     ) -> Model:
         """Take memory for a model and show it.
 
@@ -101,6 +104,7 @@ class ModelTable:
             neff: its bytes.
             memory: code, constants and scratchpad that it needs.
             modelled: time in ns, floating point operations and GPSIMD time in ns of one execution.
+            collective: whether it exchanges data with other cores.
 
         Raises:
             NrtError: NRT_RESOURCE when the device is full; nothing is taken then.
@@ -110,7 +114,7 @@ class ModelTable:
             self._take(nc, memory)
             model_id = next(self._ids)
             slot = self._writer.add_model(ModelState(model_id, name, uuid.hex(), core, False, memory))
-            model = Model(model_id, name, uuid, nc, core, neff, *modelled, memory, slot)
+            model = Model(model_id, name, uuid, nc, core, neff, *modelled, memory, slot, collective)
             self._loaded[model_id] = LoadedModel(model)
             self._show_neffs()
         return model

@@ -10,6 +10,7 @@ from neurontools import env
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, CoresBusyError, Registration
+from neurontools.machine.client_errors import DeviceLostError
 from neurontools.machine.instances.catalogue import InstanceType, instance_type
 from neurontools.machine.pages.page import is_private
 from neurontools.machine.wire import is_answering
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
 
+RESET_CORES = "NEURON_RT_RESET_CORES"
 BUSY = "cores busy, ret=-16"
 NO_SUCH_CORES = "no such cores, ret=-22"
 
@@ -54,7 +56,8 @@ def claim(
     """Claim the cores that the environment asks for.
 
     Raises:
-        NrtError: NRT_INVALID when the wish makes no sense, NRT_RESOURCE when the cores are not free.
+        NrtError: NRT_INVALID when the wish makes no sense, NRT_RESOURCE when the cores are not free, NRT_FAILURE when
+            their device is lost.
         NoMachineError: none runs and none may be started.
         DaemonError: the daemon refuses or fails.
     """
@@ -115,7 +118,10 @@ def _claim(
             cores=wish.cores,
             count=None if wish.cores else wish.count,
             runtime_version=RUNTIME_VERSION,
+            reset_cores=environ.get(RESET_CORES, "1").strip() != "0",
         )
+    except DeviceLostError as error:
+        raise _lost(error.device, machine, wish, environ, log) from error
     except CoresBusyError as error:
         remedy = (
             f"{error.message}; end that process (`neuron-ls` shows it) or choose others with {VISIBLE_CORES}"
@@ -145,6 +151,18 @@ def _refusal(
     log.write(Level.ERROR, Component.NRT, "nrt_allocate_neuron_cores", line)
     error = NrtError("nrt_init", NrtStatus.NRT_RESOURCE, remedy, detail=line)
     _give_up(error, environ, log, cores=wish.requested(core_count), instance_id=machine.instance_id)
+    return error
+
+
+def _lost(
+    device: int, machine: Snapshot, wish: CoreWish, environ: Mapping[str, str], log: RuntimeLog
+) -> NrtError:
+    line = f"Could not open the nd{device}"
+    log.write(Level.ERROR, Component.TDRV, "tdrv_open_device", line)
+    remedy = "the device is lost: `neurontools fault list` says why, or claim cores of other devices"
+    error = NrtError("nrt_init", NrtStatus.NRT_FAILURE, remedy, detail=line)
+    cores = wish.requested(sum(len(one.core_ids) for one in machine.devices))
+    _give_up(error, environ, log, cores=cores, instance_id=machine.instance_id)
     return error
 
 

@@ -15,6 +15,7 @@ from neurontools import env
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.runtime import process
+from neurontools.runtime.faults import Faults
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import DeviceMemory, MemoryInfo
 from neurontools.runtime.models import ExecutionObserver, Model, ModelTable
@@ -50,10 +51,12 @@ class Runtime:
             self._writer = PageWriter(registration.page_fd)
         finally:
             os.close(registration.page_fd)
+        self._faults = Faults(place.client, self._writer, log, environ, registration.instance_type)
         self._memory = DeviceMemory(
             place.client,
             self._writer,
             log,
+            self._faults,
             cores_per_device=place.instance.cores_per_device(place.lnc),
             device_bytes=place.instance.device.memory_bytes,
         )
@@ -130,6 +133,7 @@ class Runtime:
         modelled_ns: int,
         flops: int,
         gpsimd_ns: int = 0,
+        collective: bool = False,
     ) -> Model:
         """Load a NEFF onto a core.
 
@@ -144,6 +148,7 @@ class Runtime:
             modelled_ns: device time of one execution by the cost model.
             flops: floating point operations of one execution by the cost model.
             gpsimd_ns: device time of custom operators in one execution by the cost model.
+            collective: whether an execution exchanges data with other cores, which a broken link makes fail.
 
         Raises:
             NrtError: NRT_RESOURCE when the device is full.
@@ -154,7 +159,13 @@ class Runtime:
             model_code=code_bytes, constants=constant_bytes, model_shared_scratchpad=scratch_bytes
         )
         model = self._models.load(
-            nc, name=name, uuid=uuid, neff=neff, memory=memory, modelled=(modelled_ns, flops, gpsimd_ns)
+            nc,
+            name=name,
+            uuid=uuid,
+            neff=neff,
+            memory=memory,
+            modelled=(modelled_ns, flops, gpsimd_ns),
+            collective=collective,
         )
         end_ns = time.monotonic_ns()
         for observer in self.observers:
@@ -171,11 +182,12 @@ class Runtime:
         """Execute a model: `run` does the work, everything around it is telemetry.
 
         An exception of `run` goes through to the caller and counts as NRT_EXEC_COMPLETED_WITH_ERR, an `NrtError` as
-        its own status. With NEURONTOOLS_PACE=1 a successful execution lasts at least its modelled time.
+        its own status. With NEURONTOOLS_PACE=1 a successful execution lasts at least its modelled time. A fault that
+        is armed for this process may let it fail, hang or last longer (docs/faults.md).
 
         Raises:
             NrtError: NRT_INVALID_HANDLE when the model is not loaded, NRT_EXEC_NC_BUSY when `run` itself executes on
-                the same core.
+                the same core, a fault's own status when one makes it fail.
         """
         if self._ended is not None:
             self._check("nrt_execute", model.nc)
@@ -191,10 +203,12 @@ class Runtime:
             try:
                 turn.taken = True
                 start_ns = self._writer.begin(model.nc, model.page_slot)
-                value = run()
-                status = NrtStatus.NRT_SUCCESS
-                if self._paced:
-                    _wait_until(start_ns + model.modelled_ns)
+                if self._writer.armed_faults:
+                    value, status = self._execute_with_faults(model, run, start_ns)
+                else:
+                    value, status = run(), NrtStatus.NRT_SUCCESS
+                    if self._paced:
+                        _wait_until(start_ns + model.modelled_ns)
             except NrtError as error:
                 status = error.status
                 raise
@@ -229,6 +243,13 @@ class Runtime:
         """Let go of connection and page in a forked child; the parent keeps both."""
         self._ended = (NrtStatus.NRT_UNINITIALIZED, process.FORKED)
         self._writer.close()
+
+    def _execute_with_faults(self, model: Model, run: Callable[[], T], start_ns: int) -> tuple[T, NrtStatus]:
+        value, status, factor = self._faults.execute(model, run)
+        if self._paced:
+            _wait_until(start_ns + model.modelled_ns)
+        _wait_until(start_ns + round((time.monotonic_ns() - start_ns) * factor))
+        return value, status
 
     def _unmap(self) -> None:
         # A core that another thread still executes on keeps the page mapped until the process ends.

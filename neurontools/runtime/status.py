@@ -77,10 +77,11 @@ _TEXTS = {
 }
 
 
-class NrtError(NeuronToolsError):
+class NrtError(NeuronToolsError, RuntimeError):
     """A runtime call failed.
 
-    Its text has the frameworks' form: `nrt_load status=4 message="Allocation Failure"`.
+    Its text has the frameworks' form: `nrt_load status=4 message="Allocation Failure"`. Frameworks raise it as a
+    RuntimeError, which is what scripts catch.
 
     Args:
         function: name of the runtime call, e.g. `nrt_load`.

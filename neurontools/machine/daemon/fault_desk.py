@@ -6,7 +6,16 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.machine.events import Effect, FaultTaken, KernelLine, Refused, Tick
+from neurontools.machine.events import (
+    DeviceChanged,
+    Effect,
+    FaultInjected,
+    FaultsCleared,
+    FaultTaken,
+    KernelLine,
+    Refused,
+    Tick,
+)
 from neurontools.machine.pages.page import ring
 
 if TYPE_CHECKING:
@@ -55,6 +64,7 @@ class FaultDesk:
         answer, *others = self._machine.handle(event, time.monotonic_ns())
         self._carry(others)
         if not isinstance(answer, Refused):
+            _tell(answer)
             self._settled(answer, changed=self._machine.faults.record() != before)
         return answer
 
@@ -120,3 +130,13 @@ class FaultDesk:
             self._kernel_log.write(text)
         except OSError as error:
             log.error("cannot write the kernel log: %s", error)  # noqa: TRY400  no traceback wanted
+
+
+def _tell(answer: Effect) -> None:
+    match answer:
+        case FaultInjected(fault):
+            log.info("fault %d: %s, %s", fault.id, fault.kind, fault.spec.target())
+        case FaultsCleared(ids) if ids:
+            log.info("cleared faults %s", ", ".join(map(str, ids)))
+        case DeviceChanged(device):
+            log.info("device %d was reset", device)

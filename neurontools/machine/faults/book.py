@@ -88,7 +88,7 @@ class FaultBook:
 
     def tick(self, now_ns: int) -> tuple[MemoryErrors, ...]:
         """Arm what is due, end what is over, and return the memory errors that have come."""
-        errors = []
+        errors: list[MemoryErrors] = []
         for fault in self.faults():
             if fault.phase is Phase.WAITING and fault.due_ns <= now_ns:
                 self._keep(replace(fault, phase=Phase.ARMED))

@@ -125,6 +125,14 @@ def _ours(text: str) -> LogLine:
     return LogLine("TDRV", "exec_process_errors", "nd{nd}:nc{nc}:h_model.id{model}: " + text)
 
 
+ECC_UNUSABLE = _ours("execution unit is unrecoverable, the device needs a reset")
+"""What executions log after those that memory errors made fail by their own status, until the device is reset."""
+
+LOST_ALLOCATION = LogLine(
+    "TDRV", "dmem_alloc", "Failed to allocate {nbytes} bytes on ND {nd}: device is gone"
+)
+"""What an allocation on a lost device logs."""
+
 KINDS: dict[FaultKind, KindFacts] = {
     FaultKind.ECC: KindFacts(
         "memory errors of a device",
