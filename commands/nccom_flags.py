@@ -183,7 +183,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     _value(
         group, "--algorithm", metavar="NAME", help="mesh, rdh, hier, ring or kangaring instead of the fastest"
     )
-    _value(group, "--check-bytes", metavar="SIZE", help="memory of this computer for --check (default: 2GB)")
+    _value(group, "--check-bytes", metavar="SIZE", help="memory of this computer for --check (default: 1GB)")
     _switch(group, "--json", help="print the JSON report instead of tables")
 
 

@@ -79,7 +79,7 @@ def _prepare(
 ) -> tuple[MachineView | None, tuple[Benchmark, ...]]:
     from neurontools import env
     from neurontools.collectives import claim, settings
-    from neurontools.collectives.benchmark import check_rank_count, prepare, side_by_side
+    from neurontools.collectives.benchmark import check_ranks, prepare, side_by_side
     from neurontools.collectives.fabric import fabric
 
     lnc = settings.lnc_wanted(os.environ)
@@ -92,7 +92,7 @@ def _prepare(
         machine = claim.look(found.machine or env.machine(), console.notice)
         claim.check_lnc(machine, lnc)
         over, cores = machine.over, _visible(machine.cores)
-    check_rank_count(streams[0], over, len(cores))
+    check_ranks(streams[0], over, cores)
     of_ranks = cores[: streams[0].workers // streams[0].nodes]
     benchmarks = tuple(prepare(options, over, of_ranks) for options in streams)
     return machine, side_by_side(benchmarks)
@@ -226,7 +226,7 @@ def _say_what_it_is(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, 
 def _verified(row: Row) -> list[str]:
     lines = []
     for check in row.checks:
-        right = check.ranks - len(check.wrong)
+        right = check.receivers - len(check.wrong)
         size = f"{check.verified_bytes} of {check.asked_bytes} bytes each"
         line = f"size {row.nbytes}: verified {right} of {check.ranks} ranks, {size}, {row.algorithm}"
         if check.wrong:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neurontools.collectives.fabric import Fabric
     from neurontools.collectives.options import Options
 
-_MAX_ITERATIONS = 1_000_000
+_MAX_ITERATIONS = 100_000
 _MAX_NODES = 4096
 
 
@@ -78,8 +78,13 @@ def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
     )
 
 
-def check_rank_count(options: Options, over: Fabric, free_cores: int) -> None:
+def check_ranks(options: Options, over: Fabric, cores: tuple[int, ...]) -> None:
     """Refuse a number of ranks that the instance does not have or cannot connect.
+
+    Args:
+        options: what was asked for.
+        over: the instance.
+        cores: those that may be used, in rising order.
 
     Raises:
         UsageError: that is so.
@@ -91,17 +96,31 @@ def check_rank_count(options: Options, over: Fabric, free_cores: int) -> None:
         raise UsageError(
             f"{ranks} ranks cannot be spread over {nodes} nodes", "-r is the number on all nodes"
         )
-    each = ranks // nodes
-    if each > free_cores:
+    each, free = ranks // nodes, len(cores)
+    if each > free:
+        seen = "of which NEURON_RT_VISIBLE_CORES leaves" if free < over.core_count else "has"
         raise UsageError(
-            f"{each} ranks need {each} NeuronCores, {over.instance} has {free_cores}",
-            f"give -r {free_cores * nodes} or less",
+            f"{each} ranks need {each} NeuronCores: {over.instance} {seen} {free}",
+            f"give -r {free * nodes} or less" if free * nodes > 1 else "change NEURON_RT_VISIBLE_CORES",
         )
     allowed = allowed_ranks(over.instance, over.lnc)
-    if allowed is not None and each not in allowed:
+    if allowed is not None:
+        _check_connected(each, nodes, allowed, over, cores[0])
+
+
+def _check_connected(each: int, nodes: int, allowed: tuple[int, ...], over: Fabric, first: int) -> None:
+    # compile-runtime.md section 5: several nodes use all cores; N cores start at a multiple of N.
+    choices = [count for count in allowed if count > 1] if nodes == 1 else [allowed[-1]]
+    if each not in choices:
+        where = f"{over.instance} (LNC {over.lnc})" + (f", {nodes} nodes" if nodes > 1 else "")
         raise UsageError(
-            f"{each} ranks cannot be connected on {over.instance} (LNC {over.lnc})",
-            f"choose {', '.join(map(str, allowed))}",
+            f"{each} ranks on one node cannot be connected on {where}",
+            f"choose {', '.join(map(str, choices))} on each",
+        )
+    if first % each:
+        raise UsageError(
+            f"{each} ranks cannot start at core {first}",
+            f"let NEURON_RT_VISIBLE_CORES start at a multiple of {each}",
         )
 
 

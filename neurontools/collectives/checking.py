@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from neurontools.collectives.model import Workload
     from neurontools.collectives.moving import Tamper
 
-DEFAULT_BUDGET_BYTES = 2**31
-_COPIES = 3  # of a rank's data: its own, what it works on, what is on the way
+DEFAULT_BUDGET_BYTES = 2**30
+_COPIES = 1.5  # of a rank's data: its own, what it works on, what is on the way
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check moved: bytes of each rank (of `asked_bytes`), and the ranks whose result was wrong."""
+    """What a check moved: bytes of each rank (of `asked_bytes`), and the ranks whose result was wrong.
+
+    `receivers` of the `ranks` get data: in a permute some may get none.
+    """
 
     ranks: int
+    receivers: int
     verified_bytes: int
     asked_bytes: int
     wrong: tuple[int, ...]
@@ -71,7 +75,7 @@ def check(
     ranks = sum(map(len, work.groups))
     elements = min(nbytes // kind.nbytes, _affordable(work, kind, ranks, budget_bytes))
     wrong: list[int] = []
-    moved, detail = 0, ""
+    moved, receivers, detail = 0, 0, ""
     for number, group in enumerate(work.groups):
         data = rank_data(work, kind, len(group), elements, pattern, (seed, number))
         steps = plan(algorithm, work.operation, group, work.over, work.pairs)
@@ -80,18 +84,20 @@ def check(
             carry_out(steps, memory, tamper=tamper, on_step=on_step)
         except KeyError as error:
             detail = f"a step needs piece {error} where it is not"
+        wanted_by_position = expected(data, work.pairs)
+        receivers += sum(map(bool, wanted_by_position))
         wrong += [
             number * len(group) + position
-            for position, wanted in enumerate(expected(data, work.pairs))
+            for position, wanted in enumerate(wanted_by_position)
             if not _is_right(data, memory[position], wanted, steps.channels)
         ]
         moved = max(moved, data.nbytes)
-    return CheckReport(ranks, moved, nbytes, tuple(wrong), detail)
+    return CheckReport(ranks, receivers, moved, nbytes, tuple(wrong), detail)
 
 
 def _affordable(work: Workload, kind: DataType, ranks: int, budget_bytes: int) -> int:
     wide = 4 if work.operation.reduces and kind.is_float else kind.nbytes
-    return max(budget_bytes // (ranks * (kind.nbytes + wide) * _COPIES), len(work.groups[0]))
+    return max(int(budget_bytes / (ranks * (kind.nbytes + wide) * _COPIES)), len(work.groups[0]))
 
 
 def _is_right(data: RankData, held: dict[int, Any], wanted: dict[int, Any], channels: int) -> bool:

@@ -12,6 +12,7 @@ from neurontools.collectives.fabric import Fabric, fabric
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.wire import is_answering
 
@@ -105,9 +106,11 @@ def check_lnc(view: MachineView, wanted: int | None) -> None:
         UsageError: that is so.
     """
     if wanted is not None and wanted != view.over.lnc:
+        kind = instance_type(view.over.instance)
+        start = f"start one with it: neurond start --instance {kind.name} --lnc {wanted} --name NAME"
         raise UsageError(
             f"NEURON_LOGICAL_NC_CONFIG={wanted}, but machine {view.name!r} runs with {view.over.lnc}",
-            f"start one with it: neurond start --instance {view.over.instance} --lnc {wanted} --name NAME",
+            start if wanted in kind.device.lnc_choices else f"unset it: {kind.name} has no other",
         )
 
 

@@ -26,9 +26,11 @@ _TORUS_CYCLES = (
 Link = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fabric:
     """An instance at a logical NeuronCore configuration, as collectives see it. Rates in bytes/s.
+
+    `fabric` makes one value of each, so they are compared by identity, which keeps looking up routes fast.
 
     `link_rate` is that of one link in one direction between two devices, or of a device's port at a switch; 0 on
     instances with one device. `core_rate` is what one core sends or receives at most, `reduction_rate` what it adds

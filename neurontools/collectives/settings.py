@@ -50,7 +50,7 @@ def check_root(environ: Mapping[str, str]) -> None:
 def check_budget(given: str | None) -> int:
     """Return the bytes of this computer's memory that a check may take.
 
-    That is the size given, else 2 GiB; never more than NEURONTOOLS_HOST_MEMORY allows of what is available.
+    That is the size given, else 1 GiB; never more than NEURONTOOLS_HOST_MEMORY allows of what is available.
 
     Raises:
         UsageError: a size makes no sense.
