@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def warn(text: str) -> None:
     sys.stderr.write(f"warning: {text}\n")
 
 
+def _warn_of_settings() -> None:
+    """Tell a person on a terminal what is wrong in the settings file, where that was looked at."""
+    for line in env.config_problems():
+        notice(f"warning: {line}")
+
+
 def fail(error: NeuronToolsError) -> int:
     """Write an error and its remedy to stderr and return its exit code."""
     sys.stderr.write(f"error: {error.message}\n")
@@ -63,8 +70,12 @@ def colour_wanted() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def run(body: Callable[[], int]) -> int:
+def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
     """Run a command's body and turn every way it can end into an exit code.
+
+    Args:
+        body: does the work and returns the exit code.
+        about_settings: the body itself says what is wrong in the settings file.
 
     A `NeuronToolsError` is one line and a hint; a traceback appears only with `--debug` on the command line. A reader
     that went away (`| head`) is no error.
@@ -72,11 +83,14 @@ def run(body: Callable[[], int]) -> int:
     _open_closed_streams()
     try:
         code = body()
+        if not about_settings:
+            _warn_of_settings()
         with _writing():
             sys.stdout.flush()
     except NeuronToolsError as error:
         if _debugging():
             raise
+        _warn_of_settings()
         return fail(error)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -7,6 +7,7 @@ else is in `ls_forms`.
 
 import sys
 
+from neurontools import env
 from neurontools.commands.ls_output import show
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.render_client import request
@@ -38,13 +39,18 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             from neurontools.commands import ls_forms
 
             return ls_forms.without_reply(words)
-        return show(reply)
+        code = show(reply)
+        if env.config_problems():
+            from neurontools.commands import console
+
+            return console.run(lambda: code)
     except NeuronToolsError as error:
         from neurontools.commands import ls_forms
 
         return ls_forms.failed(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
+    return code
 
 
 def build_parser() -> "ArgumentParser":

@@ -1,7 +1,18 @@
-"""Every environment variable of ours, in one place: name, default, meaning. Imports only what `python -c pass` has."""
+"""Every environment variable of ours, in one place: name, default, meaning. Imports only what `python -c pass` has.
+
+Each of them, `NEURONTOOLS_RUN` apart, may also be set in the user's config.yaml, by its name in small letters without
+the prefix. The environment wins; an empty variable counts as none.
+"""
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.configuration import Configuration
+
+PREFIX = "NEURONTOOLS_"
 RUNTIME_DIR = "NEURONTOOLS_RUNTIME_DIR"
 MACHINE = "NEURONTOOLS_MACHINE"
 AUTOSTART = "NEURONTOOLS_AUTOSTART"
@@ -23,6 +34,11 @@ DOCUMENTED = (
     (AUTOSTART, "1", "0 forbids starting a machine on first need"),
     (INSTANCE, DEFAULT_INSTANCE, "instance type of a machine that is started on first need"),
     (EMULATE, DEFAULT_EMULATE, "release of the real tools whose output is reproduced: 2.32 or 2.28"),
+    (
+        HOST_MEMORY,
+        DEFAULT_HOST_MEMORY,
+        "what device tensors may take of this computer's memory: a share or a size such as 8GiB",
+    ),
     (PACE, "0", "1 makes an execution last at least its modelled device time"),
     (
         CUSTOMOP_INPROCESS,
@@ -33,31 +49,92 @@ DOCUMENTED = (
 )
 
 
+_configurations: "dict[str, Configuration | None]" = {}
+
+
+def setting(name: str, environ: "Mapping[str, str] | None" = None) -> str:
+    """Return what an environment variable, else config.yaml, says; "" when neither does.
+
+    Args:
+        name: of the variable.
+        environ: instead of the process's environment.
+    """
+    return (os.environ if environ is None else environ).get(name) or configured(name)
+
+
+def configured(name: str) -> str:
+    """Return what config.yaml says about the setting that belongs to an environment variable, "" for nothing."""
+    found = configuration()
+    if found is None:
+        return ""
+    value = found.values.get(name[len(PREFIX) :].lower())
+    return value[0] if value else ""
+
+
+def configuration() -> "Configuration | None":
+    """Return what config.yaml says, None where there is no such file. A process looks once."""
+    path = config_file()
+    if path not in _configurations:
+        _configurations[path] = None
+        if os.path.lexists(path):
+            from neurontools.configuration import load
+
+            _configurations[path] = load(path)
+    return _configurations[path]
+
+
+def config_problems() -> list[str]:
+    """Return what is wrong in the settings file, a line for each, if this process has looked at it and found it so."""
+    return [
+        problem_line(found.path, problem.line, problem.message, problem.remedy)
+        for found in _configurations.values()
+        if found is not None
+        for problem in found.problems
+    ]
+
+
+def problem_line(path: str, line: int, message: str, remedy: str) -> str:
+    """Return a problem of the settings file as a line for a person."""
+    where = f"{path}:{line}: " if line else f"{path} "
+    return f"{where}{message}; {remedy}"
+
+
+def config_file() -> str:
+    """Return the user's settings file, which need not exist."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return base + "/neurontools/config.yaml"
+
+
+def runtime_dir() -> str:
+    """Return the runtime directory that was chosen by hand, "" when none was."""
+    return setting(RUNTIME_DIR)
+
+
 def machine() -> str:
     """Return the machine's name that tools use when none is given."""
-    return os.environ.get(MACHINE) or DEFAULT_MACHINE
+    return setting(MACHINE) or DEFAULT_MACHINE
 
 
 def autostart() -> bool:
     """Return whether a machine may be started on first need."""
-    return os.environ.get(AUTOSTART, "1") not in {"0", "false", "no"}
+    return (setting(AUTOSTART) or "1") not in {"0", "false", "no"}
 
 
 def instance() -> str:
     """Return the instance type of a machine that is started on first need."""
-    return os.environ.get(INSTANCE) or DEFAULT_INSTANCE
+    return setting(INSTANCE) or DEFAULT_INSTANCE
 
 
 def emulate() -> str:
     """Return the release of the real tools whose output is reproduced."""
-    return os.environ.get(EMULATE) or DEFAULT_EMULATE
+    return setting(EMULATE) or DEFAULT_EMULATE
 
 
 def host_memory() -> str:
     """Return what device tensors may take of this computer's memory: a share such as 25% or a size."""
-    return os.environ.get(HOST_MEMORY) or DEFAULT_HOST_MEMORY
+    return setting(HOST_MEMORY) or DEFAULT_HOST_MEMORY
 
 
-def flag(name: str) -> bool:
-    """Return whether a variable of the 0/1 kind is on."""
-    return os.environ.get(name, "0") not in {"", "0", "false", "no"}
+def flag(name: str, environ: "Mapping[str, str] | None" = None) -> bool:
+    """Return whether a variable of the 0/1 kind is on; see `setting`."""
+    return setting(name, environ) not in {"", "0", "false", "no"}

@@ -1,6 +1,7 @@
 """Every path of ours, in one place. Imports only what `python -c pass` has: `neuron-ls` runs through here.
 
-<runtime dir>/                 NEURONTOOLS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/neurontools, else /tmp/neurontools-<uid>
+<runtime dir>/                 NEURONTOOLS_RUNTIME_DIR or `runtime_dir` in config.yaml, else
+                               $XDG_RUNTIME_DIR/neurontools, else /tmp/neurontools-<uid>
     <machine>/
         neurond.sock           or `socket`, a file that names a shorter path when this one is too long
         neurond.json           pid, start time, instance type of the daemon
@@ -24,7 +25,7 @@ _SUN_PATH_MAX = 107
 
 def runtime_dir() -> str:
     """Return the directory that holds one directory per machine; it need not exist yet."""
-    chosen = os.environ.get(env.RUNTIME_DIR)
+    chosen = env.runtime_dir()
     if chosen:
         return os.path.abspath(chosen)
     xdg = os.environ.get("XDG_RUNTIME_DIR")
@@ -91,7 +92,7 @@ def owner() -> int:
 
     Only a directory that was chosen by hand can be another's: nobody is led into one that lies in /tmp.
     """
-    found = shared(runtime_dir()) if os.environ.get(env.RUNTIME_DIR) else None
+    found = shared(runtime_dir()) if env.runtime_dir() else None
     return os.getuid() if found is None else found[0]
 
 
@@ -140,7 +141,7 @@ def needs_short_socket(path: str) -> bool:
 
 def state_dir() -> str:
     """Return where logs and lifetime counters live."""
-    if os.environ.get(env.RUNTIME_DIR) and owner() == os.getuid():
+    if env.runtime_dir() and owner() == os.getuid():
         return runtime_dir() + "/state"
     return _xdg("XDG_STATE_HOME", ".local/state")
 
@@ -152,7 +153,7 @@ def cache_home() -> str:
 
 def config_file() -> str:
     """Return the user's settings file, which need not exist."""
-    return _xdg("XDG_CONFIG_HOME", ".config") + "/config.yaml"
+    return env.config_file()
 
 
 def fixtures_dir() -> str:

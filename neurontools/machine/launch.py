@@ -278,7 +278,7 @@ def _spawn(options: StartOptions) -> DaemonInfo:
 
 def _environment() -> dict[str, str]:
     values = {name: value for name, value in os.environ.items() if name != env.RUN}
-    if values.get(env.RUNTIME_DIR):
+    if env.runtime_dir():
         values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon leaves our working directory
     return values
 

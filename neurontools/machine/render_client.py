@@ -77,7 +77,7 @@ def _connect(connection: _socket.socket, path: str) -> bool:
 
 def _check_owner(connection: _socket.socket, path: str) -> None:
     # A directory that was not chosen by hand may be squatted in /tmp; the kernel says who listens.
-    if os.environ.get(env.RUNTIME_DIR):
+    if env.runtime_dir():
         return
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     owner = int.from_bytes(credentials[4:8], sys.byteorder)

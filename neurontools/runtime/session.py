@@ -46,7 +46,7 @@ class Runtime:
         self.observers: list[ExecutionObserver] = []
         self._log = log
         self._client = place.client
-        self._paced = environ.get(env.PACE, "0") not in {"", "0", "false", "no"}
+        self._paced = env.flag(env.PACE, environ)
         try:
             self._writer = PageWriter(registration.page_fd)
         finally:
