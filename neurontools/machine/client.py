@@ -25,7 +25,7 @@ from neurontools.machine.naming import check_name
 from neurontools.machine.protocol import RENDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.machine.snapshot import Snapshot
 
@@ -60,11 +60,15 @@ class Client(FaultCalls):
         machine: the machine's name.
         reconnect: whether a call connects again, and starts the machine again where that is allowed, after the
             connection broke.
+        start_again: how the machine is started again; None: `launch.ensure_running`.
     """
 
-    def __init__(self, machine: str, *, reconnect: bool = True) -> None:
+    def __init__(
+        self, machine: str, *, reconnect: bool = True, start_again: Callable[[], None] | None = None
+    ) -> None:
         self.machine = machine
         self._reconnect = reconnect
+        self._restart = start_again
         self._lock = threading.RLock()
         self._wire: wire.Wire | None = None
         self._registered = False
@@ -72,18 +76,29 @@ class Client(FaultCalls):
         _clients.add(self)
 
     @classmethod
-    def connect(cls, machine: str | None = None, *, reconnect: bool = True) -> Self:
+    def connect(
+        cls,
+        machine: str | None = None,
+        *,
+        reconnect: bool = True,
+        start_again: Callable[[], None] | None = None,
+    ) -> Self:
         """Return a client of a running machine; starts nothing.
 
         Args:
             machine: its name, None for the one that NEURONTOOLS_MACHINE names.
             reconnect: as in the class.
+            start_again: as in the class.
 
         Raises:
             NoMachineError: no daemon runs under that name.
             DaemonError: it refuses, does not answer, or speaks another protocol version.
         """
-        client = cls(check_name(env.machine() if machine is None else machine), reconnect=reconnect)
+        client = cls(
+            check_name(env.machine() if machine is None else machine),
+            reconnect=reconnect,
+            start_again=start_again,
+        )
         try:
             client._wire = client._greeted(owner=False)
         except ConnectionError as error:
@@ -271,6 +286,9 @@ class Client(FaultCalls):
         return new
 
     def _start_again(self) -> None:
+        if self._restart is not None:
+            self._restart()
+            return
         from neurontools.machine import launch
 
         launch.ensure_running(self.machine)

@@ -8,6 +8,8 @@ repairs the section from the counters in Python.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -20,6 +22,7 @@ from neurontools.machine.pages.layout import (
     LATENCY_BUCKETS,
     MASK,
     STATUS_NUMBERS,
+    STATUS_SLOTS,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +31,28 @@ if TYPE_CHECKING:
 _STATUS_INDEX = {number: index for index, number in enumerate(STATUS_NUMBERS)}
 _FAILURE_INDEX = _STATUS_INDEX[1]
 _LAST_BUCKET = LATENCY_BUCKETS - 1
+
+
+_SECTION = Struct(f"<{CORE_WORDS - 1}Q")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCounters:
+    """All counters of a core, for a writer that does not execute anything itself.
+
+    `executing_since_ns` 0 stands for an idle core; a moment that is still to come for one that executes from then on.
+    `failures` are pairs of NRT status number and count, which `executions` includes; `latency_counts` has
+    `LATENCY_BUCKETS` numbers.
+    """
+
+    executing_since_ns: int
+    model_slot: int
+    busy_ns: int
+    executions: int
+    flops: int
+    gpsimd_ns: int
+    failures: tuple[tuple[int, int], ...]
+    latency_counts: tuple[int, ...]
 
 
 class CoreWriter:
@@ -112,6 +137,29 @@ class CoreWriter:
             self._executions,
             self._flops,
             self._gpsimd_ns,
+        )
+        words[self._word] = crc32(self._content, sequence + 1)
+        self._sequence = words[self._sequence_word] = sequence + 1
+
+    def write(self, counters: CoreCounters) -> None:
+        """Show these counters, whatever was counted before."""
+        self._busy_ns, self._executions = counters.busy_ns, counters.executions
+        self._flops, self._gpsimd_ns = counters.flops & MASK, counters.gpsimd_ns
+        status = [0] * STATUS_SLOTS
+        for number, count in counters.failures:
+            status[_STATUS_INDEX.get(number, _FAILURE_INDEX)] += count
+        status[0] = counters.executions - sum(status)
+        self._status, self._latency = status, list(counters.latency_counts)
+        words, sequence = self._words, self._sequence | 1
+        self._sequence = words[self._sequence_word] = sequence
+        _SECTION.pack_into(
+            self._map,
+            self._hot,
+            counters.executing_since_ns,
+            counters.model_slot + 1,
+            *(self._busy_ns, self._executions, self._flops, self._gpsimd_ns, 0),
+            *status,
+            *self._latency,
         )
         words[self._word] = crc32(self._content, sequence + 1)
         self._sequence = words[self._sequence_word] = sequence + 1

@@ -36,6 +36,7 @@ from neurontools.machine.pages.layout import (
 )
 
 if TYPE_CHECKING:
+    from neurontools.machine.pages.core import CoreCounters
     from neurontools.machine.memory import MemoryCategory, MemoryUse
 
 NO_MODEL = -1
@@ -116,6 +117,10 @@ class PageWriter:
             gpsimd_ns: modelled time of custom operators.
         """
         self._cores[core_slot].end(status, wall_ns, flops, gpsimd_ns)
+
+    def write_core(self, core_slot: int, counters: CoreCounters) -> None:
+        """Show all counters of a core in one go: for a process that somebody plays."""
+        self._cores[core_slot].write(counters)
 
     def set_memory(self, core_slot: int, category: MemoryCategory, used_bytes: int) -> None:
         """Show the bytes of a category in use on a core's device memory."""
