@@ -36,8 +36,8 @@ from neurontools.machine.pages.layout import (
 )
 
 if TYPE_CHECKING:
-    from neurontools.machine.pages.core import CoreCounters
     from neurontools.machine.memory import MemoryCategory, MemoryUse
+    from neurontools.machine.pages.core import CoreCounters
 
 NO_MODEL = -1
 
