@@ -1,0 +1,153 @@
+"""Every algorithm's steps, carried out on buffers, give what a direct computation gives; a broken step is found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.collectives.algorithms import Algorithm, available, plan
+from neurontools.collectives.checking import check
+from neurontools.collectives.datatypes import DataType
+from neurontools.collectives.fabric import fabric
+from neurontools.collectives.model import Workload
+from neurontools.collectives.operations import Operation
+from neurontools.collectives.values import ALL_ONES, RANDOM
+
+PLACES = ["inf1.6xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn3e.24xlarge"]
+MATRIX = [
+    (instance, ranks, operation, algorithm)
+    for instance, ranks in [("trn1.32xlarge", 32), ("inf2.24xlarge", 12), ("trn3e.24xlarge", 16), ("trn1.2xlarge", 2)]
+    for operation in Operation
+    for algorithm in available(operation, tuple(range(ranks)), fabric(instance))
+]
+
+
+@st.composite
+def cases(draw):
+    over = fabric(draw(st.sampled_from(PLACES)))
+    cores = tuple(range(draw(st.integers(2, min(over.core_count, 20)))))
+    if draw(st.booleans()):
+        cores = tuple(draw(st.permutations(cores)))
+    operation = draw(st.sampled_from(list(Operation)))
+    return Workload(operation, (cores,), over), draw(st.sampled_from(available(operation, cores, over)))
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases(), st.sampled_from(list(DataType)), st.integers(1, 5000), st.integers(0, 9))
+def test_what_is_moved_is_what_a_direct_computation_gives(case, kind, nbytes, seed):
+    work, algorithm = case
+    assert check(work, kind, algorithm, nbytes, seed=seed).ok
+
+
+@pytest.mark.parametrize(("instance", "ranks", "operation", "algorithm"), MATRIX)
+def test_every_algorithm_of_every_operation(instance, ranks, operation, algorithm):
+    work = Workload(operation, (tuple(range(ranks)),), fabric(instance))
+    report = check(work, DataType.BF16, algorithm, 64 * ranks)
+    assert report.ok
+    assert (report.ranks, report.receivers, report.verified_bytes) == (ranks, ranks, 64 * ranks)
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("pattern", [RANDOM, ALL_ONES])
+def test_every_data_type_and_pattern(kind, pattern):
+    work = Workload(Operation.ALL_REDUCE, (tuple(range(32)),), fabric("trn1.32xlarge"))
+    assert check(work, kind, Algorithm.KANGARING, 4096, pattern=pattern).ok
+
+
+@pytest.mark.parametrize(("instance", "ranks", "operation", "algorithm"), MATRIX)
+def test_one_changed_bit_in_any_step_is_found(instance, ranks, operation, algorithm):
+    work = Workload(operation, (tuple(range(ranks)),), fabric(instance))
+    last = len(plan(algorithm, operation, work.groups[0], work.over).steps) - 1
+
+    for broken in {0, last // 2, last}:
+        hit = []
+
+        def tamper(step, transfer, piece, data, broken=broken, hit=hit):
+            if step != broken or hit or not data.size:
+                return data
+            hit.append(piece)
+            changed = data.copy()
+            changed[0] ^= 1
+            return changed
+
+        report = check(work, DataType.INT32, algorithm, 64 * ranks, tamper=tamper)
+        assert hit
+        assert not report.ok
+        assert report.wrong
+
+
+def test_data_that_never_arrive_are_found():
+    work = Workload(Operation.ALL_GATHER, (tuple(range(8)),), fabric("trn2.3xlarge", 1))
+    report = check(work, DataType.FP16, Algorithm.RING, 4096, tamper=lambda step, _, __, data: data * (step != 3))
+    assert len(report.wrong) == 8
+
+
+def test_a_rank_that_is_left_out_is_named(monkeypatch):
+    from neurontools.collectives import mesh
+    from neurontools.collectives.plans import Transfer
+
+    def broken(ranks):
+        yield tuple(Transfer(source, target, (source,)) for source in range(ranks) for target in range(ranks - 1))
+
+    monkeypatch.setattr(mesh, "gather", broken)
+    work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), fabric("trn2.3xlarge"))
+    assert check(work, DataType.UINT8, Algorithm.MESH, 64).wrong == (3,)
+
+
+def test_a_step_that_needs_what_is_not_there_is_named(monkeypatch):
+    from neurontools.collectives import mesh
+    from neurontools.collectives.plans import Transfer
+
+    monkeypatch.setattr(mesh, "gather", lambda ranks: iter([(Transfer(0, 1, (3,)),)]))
+    work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), fabric("trn2.3xlarge"))
+    report = check(work, DataType.UINT8, Algorithm.MESH, 64)
+    assert report.wrong == (0, 1, 2, 3)
+    assert report.detail == "a step needs piece 3 where it is not"
+
+
+def test_several_groups_are_checked_and_named_by_their_ranks():
+    groups = (tuple(range(4)), tuple(range(4, 8)))
+    work = Workload(Operation.ALL_REDUCE, groups, fabric("trn2.3xlarge", 1))
+    assert check(work, DataType.FP32, Algorithm.RDH, 4096).ranks == 8
+    seen = []
+
+    def tamper(step, transfer, piece, data):
+        seen.append(step)
+        return data + 1 if len(seen) == 40 else data
+
+    assert set(check(work, DataType.FP32, Algorithm.MESH, 4096, tamper=tamper).wrong) <= {4, 5, 6, 7}
+
+
+def test_a_permute_moves_along_its_pairs_only():
+    pairs = ((0, 2), (2, 1), (3, 3))
+    work = Workload(Operation.PERMUTE, (tuple(range(4)),), fabric("trn2.3xlarge"), pairs=pairs)
+    report = check(work, DataType.UINT16, Algorithm.MESH, 100)
+    assert report.ok
+    assert (report.ranks, report.receivers) == (4, 3)
+
+
+@pytest.mark.parametrize("operation", [Operation.ALL_GATHERV, Operation.ALLTOALLV])
+@pytest.mark.parametrize("algorithm", [Algorithm.MESH, Algorithm.RDH, Algorithm.RING])
+def test_blocks_of_different_sizes(operation, algorithm):
+    counts = [1, 0, 5, 10] if operation is Operation.ALL_GATHERV else [*range(16)]
+    total = sum(counts) if operation is Operation.ALL_GATHERV else sum(counts[12:])
+    shares = tuple(count / total for count in counts)
+    work = Workload(operation, (tuple(range(4)),), fabric("trn2.3xlarge"), shares=shares)
+    report = check(work, DataType.FP32, algorithm, total * 4)
+    assert report.ok
+    assert report.verified_bytes == total * 4
+
+
+def test_a_small_budget_moves_less_and_says_so():
+    work = Workload(Operation.ALL_REDUCE, (tuple(range(32)),), fabric("trn1.32xlarge"))
+    report = check(work, DataType.BF16, Algorithm.MESH, 2**25, budget_bytes=2**20)
+    assert report.ok
+    assert (report.asked_bytes, report.verified_bytes) == (2**25, 7232 // 64 * 64)
+
+
+def test_progress_is_told_for_every_step():
+    told = []
+    work = Workload(Operation.ALL_GATHER, (tuple(range(8)),), fabric("trn2.3xlarge", 1))
+    check(work, DataType.UINT8, Algorithm.RING, 64, on_step=lambda done, total: told.append((done, total)))
+    assert told == [(done, 7) for done in range(1, 8)]
