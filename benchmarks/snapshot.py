@@ -53,7 +53,7 @@ def main() -> list[Row]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     what = f"{CORES} cores, {PROCESSES:,} processes"
     return [
-        Row.at_most(f"snapshot, {what}, every core's page changed", changed, "ms", 5, CPU),
+        Row.at_most(f"snapshot, {what}, every core's page changed", changed, "ms", 3, CPU),
         Row.info(f"snapshot, {what}, nothing changed", idle, "ms", CPU),
         Row.info(
             "the same with its JSON encoded, every core's page changed",

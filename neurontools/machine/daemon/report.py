@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neurontools.machine.daemon.telemetry import encode, named_counts
+from neurontools.machine.daemon.telemetry import COUNTERS, encode, named_counts
 from neurontools.machine.devices import device_states, ultraserver_of
 from neurontools.machine.naming import instance_id
 from neurontools.machine.snapshot import DeviceState, Snapshot
@@ -67,7 +67,7 @@ class Report:
     def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
         """Return the machine as a value; refreshes the telemetry."""
         frame = self._at(machine, telemetry, moment)
-        return replace(frame, processes=tuple(page.state for page in telemetry))
+        return replace(frame, processes=tuple([page.state for page in telemetry]))
 
     def encoded(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> str:
         """Return the machine as JSON text; refreshes the telemetry, encodes only what changed."""
@@ -78,9 +78,10 @@ class Report:
     def _at(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
         for page in telemetry:
             page.refresh(moment.monotonic_ns)
-        counts = tuple(map(sum, zip(*[page.counts for page in telemetry], strict=True))) or (0, 0, 0)
+        # Three lists, not zip: its thousand iterators would set the garbage collector off on what was just made.
+        sums = [sum([page.counts[place] for page in telemetry]) for place in range(COUNTERS)]
         lifetime = dict(machine.lifetime)
-        for name, amount in named_counts(counts):
+        for name, amount in named_counts(sums):
             lifetime[name] = lifetime.get(name, 0) + amount
         return replace(
             self._frame,

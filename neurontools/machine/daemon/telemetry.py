@@ -13,6 +13,8 @@ from neurontools.machine.pages.page import PageError, PageReader, PageValue
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.machine.events import Process
 
 EXECUTIONS = "executions"
@@ -20,6 +22,7 @@ EXECUTION_ERRORS = "execution_errors"
 FLOPS = "flops"
 
 _COUNTERS = (EXECUTIONS, EXECUTION_ERRORS, FLOPS)
+COUNTERS = len(_COUNTERS)
 _NO_MEMORY = MemoryUse()
 _process_state = fast_constructor(ProcessState)
 
@@ -32,7 +35,7 @@ class Telemetry:
         page_fd: its page, owned by this object from now on; None when the page is lost.
     """
 
-    __slots__ = ("_encoded", "_fd", "_reader", "_value", "counts", "process", "state")
+    __slots__ = ("_encoded", "_fd", "_origin", "_reader", "_value", "counts", "process", "state")
 
     state: ProcessState
     counts: tuple[int, int, int]
@@ -40,6 +43,7 @@ class Telemetry:
     def __init__(self, process: Process, page_fd: int | None) -> None:
         self.process = process
         self._fd = page_fd
+        self._origin = process.origin
         self._encoded: str | None = None
         self._reader: PageReader | None = None
         self._value: PageValue | None = None
@@ -102,14 +106,15 @@ class Telemetry:
         process, value = self.process, self._value
         if value is None:
             value = _nothing(process.cores)
+        key, (user_ns, system_ns) = process.key, value.cpu_ns
         self.state = _process_state(
-            process.key.pid,
-            process.key.start_ticks,
+            key.pid,
+            key.start_ticks,
             process.uid,
             process.command,
             process.tag,
             process.runtime_version,
-            process.origin,
+            self._origin,
             process.uses_device,
             value.cores,
             value.host_memory,
@@ -118,13 +123,14 @@ class Telemetry:
             value.latency_counts,
             process.registered_ns,
             stale,
-            *value.cpu_ns,
+            user_ns,
+            system_ns,
         )
         self.counts = _counts(value)
         self._encoded = None
 
 
-def named_counts(counts: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
+def named_counts(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """Return counts of executions, failed ones and flops by lifetime counter; nothing without an execution."""
     return tuple(zip(_COUNTERS, counts, strict=True)) if counts[0] else ()
 
@@ -150,10 +156,12 @@ def _reader_of(page_fd: int, process: Process) -> PageReader | None:
 def _counts(value: PageValue) -> tuple[int, int, int]:
     uses = value.cores
     if len(uses) == 1:
-        executions, flops = uses[0].executions, uses[0].flops
+        (use,) = uses
+        executions, flops, failures = use.executions, use.flops, use.failures
     else:
         executions, flops = sum([use.executions for use in uses]), sum([use.flops for use in uses])
-    failed = sum([count for status, count in value.status_counts if status])
+        failures = value.status_counts
+    failed = sum([count for status, count in failures if status]) if failures else 0
     return executions, failed, flops
 
 

@@ -60,6 +60,7 @@ class PageValue:
     cpu_ns: tuple[int, int] = (0, 0)
 
 
+_pread = os.pread
 _page_value = fast_constructor(PageValue)
 
 
@@ -71,6 +72,7 @@ class PageReader:
     """
 
     __slots__ = (
+        "_alone",
         "_cores",
         "_cpu_ns",
         "_executing",
@@ -106,9 +108,12 @@ class PageReader:
         self._sequences_end = self._sequences_at + 8 * layout.sequence_count
         self._unpack_sequences = struct.Struct(f"<{layout.sequence_count}Q").unpack
         self._cores = [
-            CoreSection(core, offset, offset - layout.process_offset)
-            for core, offset in zip(self.cores, layout.core_sections, strict=True)
+            CoreSection(core, index, offset, offset - layout.process_offset)
+            for index, (core, offset) in enumerate(
+                zip(self.cores, layout.core_sections, strict=True), FIRST_CORE_SECTION
+            )
         ]
+        self._alone = self._cores[0] if len(self._cores) == 1 else None
         self._host_memory = MemoryUse()
         self._reserved_bytes: tuple[int, ...] = ()
         self._cpu_ns = (0, 0)
@@ -131,7 +136,7 @@ class PageReader:
         a change stays torn until the writer goes on.
         """
         try:
-            block = os.pread(self._fd, self._first_bytes, self._first_offset)
+            block = _pread(self._fd, self._first_bytes, self._first_offset)
         except OSError:
             block = b""
         if len(block) != self._first_bytes:
@@ -139,6 +144,11 @@ class PageReader:
             return None
         seen = block[self._sequences_at : self._sequences_end]
         if seen != self._seen:
+            alone = self._alone
+            if alone and alone.take_alone(block, self._process_sequence, self._models_sequence, now_ns):
+                self._seen = seen
+                self._show_alone(alone)
+                return self._value
             if self._take(block, seen, now_ns):
                 return self._value
             self._forget()
@@ -158,19 +168,17 @@ class PageReader:
             seen = block[start : start + 8 * layout.sequence_count]
             if len(seen) != 8 * layout.sequence_count:
                 return False
-        sequences = self._unpack_sequences(seen)
-        memory_sequence, models_sequence = sequences[:FIRST_CORE_SECTION]
+        memory_sequence, models_sequence, *sequences = self._unpack_sequences(seen)
         memory_changed = memory_sequence != self._process_sequence
         if memory_changed and not self._take_memory(block, memory_sequence):
             return False
         if models_sequence != self._models_sequence and not self._take_models(models_sequence):
             return False
         changed = False
-        for index, core in enumerate(self._cores, FIRST_CORE_SECTION):
-            if sequences[index] != core.sequence:
-                if not core.take(block, core.start, sequences[index]) and not self._take_core(index, core):
+        for core, sequence in zip(self._cores, sequences, strict=True):
+            if sequence != core.sequence:
+                if not core.take(block, core.start, sequence, now_ns) and not self._take_core(core, now_ns):
                     return False
-                core.show(now_ns)
                 changed = True
         for core in self._cores if memory_changed else self._executing:
             core.show(now_ns)
@@ -209,9 +217,9 @@ class PageReader:
         self._models, self._models_sequence = sections.loaded_models(section, self.cores), sequence
         return True
 
-    def _take_core(self, index: int, core: CoreSection) -> bool:
-        section, sequence = self._again(index, core.offset, CORE_BYTES)
-        return core.take(section, 0, sequence) if section else False
+    def _take_core(self, core: CoreSection, now_ns: int) -> bool:
+        section, sequence = self._again(core.index, core.offset, CORE_BYTES)
+        return core.take(section, 0, sequence, now_ns) if section else False
 
     def _again(self, index: int, offset: int, size: int) -> tuple[bytes, int]:
         where = self._layout.sequences_offset + 8 * index
@@ -227,21 +235,31 @@ class PageReader:
         return b"", _NEVER
 
     def _show(self, *, changed: bool) -> None:
-        value = self._value
+        value, cores = self._value, self._cores
         if changed or value is None:
-            self._executing = [core for core in self._cores if core.use.executing]
-            status_counts, latency_counts = (
-                sections.status_counts(self._cores),
-                sections.latency_counts(self._cores),
-            )
+            self._executing = [core for core in cores if core.use.executing]
+            status_counts, latency_counts = sections.status_counts(cores), sections.latency_counts(cores)
         else:
             status_counts, latency_counts = value.status_counts, value.latency_counts
         self._value = _page_value(
-            tuple([core.use for core in self._cores]),
+            tuple([core.use for core in cores]),
             self._host_memory,
             self._running_models() if self._models else (),
             status_counts,
             latency_counts,
+            self._reserved_bytes,
+            self._cpu_ns,
+        )
+
+    def _show_alone(self, core: CoreSection) -> None:
+        use = core.use
+        self._executing = [core] if use.executing else []
+        self._value = _page_value(
+            (use,),
+            self._host_memory,
+            self._running_models() if self._models else (),
+            ((0, use.executions),) if use.executions else (),
+            core.latency,
             self._reserved_bytes,
             self._cpu_ns,
         )

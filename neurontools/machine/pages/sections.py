@@ -17,6 +17,7 @@ from neurontools.machine.pages.layout import (
     MODEL_SLOTS,
     STATUS_NUMBERS,
     STATUS_SLOTS,
+    Layout,
 )
 from neurontools.machine.snapshot import CoreUse, ModelState
 
@@ -30,10 +31,17 @@ _FAILURES_START = 8 * (CORE_STATUS_WORD + 1)
 _LATENCY = struct.Struct(f"<{LATENCY_BUCKETS}Q")
 _LATENCY_START = 8 * CORE_LATENCY_WORD
 _NO_LATENCY = (0,) * LATENCY_BUCKETS
+
+# What changes often in a page of one core, taken at once: the core's section, then the sequence numbers.
+_ONE = Layout(1)
+_ONE_START = _ONE.core_offset - _ONE.process_offset
+_ONE_END = _ONE_START + CORE_BYTES
+_ONE_CORE = struct.Struct(f"<{_ONE_START}x7Q8xQ{8 * (STATUS_SLOTS - 1)}x{LATENCY_BUCKETS}Q3Q")
+_ONE_LATENCY = slice(8, 8 + LATENCY_BUCKETS)
 _NEVER = -1
 
 _unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
-_unpack_failures = _FAILURES.unpack_from
+_unpack_failures, _unpack_one = _FAILURES.unpack_from, _ONE_CORE.unpack_from
 _core_use = fast_constructor(CoreUse)
 
 
@@ -42,6 +50,7 @@ class CoreSection:
 
     Args:
         core: machine-wide logical id.
+        index: of its sequence number.
         offset: where the section is in the page.
         start: where it is in what a reader takes at once.
     """
@@ -50,6 +59,7 @@ class CoreSection:
         "core",
         "counters",
         "failures",
+        "index",
         "latency",
         "memory",
         "model_loads",
@@ -59,8 +69,9 @@ class CoreSection:
         "use",
     )
 
-    def __init__(self, core: int, offset: int, start: int) -> None:
+    def __init__(self, core: int, index: int, offset: int, start: int) -> None:
         self.core = core
+        self.index = index
         self.offset = offset
         self.start = start
         self.sequence = _NEVER
@@ -88,8 +99,8 @@ class CoreSection:
             _named(self.failures) if self.failures else (),
         )
 
-    def take(self, block: bytes, start: int, sequence: int) -> bool:
-        """Decode the section that starts there; False when it does not check against its sequence number."""
+    def take(self, block: bytes, start: int, sequence: int, now_ns: int) -> bool:
+        """Decode the section that starts there and show it; False when it does not check against its sequence number."""
         counters = _unpack_counters(block, start)
         if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
             return False
@@ -98,6 +109,44 @@ class CoreSection:
         self.latency = _unpack_latency(block, start + _LATENCY_START)
         if counters[_EXECUTIONS] != counters[_SUCCESSES] or self.failures:
             self.failures = _unpack_failures(block, start + _FAILURES_START)
+        self.show(now_ns)
+        return True
+
+    def take_alone(self, block: bytes, memory_sequence: int, models_sequence: int, now_ns: int) -> bool:
+        """Decode and show a page of one core in one go.
+
+        Args:
+            block: what changes often in such a page.
+            memory_sequence: sequence number of the process section when it was taken.
+            models_sequence: that of the models.
+            now_ns: CLOCK_MONOTONIC.
+
+        Returns:
+            False when other sections changed too, when executions failed, or when the section does not check.
+        """
+        values = _unpack_one(block)
+        check, since_ns, _, busy_ns, executions, flops, gpsimd_ns, successes = counters = values[:8]
+        memory, models, sequence = values[-3:]
+        if memory != memory_sequence or models != models_sequence or executions != successes:
+            return False
+        if sequence & 1 or self.failures or crc32(block[_ONE_START + 8 : _ONE_END], sequence) != check:
+            return False
+        self.sequence = sequence
+        self.counters = counters
+        self.latency = values[_ONE_LATENCY]
+        if 0 < since_ns < now_ns:
+            busy_ns += now_ns - since_ns
+        self.use = _core_use(
+            self.core,
+            busy_ns,
+            executions,
+            flops,
+            gpsimd_ns,
+            since_ns != 0,
+            self.memory,
+            self.model_loads,
+            (),
+        )
         return True
 
     @property
