@@ -249,8 +249,10 @@ class Program:
     def end(self) -> int:
         """End it, if it has not ended, and return its exit code."""
         self.process.kill()
-        self.process.communicate()
-        return self.process.returncode
+        for stream in (self.process.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        return self.process.wait()
 
 
 @pytest.fixture
@@ -277,6 +279,16 @@ def config(home: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def certificate(home: Path) -> tuple[str, str]:
+    """A certificate for localhost and its key."""
+    cert, key = home / "cert.pem", home / "key.pem"
+    subject = "-subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {subject} -keyout {key} -out {cert}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return str(cert), str(key)
 
 
 EVERYTHING = {

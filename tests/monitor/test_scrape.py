@@ -1,0 +1,128 @@
+"""The server: addresses, HTTP, HTTPS, and clients that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import urllib.request
+from contextlib import closing
+
+import pytest
+
+from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.monitor.address import ScrapeAddress, scrape_address
+from neurontools.monitor.serving import start_exporter
+from tests.monitor.test_exporter import entry, report
+
+
+@pytest.fixture
+def serve():
+    """Serve one report: `serve(cert_file=..., key_file=...)` returns the running server."""
+    servers = []
+
+    def start(host="127.0.0.1", port=0, **files):
+        exporter, server = start_exporter(ScrapeAddress(host, port, **files), lambda text: None)
+        exporter.update(report(entry()))
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def get(url, context=None, **headers):
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":8000", ("", 8000)),
+        ("8000", ("", 8000)),
+        ("localhost:9100", ("localhost", 9100)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("[::1]:8000", ("::1", 8000)),
+    ],
+)
+def test_addresses(text, expected):
+    assert scrape_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":", ":http", "host", "::1:8000", ":70000", ":-1", ":8000/metrics"])
+def test_what_is_no_address(text):
+    with pytest.raises(UsageError, match="bad address"):
+        scrape_address(text)
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1", "localhost"])
+def test_http(serve, host):
+    server = serve(host)
+    kind, text = get(f"http://127.0.0.1:{server.port}/metrics")
+    assert kind.startswith("text/plain; version=")
+    assert "neuroncore_utilization_ratio{" in text
+
+
+def test_openmetrics_is_given_to_those_who_ask(serve):
+    kind, text = get(
+        f"http://127.0.0.1:{serve().port}/metrics", Accept="application/openmetrics-text; version=1.0.0"
+    )
+    assert kind.startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+def test_https(serve, certificate):
+    cert, key = certificate
+    server = serve(cert_file=cert, key_file=key)
+    _, text = get(f"https://localhost:{server.port}/metrics", ssl.create_default_context(cafile=cert))
+    assert "execution_status_total{" in text
+
+
+def test_a_client_that_says_nothing_holds_up_nobody(serve, certificate):
+    cert, key = certificate
+    server = serve(cert_file=cert, key_file=key)
+    with closing(socket.create_connection(("127.0.0.1", server.port))):
+        get(f"https://localhost:{server.port}/metrics", ssl.create_default_context(cafile=cert))
+
+
+def test_plain_http_to_the_https_port_fails_quietly(serve, certificate, capfd):
+    cert, key = certificate
+    server = serve(cert_file=cert, key_file=key)
+    with pytest.raises(OSError):
+        get(f"http://localhost:{server.port}/metrics")
+    get(f"https://localhost:{server.port}/metrics", ssl.create_default_context(cafile=cert))
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_in_use(serve):
+    server = serve()
+    with pytest.raises(
+        NeuronToolsError, match=f"cannot listen on port {server.port} of 127.0.0.1: Address already"
+    ):
+        serve(port=server.port)
+
+
+def test_a_host_that_is_none():
+    with pytest.raises(NeuronToolsError, match="cannot listen on 'no such host'"):
+        start_exporter(ScrapeAddress("no such host", 0), lambda text: None)
+
+
+def test_https_needs_both_files(certificate):
+    cert, key = certificate
+    with pytest.raises(UsageError, match="HTTPS needs --key-file too"):
+        start_exporter(ScrapeAddress("", 0, cert_file=cert), lambda text: None)
+    with pytest.raises(UsageError, match="HTTPS needs --cert-file too"):
+        start_exporter(ScrapeAddress("", 0, key_file=key), lambda text: None)
+
+
+def test_files_that_are_no_certificate(home, certificate):
+    cert, key = certificate
+    with pytest.raises(NeuronToolsError, match="cannot read /nowhere: No such file"):
+        start_exporter(ScrapeAddress("", 0, "/nowhere", key), lambda text: None)
+    (home / "nonsense").write_text("hello")
+    with pytest.raises(NeuronToolsError, match="cannot use certificate"):
+        start_exporter(ScrapeAddress("", 0, str(home / "nonsense"), key), lambda text: None)
+    with pytest.raises(NeuronToolsError, match="cannot use certificate"):
+        start_exporter(ScrapeAddress("", 0, key, cert), lambda text: None)
