@@ -14,6 +14,7 @@ from neurontools.machine import launch
 from neurontools.machine.aio_wire import AsyncWire
 from neurontools.machine.api import StartChoices, start_options
 from neurontools.machine.client_errors import SilentDaemonError, ended, ends_always
+from neurontools.machine.faults.spec import fault_from_json
 from neurontools.machine.naming import check_name
 from neurontools.machine.snapshot import snapshot_from_json
 from neurontools.machine.wire import ANSWER_TIMEOUT_S
@@ -21,6 +22,8 @@ from neurontools.machine.wire import ANSWER_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from neurontools.machine.faults.aim import FaultAim
+    from neurontools.machine.faults.spec import Fault
     from neurontools.machine.info import DaemonInfo
     from neurontools.machine.snapshot import Snapshot
 
@@ -91,6 +94,32 @@ class AsyncClient:
                 await self._start_again()
             finally:
                 stream.close()
+
+    async def inject(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
+        """Let something go wrong with the machine; see docs/faults.md.
+
+        Args:
+            kind: such as "hang" or "ecc".
+            aim: see `FaultSpec`.
+
+        Raises:
+            DaemonError: the fault makes no sense on this machine, or is not this user's to inject.
+        """
+        given = {name: value for name, value in aim.items() if value is not None}
+        return fault_from_json((await self.call("inject_fault", kind=kind, **given))["fault"])
+
+    async def faults(self) -> tuple[Fault, ...]:
+        """Return the faults of the machine, oldest first."""
+        return tuple(fault_from_json(fault) for fault in (await self.call("list_faults"))["faults"])
+
+    async def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
+        """End faults, and what they broke; without arguments all of them. Return the numbers of those that were ended.
+
+        Raises:
+            DaemonError: there is no such fault, or it is not this user's to end.
+        """
+        ids = [fault if isinstance(fault, int) else fault.id for fault in faults]
+        return tuple((await self.call("clear_faults", ids=ids or None))["ids"])
 
     async def stop(self, *, force: bool = False) -> DaemonInfo:
         """Stop the machine and close the connection; return what it was when it has ended.

@@ -15,6 +15,8 @@ from neurontools.machine.naming import check_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.machine.faults.aim import FaultAim
+    from neurontools.machine.faults.spec import Fault
     from neurontools.machine.info import DaemonInfo
     from neurontools.machine.snapshot import Snapshot
 
@@ -58,6 +60,30 @@ class Machine:
             DaemonError: the period is out of range.
         """
         return self.client.watch(period_s)
+
+    def inject(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
+        """Let something go wrong with the machine; see docs/faults.md.
+
+        Args:
+            kind: such as "hang" or "ecc".
+            aim: see `FaultSpec`.
+
+        Raises:
+            DaemonError: the fault makes no sense on this machine, or is not this user's to inject.
+        """
+        return self.client.inject(kind, **aim)
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Return the faults of the machine, oldest first."""
+        return self.client.faults()
+
+    def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
+        """End faults, and what they broke; without arguments all of them. Return the numbers of those that were ended.
+
+        Raises:
+            DaemonError: there is no such fault, or it is not this user's to end.
+        """
+        return self.client.clear_faults(*faults)
 
     def stop(self, *, force: bool = False) -> DaemonInfo:
         """Stop the machine and close the connection; return what it was when it has ended.

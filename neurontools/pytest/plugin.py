@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.pytest.faults import FaultInjector
     from neurontools.pytest.machine import NeuronMachine
 
 MARKER = (
@@ -41,3 +42,12 @@ def neuron_machine(
         yield machine
     finally:
         place.__exit__(None, None, None)
+
+
+@pytest.fixture
+def neuron_fault(neuron_machine: NeuronMachine) -> Iterator[FaultInjector]:
+    """Inject faults into neuron_machine: `neuron_fault("hang", core=0)`; they are cleared when the test ends."""
+    from neurontools.pytest.faults import injector
+
+    with injector(neuron_machine) as inject:
+        yield inject

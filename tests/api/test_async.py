@@ -150,6 +150,20 @@ async def test_connecting_to_nobody_and_nonsense_are_errors(running):
         assert (await client.snapshot()).machine == "api"
 
 
+async def test_faults_are_injected_listed_and_cleared(running):
+    async with await machine.aio.connect("api") as client:
+        fault = await client.inject("ecc", device=2, ecc="mem-corrected", count=3, every_s=60.0)
+        other = await client.inject("hang", tag=None, core=1)
+        assert await client.faults() == running.faults()
+        assert (fault.spec.device, fault.spec.count, other.spec.tag) == (2, 3, None)
+        assert await client.clear_faults(other) == (other.id,)
+        assert await client.clear_faults() == (fault.id,)
+        with pytest.raises(DaemonError, match="no kind of fault"):
+            await client.inject("hangg")
+        with pytest.raises(DaemonError, match="unknown parameter"):
+            await client.inject("hang", cores=3)
+
+
 async def test_a_daemon_that_hangs_is_named_and_forgotten(running, monkeypatch):
     async with await machine.aio.connect("api") as client:
         os.kill(running.info.pid, signal.SIGSTOP)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from inspect import signature
 
 import pytest
 
 from neurontools import machine
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
 from neurontools.machine.api import StartChoices
+from neurontools.machine.faults.aim import FaultAim
+from neurontools.machine.faults.spec import FaultSpec
 from neurontools.machine.info import StartOptions
 from neurontools.machine.processes import wait_for_end
 
@@ -145,3 +148,26 @@ def test_every_choice_of_the_launcher_is_offered():
 def test_private_means_this_process():
     with machine.start(name="mine", private=True) as mine:
         assert mine.info.parent_pid == os.getpid()
+
+
+def test_faults_are_injected_listed_and_cleared(running):
+    fault = running.inject("hang", core=3, after_executions=2)
+    slow = running.inject("slow-core", core=4, factor=4.0)
+    assert [each.kind for each in running.faults()] == ["hang", "slow-core"]
+    assert (fault.spec.core, fault.spec.after_executions, slow.spec.factor) == (3, 2, 4.0)
+    assert running.clear_faults(fault) == (fault.id,)
+    assert running.clear_faults() == (slow.id,)
+    assert running.faults() == ()
+
+
+def test_a_fault_that_makes_no_sense_is_refused(running):
+    with pytest.raises(DaemonError, match="no kind of fault 'hangg'") as caught:
+        running.inject("hangg")
+    assert caught.value.remedy == "did you mean 'hang'?"
+    with pytest.raises(DaemonError):
+        running.inject("hang", core=99)
+
+
+def test_every_argument_of_a_fault_is_offered():
+    inject = {*signature(machine.Client.inject).parameters} - {"self", "kind"}
+    assert {*FaultAim.__annotations__} == inject == {*FaultSpec.__slots__} - {"kind"}

@@ -84,6 +84,58 @@ def test_tools_and_runtime_find_it_in_this_process_and_in_others(suite):
     ).assert_outcomes(passed=2)
 
 
+def test_faults_hit_programs_and_are_cleared_when_the_test_ends(suite):
+    suite(
+        """
+        import pytest
+        from neurontools.pytest.machine import private_machine
+        from neurontools.runtime.session import Runtime
+        from neurontools.runtime.status import NrtError
+
+        @pytest.fixture(scope="module")
+        def neuron_machine(tmp_path_factory):
+            with private_machine(str(tmp_path_factory.mktemp("wide")), "trn1.32xlarge") as machine:
+                yield machine
+
+        def run_once():
+            runtime = Runtime.open(environ={"NEURON_RT_VISIBLE_CORES": "3"})
+            try:
+                sizes = {"code_bytes": 1, "constant_bytes": 1, "scratch_bytes": 1, "modelled_ns": 1, "flops": 1}
+                model = runtime.load(0, name="model", uuid=bytes(16), neff=b"", **sizes)
+                return runtime.execute(model, lambda: "done")
+            finally:
+                runtime.close()
+
+        def test_broken(neuron_machine, neuron_fault):
+            fault = neuron_fault("timeout", core=3)
+            neuron_fault("slow-core", core=9, factor=3.0)
+            assert neuron_machine.faults()[0].id == fault.id
+            with pytest.raises(NrtError, match="status=5"):
+                run_once()
+            neuron_machine.clear_faults(fault)
+
+        def test_whole_again(neuron_machine):
+            assert neuron_machine.faults() == ()
+            assert run_once() == "done"
+
+        def test_stopped(neuron_machine, neuron_fault):
+            neuron_fault("hang")
+            neuron_machine.stop(force=True)
+        """
+    ).assert_outcomes(passed=3)
+
+
+def test_a_fault_that_makes_no_sense_fails_the_test_with_its_reason(suite):
+    found = suite(
+        """
+        def test_it(neuron_fault):
+            neuron_fault("hangg")
+        """
+    )
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*DaemonError: no kind of fault 'hangg'", "*hint: did you mean 'hang'?"])
+
+
 def test_a_runtime_that_a_test_left_open_is_closed(suite):
     suite(
         """

@@ -1,0 +1,52 @@
+"""Faults that last no longer than the test that injects them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
+    from neurontools.machine.api import Machine
+    from neurontools.machine.faults.aim import FaultAim
+    from neurontools.machine.faults.spec import Fault
+
+
+class FaultInjector:
+    """Call it with the arguments of `Machine.inject`: `inject("ecc", device=3)`.
+
+    Args:
+        machine: where faults are injected.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._injected: set[int] = set()
+
+    def __call__(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
+        """Inject a fault; see `Machine.inject`."""
+        fault = self._machine.inject(kind, **aim)
+        self._injected.add(fault.id)
+        return fault
+
+    def clear(self) -> None:
+        """End what was injected and has not ended by itself."""
+        left = [fault for fault in self._machine.faults() if fault.id in self._injected]
+        if left:
+            self._machine.clear_faults(*left)
+        self._injected.clear()
+
+
+@contextmanager
+def injector(machine: Machine) -> Iterator[FaultInjector]:
+    """Give an injector for the time of a block; a machine that the block stopped needs no clearing."""
+    inject = FaultInjector(machine)
+    try:
+        yield inject
+    finally:
+        with suppress(NeuronToolsError):
+            inject.clear()
