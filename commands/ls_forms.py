@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from neurontools import __version__, env
 from neurontools.commands import console
@@ -11,6 +10,7 @@ from neurontools.commands.ls_output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
 from neurontools.machine.listing import colours
 from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.no_driver import no_devices_line
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
@@ -131,9 +131,5 @@ def _show(reply: Reply | None) -> int:
 
 def _no_driver() -> int:
     """Say what the real tool says on a host without the driver (system-tools.md 1.2)."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(
-        f'time="{now}" level=fatal msg="Failed to load MLA system information" '
-        'error="failed to discover Neuron devices"\n'
-    )
+    sys.stderr.write(no_devices_line())
     return 1

@@ -86,6 +86,11 @@ def build_parser() -> argparse.ArgumentParser:
     _verb(verbs, "list", "list the running machines", named=False)
     logs = _verb(verbs, "logs", "print the daemon's log", as_json=False)
     logs.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
+    logs.add_argument(
+        "--kernel",
+        action="store_true",
+        help="the machine's kernel log instead: what the driver would say in dmesg",
+    )
     return parser
 
 
@@ -207,7 +212,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _logs(arguments: argparse.Namespace) -> int:
     from neurontools.machine.logs import lines
 
-    for line in lines(arguments.name, follow=arguments.follow):
+    for line in lines(arguments.name, follow=arguments.follow, kernel=arguments.kernel):
         console.out(line)
     return 0
 

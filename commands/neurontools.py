@@ -29,6 +29,7 @@ COMMANDS = {
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
+    "fault": ("fault", "", "let something go wrong with the simulated machine"),
     "config": ("config", "", "every setting, its value and where that came from"),
     "link": ("link", "", "links to the tools where programs look for the real ones"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),

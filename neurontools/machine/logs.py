@@ -1,4 +1,4 @@
-"""The daemon's log as lines, also while it grows."""
+"""The daemon's log, or the machine's kernel log, as lines, also while it grows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.launch import log_path
+from neurontools.machine.directory import MachineDirectory
+from neurontools.machine.naming import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,18 +18,23 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.25
 
 
-def lines(machine: str | None = None, *, follow: bool = False) -> Iterator[str]:
+def lines(machine: str | None = None, *, follow: bool = False, kernel: bool = False) -> Iterator[str]:
     """Yield the lines of a machine's current log file, without line ends.
 
     Args:
         machine: its name, None for the one that NEURONTOOLS_MACHINE names.
         follow: go on, across rotation, until the consumer stops.
+        kernel: what a driver would write to the kernel log (`kernel_log`), instead of the daemon's own log; none is
+            an empty one.
 
     Raises:
         NeuronToolsError: there is no log, as no daemon ever ran under that name, or it is another user's.
     """
-    path = log_path(machine)
+    directory = MachineDirectory(check_name(env.machine() if machine is None else machine))
+    path = directory.kernel_log if kernel else directory.log
     file = _opened(path)
+    if kernel and file is None and os.path.exists(directory.log):
+        file = open(path if follow else os.devnull, "a+", encoding="utf-8")  # noqa: SIM115  closed below
     if file is None:
         raise NeuronToolsError(f"no log at {path}: no machine has run under that name", "neurond list")
     rest = ""

@@ -72,10 +72,9 @@ class FaultBook:
         """Take a fault that makes sense (`checks.why_not`) in and return its number; `tick` arms it."""
         self._last_id += 1
         due_ns = now_ns + round(spec.after_s * 1e9)
-        device = self._device(spec)
-        self._faults[self._last_id] = Fault(
-            self._last_id, replace(spec, device=device), due_ns, next_ns=due_ns
-        )
+        once = spec.kind is FaultKind.ECC and spec.every_s is None and spec.count is None
+        clear = replace(spec, device=self._device(spec), count=1 if once else spec.count)
+        self._faults[self._last_id] = Fault(self._last_id, clear, due_ns, next_ns=due_ns)
         return self._last_id
 
     def clear(self, ids: Iterable[int] | None) -> tuple[int, ...]:
@@ -144,13 +143,15 @@ class FaultBook:
         return None
 
     def links_down(self, device: int) -> tuple[int, ...]:
-        """Return the devices that a device has no working link to any more."""
+        """Return the devices that a device has no working link to any more, lost neighbours among them."""
         ends = [
             (fault.spec.device, fault.spec.to)
             for fault in self._faults.values()
             if fault.kind is FaultKind.LINK_DOWN and fault.phase is Phase.ARMED
         ]
         others = {to if here == device else here for here, to in ends if device in {here, to}}
+        links = self._layout.links[device] if self._layout.links else ()
+        others |= {other for other in links if self.lost_by(other) is not None}
         return tuple(sorted(other for other in others if other is not None))
 
     def unhealthy(self, device: int) -> tuple[str, ...]:
@@ -204,7 +205,7 @@ class FaultBook:
         assert spec.device is not None
         last_ns = now_ns if fault.end_ns is None else min(now_ns, fault.end_ns)
         if spec.every_s is None:
-            step_ns, events = 0, spec.count or 1
+            step_ns, events = 0, fault.left or 0
         else:
             step_ns = round(spec.every_s * 1e9)
             events = max(0, (last_ns - fault.next_ns) // step_ns + 1)

@@ -53,11 +53,15 @@ class Reach(StrEnum):
 
 
 class Recovery(StrEnum):
-    """What ends the effect of a fault that has struck."""
+    """What ends the effect of a fault that has struck.
 
-    NONE = "nothing to do"
-    RESET = "device reset, or the next nrt_init with NEURON_RT_RESET_CORES=1"
-    CLEAR = "fault clear, or the end of its duration"
+    Nothing needs to be done; or a reset of the device, or of the cores at the next nrt_init with
+    NEURON_RT_RESET_CORES=1; or clearing the fault, or the end of its duration.
+    """
+
+    NONE = "-"
+    RESET = "reset"
+    CLEAR = "clear"
 
 
 NO_STATUS = 0
@@ -141,14 +145,12 @@ KINDS: dict[FaultKind, KindFacts] = {
         recovery=Recovery.RESET,
     ),
     FaultKind.HANG: KindFacts(
-        "an execution does not end until the fault is cleared or NEURON_RT_EXEC_TIMEOUT has passed",
+        "an execution hangs until cleared or timed out",
         status=TIMEOUT,
         log=_INFERENCE_TIMEOUT,
         recovery=Recovery.CLEAR,
     ),
-    FaultKind.TIMEOUT: KindFacts(
-        "an execution times out, without the wait", status=TIMEOUT, log=_INFERENCE_TIMEOUT
-    ),
+    FaultKind.TIMEOUT: KindFacts("an execution times out at once", status=TIMEOUT, log=_INFERENCE_TIMEOUT),
     FaultKind.OOM: KindFacts(
         "device memory seems to be full",
         Reach.ALLOCATION,
@@ -156,7 +158,7 @@ KINDS: dict[FaultKind, KindFacts] = {
         log=LogLine("TDRV", "dmem_alloc", "Failed to allocate {nbytes} bytes on ND {nd}:NC {core}"),
     ),
     FaultKind.NUMERICAL: KindFacts(
-        "an execution ends with numerical errors",
+        "an execution has numerical errors",
         status=1003,
         log=_ours("execution completed with numerical errors (NaN)"),
         runs=True,

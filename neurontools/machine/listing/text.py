@@ -11,6 +11,7 @@ from neurontools.machine.listing.csv_text import csv_lines
 from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
+from neurontools.machine.listing.no_driver import no_devices_line
 from neurontools.machine.listing.table import header_lines, table_lines
 from neurontools.machine.listing.topology import topology_lines
 
@@ -42,6 +43,9 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
         flags = parse(argv)
     except FlagError as error:
         return 1, _encoded(f"{error}\n"), b""
+    snapshot = _without_lost(snapshot)
+    if not snapshot.devices:
+        return 1, b"", _encoded(no_devices_line())
     known = {device.index for device in snapshot.devices}
     for device in sorted(flags.devices or ()):
         if device not in known:
@@ -71,6 +75,14 @@ def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
     from dataclasses import replace
 
     return replace(snapshot, processes=processes)
+
+
+def _without_lost(snapshot: Snapshot) -> Snapshot:
+    if not any(device.lost for device in snapshot.devices):
+        return snapshot
+    from dataclasses import replace
+
+    return replace(snapshot, devices=tuple(device for device in snapshot.devices if not device.lost))
 
 
 def _no_device(device: int, snapshot: Snapshot) -> bytes:
