@@ -63,6 +63,7 @@ class Mirror:
         self._entries: dict[str, Entry] = {}
         self._parts: dict[str, Part] = {}
         self._own: set[str] = set()
+        self._seen = Changes()
         self._behind: set[str] = set()
         self._lost = False
         self._round: Iterator[str] = iter(())
@@ -103,11 +104,14 @@ class Mirror:
         """
         self._claim.check()
         self._power.update(snapshot)
-        changes = self._changes()
+        changes = self._seen
+        changes.then(self._watcher.changes())
         if changes.lost and not self._lost:
             self._lost = True  # perhaps somebody deletes the whole mirror just now: look again first
             return 0
+        changes.written |= self._compared()
         written = self._update(snapshot, changes)
+        self._seen = self._watcher.changes(self._own)
         if self._history.changed:
             self._claim.keep(self._history)
         self._folder.leave()
@@ -121,13 +125,6 @@ class Mirror:
         """
         if self._claim.holds():
             self._claim.keep(self._history)
-
-    def _changes(self) -> Changes:
-        changes = self._watcher.changes(self._own)
-        self._own.clear()
-        if not changes.lost and not self._lost:
-            changes.written.update(self._compared())
-        return changes
 
     def _update(self, snapshot: Snapshot, changes: Changes) -> int:
         tree = self._tree_of(snapshot)
@@ -174,13 +171,13 @@ class Mirror:
         return self._entries[path]
 
     def _write(self, entries: dict[str, Entry]) -> int:
+        self._own = set(entries)
         for path, entry in entries.items():
             match entry:
                 case File(text, mode):
                     self._folder.write(path, text, mode)
                 case Link(target):
                     self._folder.link(path, target)
-            self._own.add(path)
         self._entries.update(entries)
         return len(entries)
 
@@ -221,15 +218,16 @@ class Mirror:
         }
         was_complete = self._watcher.complete
         self._watcher.watch(self._folder, sorted(directories))
-        self._own.clear()
         if not self._watcher.complete and (was_complete or not self._entries):
             self._on_notice("writes to the mirror are noticed late: fs.inotify.max_user_watches is too low")
 
     def _compared(self) -> set[str]:
         """Return those of the next few files in which is something else than we wrote."""
+        if self._lost or not self._entries:
+            return set()
         share = _CHECKS_IN_A_ROUND if self._watcher.complete else _CHECKS_WITHOUT_WATCHES
         found = set()
-        for _ in range(max(_CHECKED_AT_LEAST, len(self._entries) // share) if self._entries else 0):
+        for _ in range(max(_CHECKED_AT_LEAST, len(self._entries) // share)):
             path = next(self._round, None)
             if path is None:
                 self._round = iter(tuple(self._entries))

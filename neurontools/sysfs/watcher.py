@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class Changes:
         self.written: set[str] = set()
         self.removed: set[str] = set()
         self.lost = False
+
+    def then(self, later: Changes) -> None:
+        """Add what happened later."""
+        self.written = (self.written - later.removed) | later.written
+        self.removed = (self.removed - later.written) | later.removed
+        self.lost = self.lost or later.lost
 
 
 class Watcher:
@@ -70,22 +77,25 @@ class Watcher:
         if not self.complete:
             self.close()
 
-    def changes(self, own: Collection[str]) -> Changes:
+    def changes(self, own: Collection[str] = ()) -> Changes:
         """Return what happened since the last call.
 
         Args:
-            own: the files that this process replaced since then.
+            own: the files that this process wrote since then, each once. Called right after that, no event of another
+                can have been merged with one of ours but for those within the same moment.
         """
         found = Changes()
+        written: Counter[str] = Counter()
         while self._descriptor >= 0:
             try:
                 data = os.read(self._descriptor, _BUFFER_BYTES)
             except BlockingIOError:
                 break
-            self._read(data, own, found)
+            self._read(data, written, found)
+        found.written = {path for path, times in written.items() if times > (path in own)}
         return found
 
-    def _read(self, data: bytes, own: Collection[str], found: Changes) -> None:
+    def _read(self, data: bytes, written: Counter[str], found: Changes) -> None:
         at = 0
         while at < len(data):
             number, mask, _, length = _EVENT.unpack_from(data, at)
@@ -98,12 +108,10 @@ class Watcher:
                 found.lost = True
             elif directory is not None and length:
                 name = data[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape")
-                self._take(f"{directory}/{name}", mask, own, found)
-
-    def _take(self, path: str, mask: int, own: Collection[str], found: Changes) -> None:
-        if mask & _MODIFY or (mask & _MOVED_TO and path not in own):
-            found.written.add(path)
-            found.removed.discard(path)
-        elif mask & (_DELETE | _MOVED_FROM):
-            found.removed.add(path)
-            found.written.discard(path)
+                path = f"{directory}/{name}"
+                if mask & (_MODIFY | _MOVED_TO):
+                    written[path] += 1
+                    found.removed.discard(path)
+                else:
+                    found.removed.add(path)
+                    del written[path]
