@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import socket
 from typing import TYPE_CHECKING
 
 from neurontools import paths
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.journal import write_aside
+from neurontools.machine.atomic_files import write_aside
 from neurontools.machine.processes import peer_of
 from neurontools.machine.sharing import RECORD_MODE, SOCKET_MODE, make_closed, make_shared, make_shared_root
 
@@ -112,6 +111,8 @@ class MachineDirectory:
     def delete(self) -> None:
         """Remove everything of this machine."""
         self.clean()
+        import shutil
+
         shutil.rmtree(self.path, ignore_errors=True)
         shutil.rmtree(self.state, ignore_errors=True)
 

@@ -8,10 +8,10 @@ survive what an unsynced file does not survive. Every file is written aside and 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from neurontools.machine.atomic_files import write_aside
 from neurontools.machine.events import Process
 from neurontools.machine.faults.book import NO_FAULTS, FaultRecord, record_from_json
 from neurontools.machine.history import History, history_from_json
@@ -65,33 +65,6 @@ class Journal:
     running: bool
     history: History
     faults: FaultRecord = NO_FAULTS
-
-
-def write_aside(path: str, text: str, *, sync: bool, mode: int | None = None) -> None:
-    """Replace a file's content so that a reader sees the old or the new one, whatever happens.
-
-    Args:
-        path: the file.
-        text: its new content.
-        sync: whether it is on the disk when this returns.
-        mode: permissions of the file, None for what the umask leaves.
-
-    Raises:
-        OSError: the file can't be written; the old content is still there.
-    """
-    aside = f"{path}.{os.getpid()}"
-    try:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        _remove(aside)
-        raise
 
 
 def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
@@ -154,10 +127,3 @@ def _load(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

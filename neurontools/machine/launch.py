@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,8 @@ from neurontools import env, paths
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import wire
 from neurontools.machine.client_errors import no_machine
-from neurontools.machine.definition import other_type
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
 from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
-from neurontools.machine.instances import catalogue
-from neurontools.machine.kind_choice import ALL, kind_of
 from neurontools.machine.naming import check_name, core_ranges
 from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
 from neurontools.machine.sharing import denied_hint
@@ -75,6 +71,9 @@ def start(options: StartOptions) -> DaemonInfo:
     check_name(options.machine)
     _check_ours()
     if options.instance_type is not None:
+        from neurontools.machine.instances import catalogue
+        from neurontools.machine.kind_choice import kind_of
+
         kind_of(options, catalogue.instance_type(options.instance_type), None)
     with _start_lock(options.machine) as unlock:
         if _is_running(options.machine):
@@ -119,6 +118,8 @@ def restart(machine: str | None = None) -> DaemonInfo:
         NoMachineError: it does not run.
         DaemonError: the runtime directory is another user's, or the new daemon could not start.
     """
+    from neurontools.machine.kind_choice import ALL
+
     _check_ours()
     info = stop(machine, force=True)
     return start(
@@ -171,11 +172,6 @@ def list_machines() -> tuple[DaemonInfo, ...]:
     return tuple(info for info in found if info is not None)
 
 
-def log_path(machine: str | None = None) -> str:
-    """Return the log file of a machine's daemon, running or not."""
-    return MachineDirectory(check_name(env.machine() if machine is None else machine)).log
-
-
 def _is_running(machine: str) -> bool:
     if wire.is_answering(machine):
         return True
@@ -194,6 +190,10 @@ def _record(path: str) -> DaemonInfo | None:
 
 def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     from dataclasses import replace
+
+    from neurontools.machine.definition import other_type
+    from neurontools.machine.instances import catalogue
+    from neurontools.machine.kind_choice import kind_of
 
     instance = catalogue.instance_type(options.instance_type or info.instance_type)
     wanted = kind_of(options, instance, info.kind)
@@ -240,7 +240,7 @@ def _is_file_of(descriptor: int, path: str) -> bool:
 
 
 def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
-    from neurontools.machine.daemon.__main__ import serve
+    from neurontools.machine.daemon.process import serve
 
     infos: list[DaemonInfo] = []
 
@@ -253,6 +253,8 @@ def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> Daemon
 
 
 def _spawn(options: StartOptions) -> DaemonInfo:
+    import subprocess
+
     read_fd, write_fd = os.pipe()
     log = MachineDirectory(options.machine).log
     try:
@@ -284,20 +286,9 @@ def _environment() -> dict[str, str]:
 
 
 def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
-    choices = {
-        "--machine": options.machine,
-        "--instance": options.instance_type,
-        "--lnc": options.lnc,
-        "--neighbours": options.neighbours,
-        "--visible-devices": options.visible_devices,
-        "--ultraserver-mode": options.ultraserver_mode,
-        "--ultraserver-node": options.ultraserver_node,
-        "--idle-exit": options.idle_exit_s,
-        "--parent-pid": options.parent_pid,
-        "--ready-fd": ready_fd,
-    }
-    given = [word for flag, value in choices.items() if value is not None for word in (flag, str(value))]
-    return [*given, *(["--resume"] if options.resume else [])]
+    from dataclasses import asdict
+
+    return [options.machine, json.dumps(asdict(options)), str(ready_fd)]
 
 
 def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:

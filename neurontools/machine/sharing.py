@@ -13,7 +13,7 @@ import stat
 
 from neurontools import env, paths
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.machine.journal import write_aside
+from neurontools.machine.atomic_files import write_aside
 
 SOCKET_MODE = 0o660
 RECORD_MODE = 0o640

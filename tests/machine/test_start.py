@@ -123,7 +123,7 @@ def test_a_daemon_is_small_and_sleeps_when_nobody_asks(daemon: DaemonInfo, wait_
 
 
 def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
-    code = "import sys, neurontools.machine.daemon.__main__; print(*sys.modules)"
+    code = "import sys, neurontools.machine.daemon.process; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
@@ -192,9 +192,8 @@ def test_a_starter_that_does_not_wait_leaves_a_good_daemon(wait_until: Wait) -> 
         sys.executable,
         "-m",
         "neurontools.machine.daemon",
-        "--machine",
         "default",
-        "--ready-fd",
+        '{"machine": "default"}',
         str(write),
     ]
     subprocess.run(command, pass_fds=(write,), check=True)

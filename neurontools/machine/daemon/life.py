@@ -15,6 +15,7 @@ from neurontools.machine import processes
 from neurontools.machine.daemon.access import Access
 from neurontools.machine.daemon.keeper import Keeper, living_processes
 from neurontools.machine.daemon.methods import Methods
+from neurontools.machine.daemon.rendering import load_renderers
 from neurontools.machine.daemon.server import Server
 from neurontools.machine.definition import Past, resolve
 from neurontools.machine.directory import MachineDirectory, open_knocker
@@ -112,12 +113,13 @@ class Daemon:
         try:
             self._keeper.adopt()
             self._listen()
-            self._save_journal()
+            self._changed(at_once=True)
             self._hear_signals(knocker)
             log.info(
                 "machine %s (%s) is ready, pid %d", definition.machine, definition.instance_type, os.getpid()
             )
             self._on_ready(self.info())
+            self._loop.call_soon(load_renderers)  # while the first client is on its way
             self._mind_idleness()
             await self._end.wait()
         finally:

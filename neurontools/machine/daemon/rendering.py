@@ -19,6 +19,12 @@ _RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
 _REPLACED = b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
 
 
+def load_renderers() -> None:
+    """Import the renderers before they are needed."""
+    for module in _RENDERERS.values():
+        import_module(module)
+
+
 def render_answer(keeper: Keeper, line: bytes) -> bytes:
     """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed."""
     tool, _, rest = line.decode("utf-8", "surrogateescape").partition("\0")

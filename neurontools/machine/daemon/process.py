@@ -1,0 +1,95 @@
+"""neurond's process, started by `neurontools.machine.launch`.
+
+It leaves its starter's session, and tells the starter by one line of JSON on an inherited pipe how the start went: the
+daemon's facts, or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import logging.handlers
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.daemon.life import Daemon
+from neurontools.machine.directory import MachineDirectory
+from neurontools.machine.info import DaemonInfo, StartOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_LOG_BYTES = 1 << 20
+_LOG_FILES = 2
+_LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def serve(options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None:
+    """Run a machine's daemon in this process until it ends.
+
+    Raises:
+        NeuronToolsError: it could not start.
+    """
+
+    async def life() -> None:
+        await Daemon(options, on_ready).run()
+
+    os.umask(0o077)
+    try:
+        MachineDirectory(options.machine).make()
+        _log_to_file(MachineDirectory(options.machine).log, foreground=options.foreground)
+        asyncio.run(life())
+    except OSError as error:
+        raise NeuronToolsError(
+            f"machine {options.machine!r} can't start: {error}", "neurond logs may say more"
+        ) from error
+    finally:
+        logging.shutdown()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the daemon's process and return its exit code.
+
+    Args:
+        argv: the machine's name (for who looks at the process), the options as JSON, the descriptor for the report.
+    """
+    _, wish, ready_fd = argv
+    options = StartOptions(**json.loads(wish))
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+
+    def tell(message: dict[str, object]) -> None:
+        try:
+            os.write(int(ready_fd), json.dumps(message).encode() + b"\n")
+            os.close(int(ready_fd))
+        except OSError:
+            logging.getLogger("neurond").warning("the starter did not wait")
+
+    def ready(info: DaemonInfo) -> None:
+        tell({"ready": info.to_json()})
+        gc.freeze()  # what is there now stays: no collection needs to look at it
+        gc.enable()
+
+    gc.disable()
+    try:
+        serve(options, ready)
+    except NeuronToolsError as error:
+        tell({"error": error.message, "remedy": error.remedy, "exit_code": error.exit_code})
+        return error.exit_code
+    return 0
+
+
+def _log_to_file(path: str, *, foreground: bool) -> None:
+    handlers: list[logging.Handler] = [
+        logging.handlers.RotatingFileHandler(
+            path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8", errors="backslashreplace"
+        )
+    ]
+    if foreground:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, handlers=handlers, force=True)
