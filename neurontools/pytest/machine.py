@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from neurontools.machine.info import DaemonInfo
-    from neurontools.pytest.wish import Wish
+    from neurontools.pytest.wish import Choices
 
 DEFAULT_NAME = "test"
 TIMEOUT_S = 120.0
@@ -83,7 +83,7 @@ class NeuronMachine(Machine):
 
 @contextmanager
 def private_machine(
-    directory: str, instance: str | None = None, *, name: str | None = None, **choices: Unpack[Wish]
+    directory: str, instance: str | None = None, *, name: str | None = None, **choices: Unpack[Choices]
 ) -> Iterator[NeuronMachine]:
     """Start a machine for the time of a block; programs that are started inside find it by their environment.
 

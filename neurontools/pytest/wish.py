@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from neurontools.errors import UsageError
 
@@ -22,16 +22,21 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 
 
-class Wish(TypedDict, total=False):
-    """The arguments of the marker; see `neurontools.machine.start`."""
+class Choices(TypedDict, total=False):
+    """Arguments of the marker that choose among machines of a type; see `neurontools.machine.start`."""
 
-    instance: str | None
-    name: str | None
     lnc: int | None
     neighbours: str | None
     visible_devices: str | None
     ultraserver_mode: str | None
     ultraserver_node: int | None
+
+
+class Wish(Choices, total=False):
+    """The arguments of the marker."""
+
+    instance: str | None
+    name: str | None
 
 
 def machine_wish(node: pytest.Item, parameter: object = None) -> Wish:
@@ -64,7 +69,7 @@ def machine_wish(node: pytest.Item, parameter: object = None) -> Wish:
             )
     for name, value in wish.items():
         _check(name, value)
-    return Wish(**wish)  # type: ignore[typeddict-item]  # checked above
+    return cast(Wish, wish)
 
 
 def _check(name: str, value: object) -> None:

@@ -46,7 +46,7 @@ def test_every_tool_says_its_version(tool, program):
     assert (run.returncode, run.stdout) == (0, f"{program} {__version__}\n")
 
 
-@pytest.mark.parametrize("name", ["doctor", "completion", "demo"])
+@pytest.mark.parametrize("name", ["doctor", "completion", "demo", "link", "config"])
 def test_the_umbrellas_own_commands_have_help(tool, name):
     run = tool("neurontools", name, "--help")
     assert run.returncode == 0

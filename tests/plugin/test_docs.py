@@ -1,0 +1,20 @@
+"""Every example of docs/pytest.md is a module of tests that pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytest.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+pytest_plugins = ["pytester"]
+
+
+def test_the_examples_pass(pytester, suite):
+    for number, block in enumerate(BLOCKS[1:]):
+        pytester.makepyfile(**{f"test_example_{number}": block})
+    tests = sum(block.count("\ndef test_") for block in BLOCKS)
+    assert tests >= 6
+    found = suite(BLOCKS[0], "--rootdir", str(pytester.path))
+    found.assert_outcomes(passed=tests + 2)  # one of them has three parameters
