@@ -102,7 +102,9 @@ def test_input_and_output_sizes(report, line, sizes):
     ],
 )
 def test_a_checked_run_is_right(report, line):
-    row = report(f"{QUAD} -b 4kb -e 4kb --check -d fp16 {line}" if "metadata" not in line else f"{QUAD} --check {line}")
+    row = report(
+        f"{QUAD} -b 4kb -e 4kb --check -d fp16 {line}" if "metadata" not in line else f"{QUAD} --check {line}"
+    )
     assert row["results"][0]["check"] == "passed"
 
 
@@ -115,7 +117,9 @@ def test_groups_are_smaller_collectives(report):
 
 def test_streams_share_the_links(report, home):
     alone = report(f"{PAIR} allr")["results"][0]["time:avg(us)"]
-    (home / "two.json").write_text(json.dumps({"streams": [{"operation": "allr"}, {"operation": "sendrecv"}]}))
+    (home / "two.json").write_text(
+        json.dumps({"streams": [{"operation": "allr"}, {"operation": "sendrecv"}]})
+    )
     both = report(f"{PAIR} --streams-json two.json")
     assert both["results"][0]["time:avg(us)"] == pytest.approx(2 * alone, rel=0.01)
     assert [stream["operation"] for stream in both["config"]["streams"]] == ["allr", "sendrecv"]
@@ -152,9 +156,15 @@ REFUSED = [
     ("--instance trn1.2xlarge -r 1 allr", "at least 2 ranks"),
     ("--instance trn1.2xlarge -r -2 allr", "at least 2 ranks"),
     ("--instance trn1.2xlarge -r 3 allr", "3 ranks need 3 NeuronCores: trn1.2xlarge has 2"),
-    ("--instance trn1.32xlarge -r 4 allr", "4 ranks on one node cannot be connected on trn1.32xlarge (LNC 1)"),
+    (
+        "--instance trn1.32xlarge -r 4 allr",
+        "4 ranks on one node cannot be connected on trn1.32xlarge (LNC 1)",
+    ),
     ("--instance trn2.48xlarge -r 8 allr", "choose 4, 16, 64 on each"),
-    ("--instance trn1.32xlarge -r 16 -N 2 allr", "8 ranks on one node cannot be connected on trn1.32xlarge (LNC 1), 2 nodes"),
+    (
+        "--instance trn1.32xlarge -r 16 -N 2 allr",
+        "8 ranks on one node cannot be connected on trn1.32xlarge (LNC 1), 2 nodes",
+    ),
     ("--instance trn1.32xlarge -r 33 -N 2 allr", "33 ranks cannot be spread over 2 nodes"),
     ("--instance trn1.32xlarge -r 32 -N 0 allr", "cannot be spread over 0 nodes"),
     ("--instance inf2.48xlarge -r 48 -N 2 allr", "not supported on inf2.48xlarge"),
@@ -240,5 +250,10 @@ def test_what_is_refused(line, words, capsys):
 )
 def test_an_environment_that_makes_no_sense(name, value, words, capsys, monkeypatch):
     monkeypatch.setenv(name, value)
-    assert main(f"{PAIR} allr --check -s localhost".split() if "COMM" in name else f"{PAIR} allr --check".split()) != 0
+    assert (
+        main(
+            f"{PAIR} allr --check -s localhost".split() if "COMM" in name else f"{PAIR} allr --check".split()
+        )
+        != 0
+    )
     assert words in capsys.readouterr().err

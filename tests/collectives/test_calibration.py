@@ -34,7 +34,21 @@ def test_every_published_number_names_its_source():
 
 
 def test_the_documents_example_is_printed_byte_for_byte(capsys):
-    words = "--instance trn1.32xlarge -r 32 -b 1024 -e 524288 -i 523264 -d fp32 all_gather".split()
+    words = [
+        "--instance",
+        "trn1.32xlarge",
+        "-r",
+        "32",
+        "-b",
+        "1024",
+        "-e",
+        "524288",
+        "-i",
+        "523264",
+        "-d",
+        "fp32",
+        "all_gather",
+    ]
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[:3] == EXAMPLE

@@ -43,7 +43,9 @@ def test_a_route_follows_links_without_a_detour(name):
 @pytest.mark.parametrize("name", [name for name in LINKED if instance_type(name).topology == "torus4x4"])
 def test_traffic_between_all_devices_of_a_torus_loads_every_link_alike(name):
     over = fabric(name)
-    load = Counter(link for source in range(16) for target in range(16) for link in route(over, source, target))
+    load = Counter(
+        link for source in range(16) for target in range(16) for link in route(over, source, target)
+    )
     assert set(load) == set(over.links())
     assert set(load.values()) == {8}
 

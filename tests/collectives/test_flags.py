@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from neurontools.collectives.operations import ALIASES, NAMES
-from neurontools.collectives.options import Options
 from neurontools.commands import nccom_flags
 from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from neurontools.collectives.options import Options
 
 
 def options(line: str | list[str]) -> Options:
@@ -18,8 +21,14 @@ def options(line: str | list[str]) -> Options:
 
 
 def test_the_defaults_are_those_of_the_documents():
-    found = nccom_flags.parse("-r 2 allr".split())
-    assert (found.nnodes, found.minbytes, found.maxbytes, found.stepbytes, found.stepfactor) == (1, None, None, None, None)
+    found = nccom_flags.parse(["-r", "2", "allr"])
+    assert (found.nnodes, found.minbytes, found.maxbytes, found.stepbytes, found.stepfactor) == (
+        1,
+        None,
+        None,
+        None,
+        None,
+    )
     assert (found.iters, found.warmup_iters, found.datatype, found.stats) == (20, 5, "uint8", ["avg"])
     assert (found.check, found.cc_dim, found.data_collector_port) == (None, None, 60006)
     switches = ("unique_buff", "shared_output_buff", "slurm_mode", "non_interactive", "show_algorithm", "sb2sb",
@@ -28,14 +37,25 @@ def test_the_defaults_are_those_of_the_documents():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("line", ["{} -r 2", "-r 2 {}", "-r 2 {} -n 3", "-c {} -r 2", "-r 2 -t avg p50 {}", "-r2 -s h {}"])
+@pytest.mark.parametrize(
+    "line", ["{} -r 2", "-r 2 {}", "-r 2 {} -n 3", "-c {} -r 2", "-r 2 -t avg p50 {}", "-r2 -s h {}"]
+)
 def test_an_operation_may_stand_anywhere(name, line, monkeypatch):
     assert options(line.format(name)).operation == name
 
 
 def test_there_are_the_operations_and_aliases_of_the_documents():
     assert set(ALIASES) == {"allr", "allg", "allgv", "redsct"}
-    assert {"all_reduce", "all_gather", "all_gatherv", "reduce_scatter", "sendrecv", "alltoall", "alltoallv", "permute"} <= set(NAMES)
+    assert {
+        "all_reduce",
+        "all_gather",
+        "all_gatherv",
+        "reduce_scatter",
+        "sendrecv",
+        "alltoall",
+        "alltoallv",
+        "permute",
+    } <= set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +113,7 @@ def test_check_without_a_value_is_random():
 
 
 def test_debug_implies_non_interactive():
-    assert nccom_flags.parse("-r 2 allr --debug".split()).non_interactive
+    assert nccom_flags.parse(["-r", "2", "allr", "--debug"]).non_interactive
 
 
 def test_a_value_may_look_like_an_operation():
@@ -160,9 +180,23 @@ def test_streams_take_the_line_as_their_defaults(home):
         {"operation": "sendrecv", "stats": ["avg", "p50"], "ops_per_iter": 3, "check": True},
     ]
     (home / "s.json").write_text(json.dumps({"streams": streams}))
-    one, two = nccom_flags.options_of(nccom_flags.parse("-r 2 -n 7 -b 4kb --streams-json s.json".split()))
-    assert (one.operation, one.minbytes, one.iters, one.warmup_iters, one.unique_buff) == ("allr", "1kb", 7, 2, True)
-    assert (two.operation, two.minbytes, two.stats, two.ops_per_iter, two.check) == ("sendrecv", "4kb", ("avg", "p50"), 3, "random")
+    one, two = nccom_flags.options_of(
+        nccom_flags.parse(["-r", "2", "-n", "7", "-b", "4kb", "--streams-json", "s.json"])
+    )
+    assert (one.operation, one.minbytes, one.iters, one.warmup_iters, one.unique_buff) == (
+        "allr",
+        "1kb",
+        7,
+        2,
+        True,
+    )
+    assert (two.operation, two.minbytes, two.stats, two.ops_per_iter, two.check) == (
+        "sendrecv",
+        "4kb",
+        ("avg", "p50"),
+        3,
+        "random",
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,4 +223,6 @@ def test_a_wrong_value_in_a_stream_names_the_stream(home, capsys):
     (home / "s.json").write_text('{"streams": [{"operation": "allr", "iters": "many"}]}')
     with pytest.raises(SystemExit):
         options("-r 2 --streams-json s.json")
-    assert "s.json: stream 0: error: argument -n/--iters: invalid int value: 'many'" in capsys.readouterr().err
+    assert (
+        "s.json: stream 0: error: argument -n/--iters: invalid int value: 'many'" in capsys.readouterr().err
+    )

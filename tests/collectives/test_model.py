@@ -84,7 +84,13 @@ def test_every_algorithm_is_the_best_somewhere():
 
 @pytest.mark.parametrize(
     ("operation", "factor"),
-    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("alltoall", 0.875), ("permute", 1)],
+    [
+        ("all_reduce", 1.75),
+        ("all_gather", 0.875),
+        ("reduce_scatter", 0.875),
+        ("alltoall", 0.875),
+        ("permute", 1),
+    ],
 )
 def test_bus_bandwidth_is_algorithm_bandwidth_times_the_documents_factor(operation, factor):
     time = modelled_time(operation, 2**20, 8, "trn1.32xlarge")
@@ -105,7 +111,9 @@ def test_groups_that_cross_the_same_links_slow_each_other_down():
 
 
 def test_more_nodes_take_longer():
-    times = [modelled_time("all_reduce", 2**28, 32, "trn1.32xlarge", nodes=nodes).time_s for nodes in (1, 2, 4, 8)]
+    times = [
+        modelled_time("all_reduce", 2**28, 32, "trn1.32xlarge", nodes=nodes).time_s for nodes in (1, 2, 4, 8)
+    ]
     assert times == sorted(set(times))
     fast = modelled_time("all_reduce", 2**28, 32, "trn1n.32xlarge", nodes=8)
     assert fast.time_s < times[-1]

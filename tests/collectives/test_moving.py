@@ -17,7 +17,12 @@ from neurontools.collectives.values import ALL_ONES, RANDOM
 PLACES = ["inf1.6xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn3e.24xlarge"]
 MATRIX = [
     (instance, ranks, operation, algorithm)
-    for instance, ranks in [("trn1.32xlarge", 32), ("inf2.24xlarge", 12), ("trn3e.24xlarge", 16), ("trn1.2xlarge", 2)]
+    for instance, ranks in [
+        ("trn1.32xlarge", 32),
+        ("inf2.24xlarge", 12),
+        ("trn3e.24xlarge", 16),
+        ("trn1.2xlarge", 2),
+    ]
     for operation in Operation
     for algorithm in available(operation, tuple(range(ranks)), fabric(instance))
 ]
@@ -79,7 +84,9 @@ def test_one_changed_bit_in_any_step_is_found(instance, ranks, operation, algori
 
 def test_data_that_never_arrive_are_found():
     work = Workload(Operation.ALL_GATHER, (tuple(range(8)),), fabric("trn2.3xlarge", 1))
-    report = check(work, DataType.FP16, Algorithm.RING, 4096, tamper=lambda step, _, __, data: data * (step != 3))
+    report = check(
+        work, DataType.FP16, Algorithm.RING, 4096, tamper=lambda step, _, __, data: data * (step != 3)
+    )
     assert len(report.wrong) == 8
 
 
@@ -88,7 +95,9 @@ def test_a_rank_that_is_left_out_is_named(monkeypatch):
     from neurontools.collectives.plans import Transfer
 
     def broken(ranks):
-        yield tuple(Transfer(source, target, (source,)) for source in range(ranks) for target in range(ranks - 1))
+        yield tuple(
+            Transfer(source, target, (source,)) for source in range(ranks) for target in range(ranks - 1)
+        )
 
     monkeypatch.setattr(mesh, "gather", broken)
     work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), fabric("trn2.3xlarge"))

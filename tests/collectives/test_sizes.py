@@ -25,7 +25,9 @@ def test_a_size(text, nbytes):
     assert parse_size(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "kb", "-1", "0", "1.3", "3x", "1e6", "1kbb", "2TB", "٣", "0x10", "1,000", "9" * 30])
+@pytest.mark.parametrize(
+    "text", ["", "kb", "-1", "0", "1.3", "3x", "1e6", "1kbb", "2TB", "٣", "0x10", "1,000", "9" * 30]
+)
 def test_what_is_no_size(text):
     with pytest.raises(UsageError):
         parse_size(text)
@@ -92,7 +94,9 @@ def test_percentiles_differ_from_the_average():
     assert times != iteration_times(1e-5, 200, "another")
 
 
-@pytest.mark.parametrize(("name", "value"), [("p0", 1), ("p25", 1), ("p50", 2), ("p51", 3), ("p75", 3), ("p99.9", 4), ("p100", 4)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("p0", 1), ("p25", 1), ("p50", 2), ("p51", 3), ("p75", 3), ("p99.9", 4), ("p100", 4)]
+)
 def test_a_percentile_is_that_of_the_nearest_rank(name, value):
     assert statistic(name, (4, 2, 1, 3)) == value
 
