@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools import paths
+from neurontools.machine.devices import device_states
 from neurontools.machine.instances.catalogue import instance_type
+from neurontools.machine.kind import HOST, Kind
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
+from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,12 +38,12 @@ class Job:
 
 @pytest.fixture(scope="session")
 def make() -> Callable[..., Snapshot]:
-    """Return `make(instance type, jobs, lnc=..., instance_id=...)`."""
+    """Return `make(instance type, jobs, lnc=..., neighbours=..., visible=..., instance_id=...)`."""
     return _snapshot
 
 
 @pytest.fixture(scope="session")
-def busy_jobs() -> Callable[[str], tuple[Job, ...]]:
+def busy_jobs() -> Callable[..., tuple[Job, ...]]:
     """Return the jobs of a machine with two processes on device 0, more if it is large, and one that looks on."""
     return _busy_jobs
 
@@ -54,6 +56,7 @@ def golden() -> Callable[[str, bytes], bytes]:
         path = GOLDEN / name
         if os.environ.get("WRITE_GOLDEN") == "1":
             path.write_bytes(rendered)
+        assert path.exists(), f"no golden file {name}: WRITE_GOLDEN=1 writes it"
         return path.read_bytes()
 
     return read
@@ -67,8 +70,8 @@ def job() -> type[Job]:
 
 @pytest.fixture
 def capture() -> Callable[[str], bytes]:
-    """Return what the reference shows of the real tool, by the name of its file."""
-    return lambda name: (GOLDEN / f"{name}.capture.txt").read_bytes()
+    """Return what the reference shows of the real tool, by the name of its file without its ending."""
+    return lambda name: (GOLDEN / f"{name}.txt").read_bytes()
 
 
 class StandIn:
@@ -131,36 +134,28 @@ def stand_in() -> Iterator[Callable[..., StandIn]]:
 
 
 def _snapshot(
-    name: str, jobs: tuple[Job, ...] = (), *, lnc: int | None = None, instance_id: str = "i-0bea223b1afb7e159"
+    name: str,
+    jobs: tuple[Job, ...] = (),
+    *,
+    lnc: int | None = None,
+    neighbours: str = HOST,
+    visible: tuple[int, ...] | None = None,
+    instance_id: str = "i-0bea223b1afb7e159",
 ) -> Snapshot:
     instance = instance_type(name)
-    chosen = lnc or instance.device.lnc_default
-    per_device = instance.cores_per_device(chosen)
-    devices = tuple(
-        DeviceState(
-            index=index,
-            bdf=instance.pci_bdf[index],
-            cpu_affinity=instance.cpu_affinity[index],
-            numa_node=instance.numa_node[index],
-            connected_to=instance.connected_to[index],
-            core_ids=tuple(range(index * per_device, (index + 1) * per_device)),
-            memory_bytes=instance.device.memory_bytes,
-            memory_used_bytes=0,
-        )
-        for index in range(instance.device_count)
-    )
+    kind = Kind(instance.name, lnc or instance.device.lnc_default, neighbours, visible)
     return Snapshot(
         machine="default",
         source="sim",
         instance_type=instance.name,
         instance_id=instance_id,
-        lnc=chosen,
+        lnc=kind.lnc,
         lnc_applies=instance.lnc_applies,
-        neuroncore_version=instance.device.core.monitor_version(chosen),
+        neuroncore_version=instance.device.core.monitor_version(kind.lnc),
         taken_ns=0,
         taken_unix_s=0.0,
         started_unix_s=0.0,
-        devices=devices,
+        devices=device_states(kind, instance),
         processes=tuple(_process(job) for job in jobs),
     )
 
@@ -185,7 +180,7 @@ def _process(job: Job) -> ProcessState:
     )
 
 
-def _busy_jobs(name: str) -> tuple[Job, ...]:
+def _busy_jobs(name: str, lnc: int | None = None) -> tuple[Job, ...]:
     instance = instance_type(name)
     jobs = [
         Job(37022, "python serve.py", (1,)),
@@ -193,6 +188,6 @@ def _busy_jobs(name: str) -> tuple[Job, ...]:
         Job(4711, "neuron-monitor", (), ""),
     ]
     if instance.device_count > 3:
-        per_device = instance.cores_per_device(instance.device.lnc_default)
+        per_device = instance.cores_per_device(lnc or instance.device.lnc_default)
         jobs.append(Job(40000, "./a.out", tuple(range(2 * per_device, 4 * per_device))))
     return tuple(jobs)
