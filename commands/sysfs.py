@@ -42,14 +42,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     export = verbs.add_parser("export", help="write the tree into a directory")
-    export.add_argument("directory", metavar="DIR", help="an empty directory, or one that was exported before")
-    export.add_argument("--watch", action="store_true", help="keep it current, and apply what is written to its files")
+    export.add_argument(
+        "directory", metavar="DIR", help="an empty directory, or one that was exported before"
+    )
+    export.add_argument(
+        "--watch", action="store_true", help="keep it current, and apply what is written to its files"
+    )
     export.add_argument(
         "--interval", metavar="S", type=float, default=1.0, help="seconds between updates (default: 1)"
     )
     show = verbs.add_parser("show", help="print files of the tree")
     show.add_argument(
-        "path", metavar="PATH", nargs="?", default="neuron*", help="a file, a directory or a pattern (default: all)"
+        "path",
+        metavar="PATH",
+        nargs="?",
+        default="neuron*",
+        help="a file, a directory or a pattern (default: all)",
     )
     for verb in (export, show):
         verb.add_argument(

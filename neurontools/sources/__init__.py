@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from neurontools.sources.source import Source
 
-SIM = "sim"
+SIM, REAL = "sim", "real"
 
 
 def open_source(
@@ -22,14 +22,16 @@ def open_source(
     """Return an open source of snapshots.
 
     Args:
-        name: "sim", the simulated machine.
+        name: "sim", the simulated machine; else the path of a recording, of lines that neuron-monitor wrote. A file of
+            such a name is meant by "./sim".
         machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
         start: whether a simulated machine that does not run may be started, where NEURONTOOLS_AUTOSTART allows it.
         on_notice: gets a line for a person when something was started.
 
     Raises:
-        UsageError: there is no such source.
+        UsageError: there is no such source, or it has no machine of that name.
+        RecordingError: the file can't be read.
         NoMachineError: the simulated machine does not run and may not be started.
         DaemonError: its daemon refuses or does not answer.
     """
@@ -39,4 +41,16 @@ def open_source(
         return SimSource(machine, looker=looker, start=start, on_notice=on_notice)
     from neurontools.errors import UsageError
 
-    raise UsageError(f"unknown source {name!r}", f"choose {SIM}")
+    if machine is not None:
+        raise UsageError(
+            f"--machine {machine} names a simulated machine, source {name!r} is none", "leave one of them out"
+        )
+    import os
+
+    if not os.path.exists(name):
+        raise UsageError(
+            f"unknown source {name!r}", f"choose {SIM}, {REAL}, or a file of neuron-monitor's lines"
+        )
+    from neurontools.sources.recording import RecordingSource
+
+    return RecordingSource(name)

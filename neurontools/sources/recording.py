@@ -1,0 +1,180 @@
+"""A recording as a source: lines that neuron-monitor wrote, real or simulated, as snapshots."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Self
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.instances import catalogue
+from neurontools.machine.snapshot import DeviceState, Snapshot
+from neurontools.monitor.parse import DamagedLineError, parse_line
+from neurontools.sources.reported import ReportedMachine, cores_of, unknown_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.instances.catalogue import InstanceType
+    from neurontools.machine.snapshot import ProcessState
+
+_RECORDED = "recorded"
+_LONGEST_LINE_BYTES = 64 << 20
+
+
+class RecordingError(NeuronToolsError):
+    """A file is no recording of neuron-monitor."""
+
+
+class RecordingSource:
+    """The lines of a file as snapshots; a line that is cut off or damaged ends it, with a notice.
+
+    Args:
+        path: the file.
+
+    Raises:
+        RecordingError: it can't be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = f"file:{os.path.basename(path)}"
+        self.notices: tuple[str, ...] = ()
+        self._path = path
+        try:
+            with open(path, "rb") as file:
+                # The lines carry no dates; the last one is as old as the file.
+                self._ended_unix_s = os.fstat(file.fileno()).st_mtime
+                file.read(0)
+        except OSError as error:
+            raise RecordingError(
+                f"cannot read the recording {path}: {error.strerror}", "give a file of neuron-monitor's lines"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the machine as it was at the end.
+
+        Raises:
+            RecordingError: there is no line that can be used.
+        """
+        last: Snapshot | None = None
+        for snapshot in self.snapshots():
+            last = snapshot
+        if last is None:
+            raise self._empty()
+        return last
+
+    def watch(self, period_s: float) -> Iterator[Snapshot]:
+        """Yield the snapshot of each line, one every `period_s` seconds whatever the lines say they cover.
+
+        Raises:
+            RecordingError: there is no line that can be used.
+        """
+        found = False
+        for snapshot in self.snapshots():
+            if found:
+                time.sleep(period_s)
+            found = True
+            yield snapshot
+        if not found:
+            raise self._empty()
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """Yield the snapshot of each line without waiting.
+
+        Raises:
+            RecordingError: the file can't be read.
+        """
+        told = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
+        for number, line in enumerate(self._lines(), start=1):
+            try:
+                report = parse_line(line)
+            except DamagedLineError as error:
+                what = "is damaged" if line.endswith(b"\n") else "is cut off"
+                self._notice(
+                    f"{self._path} line {number} {what}, the recording ends before it ({error.message})"
+                )
+                return
+            told.take(report)
+            if told.hardware.neuron_device_count:
+                yield self._snapshot(told)
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            with open(self._path, "rb") as file:
+                while line := file.readline(_LONGEST_LINE_BYTES):
+                    if line.strip():
+                        yield line
+        except OSError as error:
+            raise RecordingError(f"cannot read the recording {self._path}: {error.strerror}") from error
+
+    def _snapshot(self, told: ReportedMachine) -> Snapshot:
+        hardware, instance = told.hardware, told.instance
+        processes = told.processes()
+        return Snapshot(
+            machine=self.name.removeprefix("file:"),
+            source="recording",
+            instance_type=instance.instance_type,
+            instance_id=instance.instance_id,
+            lnc=max(1, hardware.logical_neuroncore_config),
+            lnc_applies=_lnc_applies(instance.instance_type, hardware.logical_neuroncore_config),
+            neuroncore_version=hardware.neuroncore_version,
+            taken_ns=round(told.clock_s * 1e9),
+            taken_unix_s=self._ended_unix_s + told.clock_s,
+            started_unix_s=self._ended_unix_s,
+            devices=reported_devices(told, processes),
+            processes=processes,
+        )
+
+    def _notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices += (text,)
+
+    def _empty(self) -> RecordingError:
+        why = self.notices[0] if self.notices else f"{self._path} has no line of neuron-monitor with devices"
+        return RecordingError(why, "record one with: neuron-monitor > FILE")
+
+
+def reported_devices(told: ReportedMachine, processes: tuple[ProcessState, ...]) -> tuple[DeviceState, ...]:
+    """Return the devices that reports tell of, with the places and links that the catalogue has for the instance type."""
+    instance = known_instance(told.instance.instance_type)
+    used: dict[int, int] = {}
+    for process in processes:
+        for use in process.cores:
+            used[use.core] = used.get(use.core, 0) + use.memory.total_bytes
+    fits = instance is not None and instance.device_count == told.hardware.neuron_device_count
+    return tuple(
+        DeviceState(
+            index=index,
+            bdf=instance.pci_bdf[index] if instance and fits else "",
+            cpu_affinity=instance.cpu_affinity[index] if instance and fits else "",
+            numa_node=instance.numa_node[index] if instance and fits else "-1",
+            connected_to=instance.connected_to[index] if instance and fits else None,
+            core_ids=cores,
+            memory_bytes=told.hardware.neuron_device_memory_size,
+            memory_used_bytes=sum(used.get(core, 0) for core in cores),
+            **({"hardware": told.errors[index]} if index in told.errors else {}),
+        )
+        for index, cores in cores_of(told.hardware).items()
+    )
+
+
+def known_instance(name: str) -> InstanceType | None:
+    """Return an instance type of the catalogue, None when it is not in there."""
+    try:
+        return catalogue.instance_type(name)
+    except catalogue.UnknownInstanceError:
+        return None
+
+
+def _lnc_applies(instance_type: str, lnc: int) -> bool:
+    instance = known_instance(instance_type)
+    return lnc > 1 if instance is None else instance.lnc_applies
