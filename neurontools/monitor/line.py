@@ -40,13 +40,16 @@ if TYPE_CHECKING:
     )
 
 _Pairs = list[tuple[str, str]]
+# Members of objects by core and by identity of the counters: the processes of a report share those of idle cores.
+_CoreTexts = dict[tuple[int, int], str]
 
 
 def report_line(report: MonitorReport) -> str:
     """Return the line of a report, without its newline."""
+    texts: _CoreTexts = {}
     return object_text(
         [
-            ("neuron_runtime_data", _array(map(_runtime, report.runtimes))),
+            ("neuron_runtime_data", _array(_runtime(entry, texts) for entry in report.runtimes)),
             ("system_data", _system(report.system)),
             ("instance_info", _instance(report.instance)),
             ("neuron_hardware_info", _hardware(report.hardware)),
@@ -54,10 +57,10 @@ def report_line(report: MonitorReport) -> str:
     )
 
 
-def _runtime(entry: RuntimeEntry) -> str:
+def _runtime(entry: RuntimeEntry, texts: _CoreTexts) -> str:
     groups: _Pairs = []
     if entry.neuroncore_counters is not None:
-        groups.append((RuntimeGroup.NEURONCORE_COUNTERS, _counters(entry.neuroncore_counters)))
+        groups.append((RuntimeGroup.NEURONCORE_COUNTERS, _counters(entry.neuroncore_counters, texts)))
     if entry.memory_used is not None:
         groups.append((RuntimeGroup.MEMORY_USED, _memory_used(entry.memory_used)))
     if entry.vcpu_usage is not None:
@@ -90,9 +93,16 @@ def _group(period_s: float, error: str, data: _Pairs) -> str:
     return object_text([("period", number(period_s)), *data, ("error", quoted(error))])
 
 
-def _counters(group: NeuroncoreCounters) -> str:
-    cores = sorted_object((str(core), _core(counters)) for core, counters in group.cores)
-    return _group(group.period_s, group.error, [("neuroncores_in_use", cores)])
+def _counters(group: NeuroncoreCounters, texts: _CoreTexts) -> str:
+    members = []
+    for core, counters in group.cores:
+        key = (core, id(counters))
+        text = texts.get(key)
+        if text is None:
+            text = texts[key] = f'"{core}":{_core(counters)}'
+        members.append(text)
+    members.sort()  # the key comes first in the text
+    return _group(group.period_s, group.error, [("neuroncores_in_use", "{" + ",".join(members) + "}")])
 
 
 def _core(counters: CoreCounters) -> str:
