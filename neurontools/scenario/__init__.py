@@ -1,0 +1,38 @@
+"""Scenarios: synthetic processes that fill a machine by a script, and recordings of neuron-monitor.
+
+`load`, `play` and `scenario_names` are the Python interface (docs/scenarios.md). They are loaded when they are used.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from neurontools.scenario.events import PlayEvent as PlayEvent
+    from neurontools.scenario.library import load as load
+    from neurontools.scenario.library import scenario_names as scenario_names
+    from neurontools.scenario.model import Scenario as Scenario
+    from neurontools.scenario.player import Played as Played
+    from neurontools.scenario.player import play as play
+    from neurontools.scenario.problems import ScenarioError as ScenarioError
+    from neurontools.scenario.schema import parse as parse
+
+_HOMES = {
+    "PlayEvent": "events",
+    "Played": "player",
+    "Scenario": "model",
+    "ScenarioError": "problems",
+    "load": "library",
+    "parse": "schema",
+    "play": "player",
+    "scenario_names": "library",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'neurontools.scenario' has no attribute {name!r}")
+    return getattr(import_module(f"neurontools.scenario.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,185 @@
+"""A synthetic process while it lives: writes its state of the moment into its telemetry page."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.pages.core import CoreCounters
+from neurontools.machine.pages.page import NO_MODEL, PageWriter
+from neurontools.machine.snapshot import ModelState
+from neurontools.machine.synthetic import Reservation
+from neurontools.scenario.lives import End
+from neurontools.scenario.memory_plan import wanted_memory
+from neurontools.scenario.seeds import digest
+
+if TYPE_CHECKING:
+    from neurontools.machine.synthetic import SyntheticPlace
+    from neurontools.scenario.lives import Life
+    from neurontools.scenario.model import ProcessPlan
+    from neurontools.scenario.state import LifeClock, LifeState
+
+FIRST_MODEL_ID = 10001
+_HOST = (
+    MemoryCategory.APPLICATION_MEMORY,
+    MemoryCategory.CONSTANTS,
+    MemoryCategory.DMA_BUFFERS,
+    MemoryCategory.TENSORS,
+)
+
+
+class Actor:
+    """A synthetic process.
+
+    Args:
+        clock: its life.
+        place: what the machine gave it; the page's descriptor is the actor's from now on.
+        flops_s: FLOPs a second of a core while it executes.
+        speed: scenario seconds in a second of this computer.
+    """
+
+    def __init__(self, clock: LifeClock, place: SyntheticPlace, flops_s: float, speed: float) -> None:
+        self.life: Life = clock.life
+        self.pid = place.pid
+        self._clock = clock
+        self._flops_s = flops_s
+        self._speed = speed
+        try:
+            self._writer = PageWriter(place.page_fd)
+        finally:
+            os.close(place.page_fd)
+        self._cores = place.cores
+        self._memory = MemoryUse()
+        self._refused: MemoryUse | None = None
+        self._host_memory = MemoryUse()
+        self._models: dict[int, list[int]] = {}
+        self._cpu = (0, 0)
+        self._core: CoreCounters | None = None
+        self._wanted: MemoryUse = self._memory
+        self._wanted_models: tuple[int, ...] = ()
+        self._has_failed = False
+
+    @property
+    def armed_faults(self) -> int:
+        """How many faults of the machine may hit it."""
+        return self._writer.armed_faults
+
+    def show(self, time_s: float, now_ns: int, tick_ns: int) -> list[Reservation]:
+        """Write the state of a scenario time; return the device memory that it wants to hold instead of what it holds.
+
+        Args:
+            time_s: scenario time.
+            now_ns: CLOCK_MONOTONIC.
+            tick_ns: how long until it is written again.
+        """
+        state = self._clock.state(time_s)
+        self._show_host(state)
+        self._show_cores(state, now_ns, tick_ns)
+        self._wanted, self._wanted_models = state.memory, state.models
+        failed = self.life.end is End.OUT_OF_MEMORY and time_s >= (self.life.fails_s or 0.0)
+        if failed and not self._has_failed:
+            # The last straw: the machine shall refuse it, and count that it did.
+            self._has_failed = True
+            fails_s = self.life.fails_s or 0.0
+            self._wanted = wanted_memory(self.life.plan, fails_s - self.life.start_s)
+        if self._wanted in (self._memory, self._refused):
+            self._show_models()
+            return []
+        return [Reservation(self.pid, core, self._wanted.total_bytes) for core in self._cores]
+
+    def grant(self) -> None:
+        """Show the memory that `show` wanted: the machine has granted it."""
+        before, self._memory, self._refused = self._memory, self._wanted, None
+        for slot in range(len(self._cores)):
+            for category in MemoryCategory:
+                nbytes = getattr(self._memory, category)
+                if nbytes != getattr(before, category):
+                    self._writer.set_memory(slot, category, nbytes)
+            self._writer.set_reserved(slot, self._memory.total_bytes)
+        self._show_models()
+
+    def refuse(self) -> list[Reservation]:
+        """Keep the memory that it has; return what puts cores right that were granted the new size already."""
+        self._refused = self._wanted
+        return [Reservation(self.pid, core, self._memory.total_bytes) for core in self._cores]
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self._writer.close()
+
+    def _show_cores(self, state: LifeState, now_ns: int, tick_ns: int) -> None:
+        before = self._core
+        due_ns = round(state.busy_s / self._speed * 1e9)
+        # After a late tick a reader may have seen more than is due: nothing is taken back, it executes later again.
+        busy_ns = due_ns if before is None else max(due_ns, _seen(before, now_ns))
+        since_ns = 0
+        if state.utilization > 0 and tick_ns:
+            # A core executes in the last part of a tick, so that a reader sees time pass between two ticks.
+            since_ns = now_ns + round(tick_ns * (1 - state.utilization / 100)) + busy_ns - due_ns
+        slots = self._models.get(state.models[0]) if state.models else None
+        counters = CoreCounters(
+            since_ns,
+            NO_MODEL if slots is None or not since_ns else slots[0],
+            busy_ns,
+            state.executions,
+            round(state.busy_s / self._speed * self._flops_s),
+            0,
+            state.failures,
+            state.latency_counts,
+        )
+        if counters == before:
+            return
+        self._core = counters
+        for slot in range(len(self._cores)):
+            model = NO_MODEL if slots is None or not since_ns else slots[slot]
+            self._writer.write_core(slot, counters if model == counters.model_slot else _with_model(counters, model))
+
+    def _show_host(self, state: LifeState) -> None:
+        if state.host_memory != self._host_memory:
+            self._host_memory = state.host_memory
+            for category in _HOST:
+                self._writer.set_host_memory(category, getattr(state.host_memory, category))
+        cpu = (round(state.cpu_user_s / self._speed * 1e9), round(state.cpu_system_s / self._speed * 1e9))
+        cpu = (max(cpu[0], self._cpu[0]), max(cpu[1], self._cpu[1]))
+        if cpu != self._cpu:
+            self._cpu = cpu
+            self._writer.set_cpu_time(*cpu)
+
+    def _show_models(self) -> None:
+        if self._wanted is self._refused:
+            return
+        for index in [index for index in self._models if index not in self._wanted_models]:
+            for slot in self._models.pop(index):
+                self._writer.remove_model(slot)
+        for index in self._wanted_models:
+            if index not in self._models:
+                self._models[index] = [
+                    self._writer.add_model(model) for model in shown_models(self.life.plan, index, self._cores)
+                ]
+
+
+def shown_models(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[ModelState]:
+    """Return what a telemetry page shows of a model of a plan, one for each core."""
+    model = plan.models[index]
+    memory = MemoryUse(
+        model_code=model.code_bytes,
+        constants=model.constant_bytes,
+        model_shared_scratchpad=model.scratchpad_bytes,
+    )
+    uuid = digest(plan.seed, "model", model.name)
+    first = FIRST_MODEL_ID + index * len(cores)
+    return [
+        ModelState(first + place, model.name, uuid, core, False, memory) for place, core in enumerate(cores)
+    ]
+
+
+def _seen(counters: CoreCounters, now_ns: int) -> int:
+    since_ns = counters.executing_since_ns
+    return counters.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
+
+
+def _with_model(counters: CoreCounters, slot: int) -> CoreCounters:
+    from dataclasses import replace
+
+    return replace(counters, model_slot=slot)

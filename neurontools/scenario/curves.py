@@ -1,0 +1,291 @@
+"""How a quantity goes over time: pure functions of the seconds since some start, with their integrals.
+
+Every curve knows the least and the greatest value that it can have, so that a scenario can be checked without playing
+it. No curve is ever negative, therefore no integral ever falls. `seeded` gives a curve its own noise.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.scenario.seeds import unit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Three sines whose periods have no common multiple worth the name look like noise and have an exact integral.
+_NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
+
+
+class Curve(Protocol):
+    """A quantity over time."""
+
+    @property
+    def low(self) -> float:
+        """The least value that it can have."""
+
+    @property
+    def high(self) -> float:
+        """The greatest value that it can have."""
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time of at least 0."""
+
+    def integral(self, time_s: float) -> float:
+        """Return the area under the curve from 0 to a time of at least 0."""
+
+    def seeded(self, seed: str) -> Curve:
+        """Return the curve with the noise that belongs to a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Always the same."""
+
+    level: float
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return self.level
+
+    @property
+    def high(self) -> float:
+        """The greatest value."""
+        return self.level
+
+    def value(self, time_s: float) -> float:  # noqa: ARG002  a curve's form
+        """Return the value at a time."""
+        return self.level
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        return self.level * time_s
+
+    def seeded(self, seed: str) -> Constant:  # noqa: ARG002  a curve's form
+        """Return itself: there is no noise."""
+        return self
+
+
+NOTHING = Constant(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """From one value to another in a straight line, then level."""
+
+    start: float
+    end: float
+    over_s: float
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return min(self.start, self.end)
+
+    @property
+    def high(self) -> float:
+        """The greatest value."""
+        return max(self.start, self.end)
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        if time_s >= self.over_s:
+            return self.end
+        return self.start + (self.end - self.start) * time_s / self.over_s
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        rising_s = min(time_s, self.over_s)
+        area = (self.start + self.value(rising_s)) / 2 * rising_s if rising_s else 0.0
+        return area + self.end * (time_s - rising_s)
+
+    def seeded(self, seed: str) -> Ramp:  # noqa: ARG002  a curve's form
+        """Return itself: there is no noise."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Sine:
+    """Up and down between two values; `phase` is the part of a period that is over at time 0, which starts rising from the middle."""
+
+    low: float
+    high: float
+    period_s: float
+    phase: float = 0.0
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        middle, swing = (self.low + self.high) / 2, (self.high - self.low) / 2
+        return middle + swing * math.sin(2 * math.pi * (time_s / self.period_s + self.phase))
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        middle, swing = (self.low + self.high) / 2, (self.high - self.low) / 2
+        rate = 2 * math.pi / self.period_s
+        before = 2 * math.pi * self.phase
+        return middle * time_s + swing / rate * (math.cos(before) - math.cos(rate * time_s + before))
+
+    def seeded(self, seed: str) -> Sine:  # noqa: ARG002  a curve's form
+        """Return itself: there is no noise."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Irregular about a mean, never further from it than the amplitude; `phases` make it another one for each seed."""
+
+    mean: float
+    amplitude: float
+    period_s: float
+    phases: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return self.mean - self.amplitude
+
+    @property
+    def high(self) -> float:
+        """The greatest value."""
+        return self.mean + self.amplitude
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        return sum(part.value(time_s) for part in self._parts())
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        return sum(part.integral(time_s) for part in self._parts())
+
+    def seeded(self, seed: str) -> Noise:
+        """Return the noise of a seed."""
+        return replace(self, phases=tuple(unit(seed, "noise", str(part)) for part in range(3)))
+
+    def _parts(self) -> list[Sine]:
+        parts = []
+        for (share, faster), phase in zip(_NOISE_PARTS, self.phases, strict=True):
+            swing, middle = self.amplitude * share, self.mean * share
+            parts.append(Sine(middle - swing, middle + swing, self.period_s / faster, phase))
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Several curves, added."""
+
+    parts: tuple[Curve, ...]
+
+    @property
+    def low(self) -> float:
+        """A value that it never falls below."""
+        return sum(part.low for part in self.parts)
+
+    @property
+    def high(self) -> float:
+        """A value that it never exceeds."""
+        return sum(part.high for part in self.parts)
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        return sum(part.value(time_s) for part in self.parts)
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        return sum(part.integral(time_s) for part in self.parts)
+
+    def seeded(self, seed: str) -> Sum:
+        """Return the sum of the parts, each with noise of its own."""
+        return Sum(tuple(part.seeded(f"{seed}/{index}") for index, part in enumerate(self.parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A curve times a number."""
+
+    curve: Curve
+    factor: float
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return self.curve.low * self.factor
+
+    @property
+    def high(self) -> float:
+        """The greatest value."""
+        return self.curve.high * self.factor
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        return self.curve.value(time_s) * self.factor
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        return self.curve.integral(time_s) * self.factor
+
+    def seeded(self, seed: str) -> Scaled:
+        """Return it with the noise of a seed."""
+        return Scaled(self.curve.seeded(seed), self.factor)
+
+
+class Pieces:
+    """Curves one after the other, each with its own time from 0; the last one lasts, or the pieces repeat.
+
+    Args:
+        pieces: pairs of a duration in seconds and a curve.
+        repeat_from: index of the piece with which it goes on after the last one, None to stay in the last one.
+    """
+
+    __slots__ = ("_areas", "_intro_s", "_pieces", "_repeats", "_starts", "high", "low", "repeat_from")
+
+    def __init__(self, pieces: Sequence[tuple[float, Curve]], repeat_from: int | None = None) -> None:
+        self._pieces = tuple(pieces)
+        self.repeat_from = repeat_from
+        self.low = min(curve.low for _, curve in pieces)
+        self.high = max(curve.high for _, curve in pieces)
+        starts, areas = [0.0], [0.0]
+        for length_s, curve in pieces:
+            starts.append(starts[-1] + length_s)
+            areas.append(areas[-1] + curve.integral(length_s))
+        self._starts, self._areas = starts, areas
+        self._intro_s = starts[repeat_from] if repeat_from is not None else 0.0
+        self._repeats = repeat_from is not None and starts[-1] > self._intro_s
+
+    def index(self, time_s: float) -> int:
+        """Return which piece a time lies in."""
+        local_s, _ = self._once(time_s)
+        return min(bisect_right(self._starts, local_s), len(self._pieces)) - 1
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time."""
+        local_s, _ = self._once(time_s)
+        index = min(bisect_right(self._starts, local_s), len(self._pieces)) - 1
+        return self._pieces[index][1].value(local_s - self._starts[index])
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time."""
+        local_s, rounds = self._once(time_s)
+        index = min(bisect_right(self._starts, local_s), len(self._pieces)) - 1
+        area = self._areas[index] + self._pieces[index][1].integral(local_s - self._starts[index])
+        if rounds:
+            area += rounds * (self._areas[-1] - self._areas[self.repeat_from or 0])
+        return area
+
+    def seeded(self, seed: str) -> Pieces:
+        """Return the pieces, each with noise of its own."""
+        seeded = [
+            (length_s, curve.seeded(f"{seed}/{index}")) for index, (length_s, curve) in enumerate(self._pieces)
+        ]
+        return Pieces(seeded, self.repeat_from)
+
+    def _once(self, time_s: float) -> tuple[float, int]:
+        # The time within the first round, and how many rounds are over.
+        end_s = self._starts[-1]
+        if not self._repeats or time_s < end_s:
+            return time_s, 0
+        rounds, rest_s = divmod(time_s - self._intro_s, end_s - self._intro_s)
+        return self._intro_s + rest_s, int(rounds)

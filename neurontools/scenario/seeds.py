@@ -1,0 +1,15 @@
+"""Chance without chance: numbers that depend on a seed and on names alone, the same on every computer."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+def digest(*names: str) -> str:
+    """Return 32 hexadecimal digits that belong to these names."""
+    return blake2b("\0".join(names).encode(), digest_size=16).hexdigest()
+
+
+def unit(*names: str) -> float:
+    """Return a number from 0 to below 1 that belongs to these names."""
+    return int(digest(*names)[:13], 16) / 16**13
