@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from neurontools import env
-from neurontools.errors import DaemonError
+from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import wire
 from neurontools.machine.client_errors import (
     CoresBusyError,
@@ -72,7 +72,11 @@ class Client(FaultCalls):
         self._lock = threading.RLock()
         self._wire: wire.Wire | None = None
         self._registered = False
+        # Set while a request was sent that may have been handled though no answer came.
+        self._unanswered = False
+        self._registration_in_doubt = False
         self._held: dict[int, int] = {}
+        self._held_in_doubt: set[int] = set()
         _clients.add(self)
 
     @classmethod
@@ -198,12 +202,12 @@ class Client(FaultCalls):
             "reset_cores": reset_cores,
         }
         with self._lock:
-            answer = self._call("register", wishes)
+            answer = self._call_of_registration("register", wishes)
             page_fd = self._wire.take_descriptor() if self._wire else None
             if page_fd is None:
                 raise DaemonError("neurond sent no telemetry page", "neurond logs may say why")
             self._registered = True
-            self._held.clear()
+            self._forget_memory()
         return Registration(
             tuple(answer["cores"]), page_fd, answer["instance_type"], answer["lnc"], answer["machine"]
         )
@@ -212,8 +216,8 @@ class Client(FaultCalls):
         """Take this process off the machine."""
         with self._lock:
             self._registered = False
-            self._held.clear()
-            self._call("unregister", {})
+            self._forget_memory()
+            self._call_of_registration("unregister", {})
 
     def register_synthetic(
         self, wishes: list[dict[str, Any]], known: list[int]
@@ -247,10 +251,29 @@ class Client(FaultCalls):
     def _reserve(self, method: str, core: int, nbytes: int) -> None:
         with self._lock:
             held = {"held": self._held.get(core, 0)}
-            answer = self._call(method, {"core": core, "nbytes": nbytes}, held)
+            params = {"core": core, "nbytes": nbytes}
+            try:
+                in_doubt = held if core in self._held_in_doubt else {}
+                answer = self._call(method, {**params, **in_doubt}, held)
+            except NeuronToolsError:
+                if self._unanswered:
+                    self._held_in_doubt.add(core)
+                raise
+            self._held_in_doubt.discard(core)
             self._held[core] = answer["reserved_bytes"]
 
+    def _call_of_registration(self, method: str, params: dict[str, Any]) -> Any:
+        try:
+            answer = self._call(method, params)
+        except NeuronToolsError:
+            # The daemon may know this process though its caller was told that something went wrong.
+            self._registration_in_doubt = self._unanswered
+            raise
+        self._registration_in_doubt = False
+        return answer
+
     def _call(self, method: str, params: dict[str, Any], when_repeated: dict[str, Any] | None = None) -> Any:
+        self._unanswered = False
         try:
             return self._once(method, params)
         except ConnectionError as error:
@@ -263,13 +286,19 @@ class Client(FaultCalls):
             raise ends_always(self.machine) from error
 
     def _once(self, method: str, params: dict[str, Any]) -> Any:
+        if self._wire is None:
+            self._wire = self._greeted(owner=self._registered)
+        self._unanswered = True
         try:
-            if self._wire is None:
-                self._wire = self._greeted(owner=self._registered)
-            return self._wire.call(method, params)
+            result = self._wire.call(method, params)
         except (ConnectionError, SilentDaemonError):
             self._drop()
             raise
+        except NeuronToolsError:
+            self._unanswered = False
+            raise
+        self._unanswered = False
+        return result
 
     def _greeted(self, *, owner: bool) -> wire.Wire:
         new = wire.Wire(self.machine)
@@ -280,10 +309,17 @@ class Client(FaultCalls):
                     f"machine {self.machine!r} does not know process {os.getpid()} any more",
                     "its records were deleted; start the program again",
                 )
+            if self._registration_in_doubt and not self._registered:
+                new.call("unregister", {})
+                self._registration_in_doubt = False
         except BaseException:
             new.close()
             raise
         return new
+
+    def _forget_memory(self) -> None:
+        self._held.clear()
+        self._held_in_doubt.clear()
 
     def _start_again(self) -> None:
         if self._restart is not None:
@@ -301,8 +337,8 @@ class Client(FaultCalls):
     def _forked(self) -> None:
         # The connection speaks for the parent, which alone is registered; the lock may be held by a thread of it.
         self._lock = threading.RLock()
-        self._registered = False
-        self._held.clear()
+        self._registered = self._registration_in_doubt = False
+        self._forget_memory()
         self._drop()
 
 

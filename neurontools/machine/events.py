@@ -110,8 +110,8 @@ class Leave:
 class Allocate:
     """A process reserves device memory on a core that it claims.
 
-    `held` is set when the request may have been handled before (the connection broke before the answer): the
-    reservation on the core as it was before the request.
+    `held` is set when this request, or an earlier one, may have been handled without an answer (the connection
+    broke): what the process knows to hold on the core. It holds that and `nbytes` afterwards, whatever was booked.
     """
 
     key: ProcessKey

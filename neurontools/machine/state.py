@@ -243,29 +243,21 @@ class Machine:
         process = self._holder(event)
         if not isinstance(process, Process):
             return (Refused(process),)
-        if event.held is not None and process.reserved_on(event.core) == event.held + event.nbytes:
-            return (Changed(process),)
-        device = self.layout.device_of(event.core)
-        full = self._too_much(device, event.nbytes)
-        if full:
-            self._count(ALLOCATIONS_REFUSED)
-            return (Refused(full),)
-        return self._reserve(process, event.core, event.nbytes)
+        before = process.reserved_on(event.core)
+        after = (before if event.held is None else event.held) + event.nbytes
+        return self._reserve(process, event.core, after - before)
 
     def _free(self, event: Free) -> tuple[Effect, ...]:
         process = self._holder(event)
         if not isinstance(process, Process):
             return (Refused(process),)
-        reserved = process.reserved_on(event.core)
-        if event.held is not None and reserved == event.held - event.nbytes:
-            return (Changed(process),)
-        if event.nbytes > reserved:
+        before = process.reserved_on(event.core)
+        held = before if event.held is None else event.held
+        if event.nbytes > held:
             return (
-                Refused(
-                    Invalid(f"{event.nbytes} bytes to free on core {event.core}, {reserved} are reserved")
-                ),
+                Refused(Invalid(f"{event.nbytes} bytes to free on core {event.core}, {held} are reserved")),
             )
-        return self._reserve(process, event.core, -event.nbytes)
+        return self._reserve(process, event.core, held - event.nbytes - before)
 
     def _holder(self, event: Allocate | Free) -> Process | Invalid:
         process = self.processes.get(event.key)
@@ -283,6 +275,10 @@ class Machine:
         return OutOfMemory(device, total, used, needed) if used + needed > total else None
 
     def _reserve(self, process: Process, core: int, change: int) -> tuple[Effect, ...]:
+        full = self._too_much(self.layout.device_of(core), change) if change > 0 else None
+        if full:
+            self._count(ALLOCATIONS_REFUSED)
+            return (Refused(full),)
         amounts = dict(process.reserved)
         amounts[core] = amounts.get(core, 0) + change
         held = tuple(sorted((core, nbytes) for core, nbytes in amounts.items() if nbytes))
