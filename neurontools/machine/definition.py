@@ -40,6 +40,11 @@ class Past:
         """What was counted so far."""
         return self.journal.history if self.journal else History()
 
+    @property
+    def counted(self) -> frozenset[ProcessKey]:
+        """The processes that are gone and counted already, though their pages may still be there."""
+        return frozenset(self.journal.counted) if self.journal else frozenset()
+
     def faults(self, now: Definition) -> FaultRecord:
         """Return the faults of a machine that goes on as it was; another one starts without any."""
         before = self.definition

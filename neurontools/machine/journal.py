@@ -57,7 +57,8 @@ class Definition:
 class Journal:
     """The journal's content. `running` is set while a daemon should be running: it was killed if there is none.
 
-    `faults` are those of a machine that goes on after its daemon was killed.
+    `faults` are those of a machine that goes on after its daemon was killed. `counted` names the processes that are
+    gone and whose pages, which may still be there, `history` counts already.
     """
 
     definition: Definition
@@ -65,6 +66,7 @@ class Journal:
     running: bool
     history: History
     faults: FaultRecord = NO_FAULTS
+    counted: tuple[ProcessKey, ...] = ()
 
 
 def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
@@ -90,6 +92,7 @@ def load_journal(path: str) -> Journal | None:
             bool(data["running"]),
             history_from_json(data["history"]),
             record_from_json(data["faults"]) if "faults" in data else NO_FAULTS,
+            tuple(map(_key, data.get("counted", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -44,7 +44,7 @@ from neurontools.machine.state import Machine
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from neurontools.machine.faults.book import FaultRecord
     from neurontools.machine.history import History
@@ -111,6 +111,7 @@ class Keeper:
         self._on_change = on_change
         self._on_lost_directory = on_lost_directory
         self._telemetry: dict[ProcessKey, Telemetry] = {}
+        self._departed: dict[ProcessKey, None] = {}
         self._lives = Lives(loop, self._ended)
         self._faults = FaultDesk(self.machine, self._telemetry, kernel_log, loop, on_change)
 
@@ -151,21 +152,23 @@ class Keeper:
         processes = (self.machine.processes[key] for key in self._lives.tied_to(player))
         return {process.key.pid: process for process in processes if process.player == player}
 
-    def leave(self, key: ProcessKey, why: str) -> tuple[int, ...]:
-        """Take a process off the machine; return the cores that are free now."""
+    def leave(self, key: ProcessKey, why: str, *, at_once: bool = False) -> tuple[int, ...]:
+        """Take a process off the machine; return the cores that are free now.
+
+        Args:
+            key: the process.
+            why: for the log.
+            at_once: whether its files are to be gone when this returns.
+        """
         telemetry = self._telemetry.pop(key, None)
         if telemetry is None:
             return ()
         self._lives.untie(key)
-        telemetry.refresh(time.monotonic_ns())
-        self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
+        self._count_and_close(telemetry)
         self._faults.settle()
-        telemetry.close()
-        for suffix in (_PAGE, _RECORD):
-            _remove(self._path(key, suffix))
         level = logging.INFO if telemetry.process.player is None else logging.DEBUG
         log.log(level, "process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
-        self._on_change(False)
+        self._on_change(at_once)
         return telemetry.process.cores
 
     def reserve(self, event: Allocate | Free) -> int:
@@ -201,13 +204,40 @@ class Keeper:
             raise RefusedError(effect.reason)
         return effect
 
-    def adopt(self) -> None:
-        """Take over the living processes of a former daemon and delete what the dead ones left."""
+    @property
+    def departed(self) -> tuple[ProcessKey, ...]:
+        """The processes that are counted as gone and whose files are still there: see `bury`."""
+        return tuple(self._departed)
+
+    def bury(self) -> None:
+        """Delete the files of those that departed, once the journal counts them.
+
+        Whatever moment a daemon is killed at, the next one finds each process that is gone either in the journal or
+        as a page, and counts it once.
+        """
+        for key in self._departed:
+            for suffix in (_PAGE, _RECORD):
+                _remove(self._path(key, suffix))
+        self._departed.clear()
+
+    def adopt(self, counted: Collection[ProcessKey]) -> None:
+        """Take over the living processes of a former daemon, count the dead ones, and delete what is of no use.
+
+        Args:
+            counted: the dead ones that the former daemon counted itself.
+        """
         names = _names(self._pages_dir)
-        living = living_processes(self._pages_dir, self._boot)
+        living = []
+        for process in _recorded_processes(self._pages_dir, self._boot):
+            if is_alive(process.lives_with):
+                living.append(process)
+            elif process.key not in counted:
+                self._count_dead(process)
         for process in sorted(living, key=lambda process: process.registered_ns):
             self._adopt(process)
-        kept = {_file(key, suffix) for key in self._telemetry for suffix in (_PAGE, _RECORD)}
+        kept = {
+            _file(key, suffix) for key in (*self._telemetry, *self._departed) for suffix in (_PAGE, _RECORD)
+        }
         for name in set(names) - kept:
             log.info("deleting stale %s", name)
             _remove(f"{self._pages_dir}/{name}")
@@ -269,6 +299,8 @@ class Keeper:
             runtime_version=process.runtime_version,
             registered_ns=process.registered_ns,
         )
+        if process.key in self._departed:
+            self._on_change(True)  # buries what it left when it was registered before
         path = self._path(process.key, _PAGE)
         if not os.path.isdir(self._pages_dir):
             self._on_lost_directory()
@@ -283,7 +315,11 @@ class Keeper:
     def _adopt(self, process: Process) -> None:
         try:
             self._lives.tie(process.key, process.lives_with)
-        except OSError:
+        except ProcessLookupError:
+            self._count_dead(process)  # it ended just now
+            return
+        except OSError as error:
+            log.error("process %d can't be watched: %s", process.key.pid, error)  # noqa: TRY400  no traceback wanted
             return
         try:
             self._handle_adopt(process)
@@ -291,14 +327,33 @@ class Keeper:
             self._lives.untie(process.key)
             log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
             return
+        self._watch(process, self._open_page(process))
+        log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
+
+    def _open_page(self, process: Process) -> int | None:
         try:
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            page_fd: int | None = os.open(self._path(process.key, _PAGE), flags)
+            return os.open(self._path(process.key, _PAGE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             log.warning("the page of process %d is lost: %s", process.key.pid, error.strerror)
-            page_fd = None
-        self._watch(process, page_fd)
-        log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
+            return None
+
+    def _count_dead(self, process: Process) -> None:
+        telemetry = Telemetry(process, self._open_page(process))
+        try:
+            self._handle_adopt(process)
+        except RefusedError as refused:
+            log.warning("process %d, now gone, can't be counted: %s", process.key.pid, refused.reason)
+            telemetry.close()
+            return
+        self._count_and_close(telemetry)
+        log.info("process %d (%r) ended without a daemon", process.key.pid, process.command)
+
+    def _count_and_close(self, telemetry: Telemetry) -> None:
+        key = telemetry.process.key
+        telemetry.take_last(time.monotonic_ns())
+        self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
+        telemetry.close()
+        self._departed[key] = None
 
     def _handle_adopt(self, process: Process) -> None:
         _process_of(self._handle(Adopt(process)))
@@ -319,15 +374,14 @@ class Keeper:
 
 def living_processes(pages_dir: str, boot: str) -> list[Process]:
     """Return the processes whose records are in a directory and that live."""
+    return [process for process in _recorded_processes(pages_dir, boot) if is_alive(process.lives_with)]
+
+
+def _recorded_processes(pages_dir: str, boot: str) -> list[Process]:
     found = []
     for name in _names(pages_dir):
         record = load_record(f"{pages_dir}/{name}") if name.endswith(_RECORD) else None
-        if (
-            record
-            and record[1] == boot
-            and is_alive(record[0].lives_with)
-            and name == _file(record[0].key, _RECORD)
-        ):
+        if record and record[1] == boot and name == _file(record[0].key, _RECORD):
             found.append(record[0])
     return found
 

@@ -111,7 +111,7 @@ class Daemon:
         )
         self._server = Server(self._loop, self._methods)
         try:
-            self._keeper.adopt()
+            self._keeper.adopt(past.counted)
             self._listen()
             self._changed(at_once=True)
             self._hear_signals(knocker)
@@ -236,11 +236,19 @@ class Daemon:
 
     def _write_journal(self, *, running: bool, sync: bool) -> None:
         machine = self._keeper.machine
-        journal = Journal(self._definition, self._boot, running, machine.history(), machine.faults.record())
+        journal = Journal(
+            self._definition,
+            self._boot,
+            running,
+            machine.history(),
+            machine.faults.record(),
+            self._keeper.departed,
+        )
         try:
             save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:
             log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
+        self._keeper.bury()
 
     def _close(self, parent_fd: int | None) -> None:
         log.info("machine %s ends", self._definition.machine)

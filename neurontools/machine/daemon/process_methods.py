@@ -75,7 +75,7 @@ class ProcessMethods:
         params.only()
         key = self._sessions.own_key(connection)
         self._sessions.owners.pop(key, None)
-        return answer({"cores": list(self._keeper.leave(key, "unregistered"))})
+        return answer({"cores": list(self._keeper.leave(key, "unregistered", at_once=True))})
 
     def _allocate(self, connection: Connection, params: Params) -> Answer:
         return self._reserve(Allocate, connection, params)

@@ -70,11 +70,19 @@ class Telemetry:
             return
         value = reader.read(now_ns)
         if value is None:
-            if not self.state.stale:
+            if self._value is None:
+                self._salvage()
+            elif not self.state.stale:
                 self._show(stale=True)
         elif value is not self._value or self.state.stale:
             self._value = value
             self._show(stale=False)
+
+    def take_last(self, now_ns: int) -> None:
+        """Bring `state` up to date for the last time: nobody writes the page any more, perhaps since amid a change."""
+        self.refresh(now_ns)
+        if self.state.stale:
+            self._salvage()
 
     def totals(self) -> tuple[tuple[str, int], ...]:
         """Return what the process did so far, by lifetime counter."""
@@ -101,6 +109,12 @@ class Telemetry:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = self._reader = None
+
+    def _salvage(self) -> None:
+        value = self._reader.salvage() if self._reader else None
+        if value is not None:
+            self._value = value
+        self._show(stale=True)
 
     def _show(self, *, stale: bool) -> None:
         process, value = self.process, self._value

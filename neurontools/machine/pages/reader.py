@@ -160,6 +160,25 @@ class PageReader:
             self._show(changed=False)
         return self._value
 
+    def salvage(self) -> PageValue | None:
+        """Return what can be known of a page that `read` refuses, because its writer stopped in the middle of a change.
+
+        Of the cores whose sections check these are the last values, of the others the counters as they stand; memory
+        and models are those of the last good read. None when the page is cut short.
+        """
+        layout = self._layout
+        block = self._pread(layout.page_bytes - layout.process_offset, layout.process_offset)
+        if len(block) != layout.page_bytes - layout.process_offset:
+            return None
+        start = layout.sequences_offset - layout.process_offset
+        _, _, *sequences = self._unpack_sequences(block[start : start + 8 * layout.sequence_count])
+        for core, sequence in zip(self._cores, sequences, strict=True):
+            if not core.take(block, core.start, sequence, 0):
+                core.salvage(block, core.start)
+        self._forget()
+        self._show(changed=True)
+        return self._value
+
     def _take(self, block: bytes, seen: bytes, now_ns: int) -> bool:
         if not self._sequences_at:
             layout = self._layout

@@ -149,6 +149,26 @@ class CoreSection:
         )
         return True
 
+    def salvage(self, block: bytes, start: int) -> None:
+        """Show the counters of a section that a change has left half done.
+
+        Single words are whole. Executions are counted by status first; what changes after that may be the old value,
+        but never one below what was read before.
+        """
+        _, _, _, *hot, successes = _unpack_counters(block, start)
+        failures = _unpack_failures(block, start + _FAILURES_START)
+        statuses = (successes, *failures)
+        busy_ns, _, flops, gpsimd_ns = hot
+        last = self.use
+        self.counters = (
+            *(0, 0, 0, max(last.busy_ns, busy_ns), max(last.executions, sum(statuses))),
+            *(max(last.flops, flops), max(last.gpsimd_ns, gpsimd_ns), successes),
+        )
+        self.latency = _unpack_latency(block, start + _LATENCY_START)
+        self.failures = failures
+        self.sequence = _NEVER
+        self.show(0)
+
     @property
     def model_slot(self) -> int:
         """Slot of the model that it executes, -1 without one."""
