@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from neurontools import machine
+from neurontools.runtime.session import Runtime
 
 BIN = Path(sys.executable).parent
 LOAD = "import json, sys; found = json.load(sys.stdin); print"
@@ -66,3 +69,21 @@ def test_without_a_driver_programs_get_exit_code_1_and_no_output(shell):
     run = shell("neuron-ls --json-output")
     assert (run.returncode, run.stdout) == (1, "")
     assert shell("neuron-ls > /dev/null 2>&1 && echo yes || echo no").stdout == "no\n"
+
+
+def test_the_monitors_first_line_is_compact_and_the_monitor_dies_with_its_process_group(shell, trn1, home):
+    # neuronx-distributed: test_long_seqlen.py reads memory_used_bytes by this expression, then kills the group.
+    runtime = Runtime.open(environ={"NEURON_RT_VISIBLE_CORES": "0"})
+    runtime.allocate(0, 1 << 20)
+    with subprocess.Popen(
+        [home / "neuron" / "bin" / "neuron-monitor"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as monitor:
+        assert monitor.stdout is not None
+        line = monitor.stdout.readline()
+        os.killpg(monitor.pid, signal.SIGTERM)
+    runtime.close()
+    assert {int(number) for number in re.findall(r'memory_used_bytes":(\d+)', line)}
+    assert json.loads(line)["neuron_hardware_info"]["neuron_device_count"] == 16
