@@ -126,27 +126,42 @@ def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: _Log) ->
     from neurontools.monitor.stream import recorded_reports, reports
     from neurontools.sources import open_source
 
+    sources: list[Source] = []
+
+    def opened(start: bool) -> Source:
+        source = open_source(
+            arguments.source,
+            machine=arguments.machine,
+            looker="neuron-monitor",
+            start=start,
+            on_notice=console.notice,
+        )
+        log.tell(_ERRORS, f"source: {source.name}")
+        sources[:] = [source]
+        return source
+
     found: Iterator[MonitorReport]
     if arguments.source in _SOURCES:
         from neurontools.monitor.patience import PatientSource
 
-        def opened(start: bool) -> Source:
-            return open_source(
-                arguments.source,
-                machine=arguments.machine,
-                looker="neuron-monitor",
-                start=start,
-                on_notice=console.notice,
-            )
-
-        patient = PatientSource(opened, console.warn)
-        log.tell(_ERRORS, f"source: {arguments.source}")
-        found = reports(config, patient)
+        found = reports(config, PatientSource(opened, console.warn))
     else:
-        recording = open_source(arguments.source)
-        log.tell(_ERRORS, f"source: {recording.name}")
-        found = recorded_reports(config, recording.watch(config.period_s))
-    return islice(found, arguments.count)
+        found = recorded_reports(config, opened(True).watch(config.period_s))
+    return islice(_with_notices(found, sources), arguments.count)
+
+
+def _with_notices(found: Iterator[MonitorReport], sources: list[Source]) -> Iterator[MonitorReport]:
+    told: set[str] = set()
+
+    def tell() -> None:
+        for notice in (notice for source in sources for notice in source.notices if notice not in told):
+            told.add(notice)
+            console.warn(notice)
+
+    for report in found:
+        tell()
+        yield report
+    tell()
 
 
 def _address(arguments: argparse.Namespace) -> ScrapeAddress | None:

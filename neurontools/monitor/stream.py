@@ -65,7 +65,7 @@ def reports(
 def recorded_reports(
     config: MonitorConfig, snapshots: Iterable[Snapshot], reader: HostReader | None = None
 ) -> Iterator[MonitorReport]:
-    """Yield a report for each snapshot of a recording, over the time since the one before; periods play no part.
+    """Yield a report for each snapshot of a recording, over the time since the one before.
 
     vCPUs and memory of this host are left out; the first report's rates are zero.
     """

@@ -272,6 +272,46 @@ def test_verbose_says_the_source(tool):
     assert tool("neuron-monitor", "--count", "1").stderr == ""
 
 
+@pytest.mark.usefixtures("machine")
+def test_a_recording_is_told_again_until_it_is_cut_off(program, tool, worker, config, home):
+    job = worker(NEURON_RT_NUM_CORES="1", NEURON_PROCESS_TAG="bert")
+    path = config(**FAST)
+    monitor = program("neuron-monitor", "-c", path)
+    lines = []
+    for _ in range(5):
+        lines.append(monitor.line())
+        job.run(status=1201)
+    (home / "rec.jsonl").write_text("".join(lines) + lines[0][:200])
+    run = tool("neuron-monitor", "-c", path, "--source", "rec.jsonl", "--verbose", "1")
+    assert run.returncode == 0
+    told = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(told) == 5
+    errors = [
+        entry_of(report, job.pid)["report"]["execution_stats"]["error_summary"]["hardware"]
+        for report in told[1:]
+    ]
+    assert sum(errors) == sum(
+        entry_of(json.loads(line), job.pid)["report"]["execution_stats"]["error_summary"]["hardware"]
+        for line in lines[1:]
+    )
+    assert sum(errors) > 0
+    assert {report["instance_info"]["instance_type"] for report in told} == {"trn1.32xlarge"}
+    assert run.stderr.splitlines()[0] == "neuron-monitor: source: file:rec.jsonl"
+    assert "rec.jsonl line 6 is cut off" in run.stderr
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    "arguments", [["--source", "nowhere.jsonl"], ["--source", "m.conf", "--machine", "x"]]
+)
+def test_a_source_that_is_none(tool, home, arguments):
+    (home / "m.conf").write_text("{}")
+    run = tool("neuron-monitor", *arguments)
+    assert run.returncode == 2
+    assert run.stderr.startswith("error: ")
+    assert run.stdout == ""
+
+
 def test_nothing_heavy_is_loaded(tool):
     launch.start(StartOptions("default"))
     code = (
