@@ -31,7 +31,11 @@ def out(text: str) -> None:
 
 def out_now(text: str) -> None:
     """Write data to stdout as UTF-8, a newline after it, in one piece that the reader gets at once."""
-    data = (text + "\n").encode("utf-8", "backslashreplace")
+    bytes_now((text + "\n").encode("utf-8", "backslashreplace"))
+
+
+def bytes_now(data: bytes) -> None:
+    """Write bytes to stdout as they are, in one piece that the reader gets at once."""
     with _writing():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -33,6 +33,7 @@ COMMANDS = {
     "config": ("config", "", "every setting, its value and where that came from"),
     "link": ("link", "", "links to the tools where programs look for the real ones"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
+    "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor's lines"),
     "doctor": ("doctor", "", "what is installed, what is missing and how to get it"),
     "completion": ("completion", "", "shell completion for bash, zsh and fish"),
 }

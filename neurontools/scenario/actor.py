@@ -59,6 +59,7 @@ class Actor:
         self._wanted: MemoryUse = self._memory
         self._wanted_models: tuple[int, ...] = ()
         self._has_failed = False
+        self._is_still = clock.is_still
 
     @property
     def armed_faults(self) -> int:
@@ -73,6 +74,8 @@ class Actor:
             now_ns: CLOCK_MONOTONIC.
             tick_ns: how long until it is written again.
         """
+        if self._is_still and self._core is not None and self._wanted in (self._memory, self._refused):
+            return []
         state = self._clock.state(time_s)
         self._show_host(state)
         self._show_cores(state, now_ns, tick_ns)
@@ -133,7 +136,9 @@ class Actor:
         self._core = counters
         for slot in range(len(self._cores)):
             model = NO_MODEL if slots is None or not since_ns else slots[slot]
-            self._writer.write_core(slot, counters if model == counters.model_slot else _with_model(counters, model))
+            self._writer.write_core(
+                slot, counters if model == counters.model_slot else _with_model(counters, model)
+            )
 
     def _show_host(self, state: LifeState) -> None:
         if state.host_memory != self._host_memory:
@@ -155,7 +160,8 @@ class Actor:
         for index in self._wanted_models:
             if index not in self._models:
                 self._models[index] = [
-                    self._writer.add_model(model) for model in shown_models(self.life.plan, index, self._cores)
+                    self._writer.add_model(model)
+                    for model in shown_models(self.life.plan, index, self._cores)
                 ]
 
 

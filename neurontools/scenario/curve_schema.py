@@ -121,9 +121,7 @@ def _steps(section: Section, convert: Convert, form: str) -> Curve:
     if not pairs:
         return NOTHING
     ends = [*times[1:], times[-1] + 1.0 if every_s is None else every_s]
-    pieces = [
-        (end_s - time_s, Constant(level)) for (time_s, level), end_s in zip(pairs, ends, strict=True)
-    ]
+    pieces = [(end_s - time_s, Constant(level)) for (time_s, level), end_s in zip(pairs, ends, strict=True)]
     return Pieces(pieces, None if every_s is None else 0)
 
 

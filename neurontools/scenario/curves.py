@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from neurontools.scenario.seeds import unit
@@ -135,45 +135,6 @@ class Sine:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """Irregular about a mean, never further from it than the amplitude; `phases` make it another one for each seed."""
-
-    mean: float
-    amplitude: float
-    period_s: float
-    phases: tuple[float, ...] = (0.0, 0.0, 0.0)
-
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return self.mean - self.amplitude
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return self.mean + self.amplitude
-
-    def value(self, time_s: float) -> float:
-        """Return the value at a time."""
-        return sum(part.value(time_s) for part in self._parts())
-
-    def integral(self, time_s: float) -> float:
-        """Return the area from 0 to a time."""
-        return sum(part.integral(time_s) for part in self._parts())
-
-    def seeded(self, seed: str) -> Noise:
-        """Return the noise of a seed."""
-        return replace(self, phases=tuple(unit(seed, "noise", str(part)) for part in range(3)))
-
-    def _parts(self) -> list[Sine]:
-        parts = []
-        for (share, faster), phase in zip(_NOISE_PARTS, self.phases, strict=True):
-            swing, middle = self.amplitude * share, self.mean * share
-            parts.append(Sine(middle - swing, middle + swing, self.period_s / faster, phase))
-        return parts
-
-
-@dataclass(frozen=True, slots=True)
 class Sum:
     """Several curves, added."""
 
@@ -200,6 +161,44 @@ class Sum:
     def seeded(self, seed: str) -> Sum:
         """Return the sum of the parts, each with noise of its own."""
         return Sum(tuple(part.seeded(f"{seed}/{index}") for index, part in enumerate(self.parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Irregular about a mean, never further from it than the amplitude. Each seed makes it another sum of sines."""
+
+    mean: float
+    amplitude: float
+    period_s: float
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return self.mean - self.amplitude
+
+    @property
+    def high(self) -> float:
+        """The greatest value."""
+        return self.mean + self.amplitude
+
+    def value(self, time_s: float) -> float:
+        """Return the value at a time, without a seed."""
+        return self._sines((0.0, 0.0, 0.0)).value(time_s)
+
+    def integral(self, time_s: float) -> float:
+        """Return the area from 0 to a time, without a seed."""
+        return self._sines((0.0, 0.0, 0.0)).integral(time_s)
+
+    def seeded(self, seed: str) -> Sum:
+        """Return the noise of a seed."""
+        return self._sines([unit(seed, "noise", str(part)) for part in range(len(_NOISE_PARTS))])
+
+    def _sines(self, phases: Sequence[float]) -> Sum:
+        parts = []
+        for (share, faster), phase in zip(_NOISE_PARTS, phases, strict=True):
+            swing, middle = self.amplitude * share, self.mean * share
+            parts.append(Sine(middle - swing, middle + swing, self.period_s / faster, phase))
+        return Sum(tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,8 @@ class Pieces:
     def seeded(self, seed: str) -> Pieces:
         """Return the pieces, each with noise of its own."""
         seeded = [
-            (length_s, curve.seeded(f"{seed}/{index}")) for index, (length_s, curve) in enumerate(self._pieces)
+            (length_s, curve.seeded(f"{seed}/{index}"))
+            for index, (length_s, curve) in enumerate(self._pieces)
         ]
         return Pieces(seeded, self.repeat_from)
 

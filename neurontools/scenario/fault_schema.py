@@ -88,6 +88,4 @@ def _optional(section: Section, name: str, convert: Callable[[str], T], form: st
 
 def _layout(instance: InstanceType, lnc: int) -> Layout:
     links = tuple(neighbours or () for neighbours in instance.connected_to)
-    return Layout(
-        instance.device_count, instance.cores_per_device(lnc), instance.device.memory_bytes, links
-    )
+    return Layout(instance.device_count, instance.cores_per_device(lnc), instance.device.memory_bytes, links)

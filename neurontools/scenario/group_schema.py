@@ -98,7 +98,9 @@ class GroupReader:
         if item.is_list:
             return tuple(core.scalar(whole, "the number of a core", 0) for core in item.items("a list"))
         return item.scalar(
-            lambda text: tuple(parse_indices(text)), "a number of cores for each process, or ids such as 0-15", ()
+            lambda text: tuple(parse_indices(text)),
+            "a number of cores for each process, or ids such as 0-15",
+            (),
         )
 
     def _read_overrides(self) -> dict[int, Section]:
@@ -144,7 +146,9 @@ class _ProcessReader:
         self._ending = _ending(section)
         self._restart = _restart(section)
         if not has_cores and (work.needs_cores or self._models):
-            section.item.wrong("needs 'cores': utilization, executions, errors, memory and models are those of cores")
+            section.item.wrong(
+                "needs 'cores': utilization, executions, errors, memory and models are those of cores"
+            )
         section.finish()
 
     def process(self, rank: int, cores: tuple[int, ...], seed: str) -> ProcessPlan:

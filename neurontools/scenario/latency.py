@@ -70,9 +70,7 @@ def _times(latency: Latency) -> tuple[float, ...]:
 
 def _quantiles(median_s: float, sigma: float, count: int) -> tuple[float, ...]:
     normal = NormalDist()
-    return tuple(
-        median_s * math.exp(sigma * normal.inv_cdf((place + 0.5) / count)) for place in range(count)
-    )
+    return tuple(median_s * math.exp(sigma * normal.inv_cdf((place + 0.5) / count)) for place in range(count))
 
 
 @lru_cache(maxsize=256)

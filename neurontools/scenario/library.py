@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from neurontools import paths
 from neurontools.errors import UsageError
 from neurontools.scenario import schema
-from neurontools.scenario.model import Scenario
+
+if TYPE_CHECKING:
+    from neurontools.scenario.model import Scenario
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -32,7 +35,9 @@ def scenario_file(name: str) -> str:
     near = get_close_matches(name, scenario_names(), n=1)
     raise UsageError(
         f"no scenario {name!r}",
-        f"did you mean {near[0]!r}?" if near else "neurontools scenario list shows them; a file needs its path",
+        f"did you mean {near[0]!r}?"
+        if near
+        else "neurontools scenario list shows them; a file needs its path",
     )
 
 

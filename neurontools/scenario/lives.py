@@ -71,7 +71,9 @@ class Lives:
             yield from of_one
 
 
-def lives_of(process: int, plan: ProcessPlan, scenario: Scenario, *, after: Life | None = None) -> Iterator[Life]:
+def lives_of(
+    process: int, plan: ProcessPlan, scenario: Scenario, *, after: Life | None = None
+) -> Iterator[Life]:
     """Yield the lives of a process as if memory never ended.
 
     Args:

@@ -34,7 +34,9 @@ def wanted_memory(plan: ProcessPlan, age_s: float) -> MemoryUse:
     for name, curve in plan.work.memory:
         wanted = curve.value(age_s)
         steady = isinstance(curve, Constant)
-        amounts[MemoryCategory(name)] = int(wanted) if steady else int(wanted) // GRANULE_BYTES * GRANULE_BYTES
+        amounts[MemoryCategory(name)] = (
+            int(wanted) if steady else int(wanted) // GRANULE_BYTES * GRANULE_BYTES
+        )
     scratchpad = 0
     for _, model in loaded_models(plan, age_s):
         amounts[MemoryCategory.MODEL_CODE] += model.code_bytes
@@ -89,7 +91,9 @@ def _fill(lives: list[list[Life]], device: int, scenario: Scenario, layout: Layo
             if life is not None:
                 living[index] = life
         while sum(now.values()) > layout.memory_bytes:
-            growing = [index for index in living if living[index].fails_s is None or time_s < living[index].fails_s]
+            growing = [
+                index for index in living if living[index].fails_s is None or time_s < living[index].fails_s
+            ]
             if not growing:
                 break
             victim = max(growing, key=lambda index: (now[index] - before[index], index))

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.monitor.config import MonitorConfig, RuntimeMetric, RuntimeSelection, SystemMetric, default_config
+from neurontools.monitor.config import (
+    MonitorConfig,
+    RuntimeMetric,
+    RuntimeSelection,
+    SystemMetric,
+    default_config,
+)
 from neurontools.monitor.line import report_line
 from neurontools.monitor.report import MemoryInfo
 from neurontools.monitor.stream import reports
@@ -44,13 +50,14 @@ def offline_lines(
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
     source = _Source(Snapshots(script, machine), clock)
     host = _Host(scenario.host, script.instance, clock)
-    for report in reports(_config(period_s), source, host, clock=clock.read, sleep=clock.advance):
+    for report in reports(monitor_config(period_s), source, host, clock=clock.read, sleep=clock.advance):
         if clock.time_s > end_s:
             return
         yield report_line(report)
 
 
-def _config(period_s: float | None) -> MonitorConfig:
+def monitor_config(period_s: float | None) -> MonitorConfig:
+    """Return neuron-monitor's own configuration with another period for everything, None for its own."""
     usual = default_config()
     if period_s is None:
         return usual
@@ -112,11 +119,15 @@ class _Host:
         idle_s = max(0.0, time_s - user_s - system_s)
         count = self._instance.vcpus
         switches = int((user_s + system_s) * count * _SWITCHES_A_CPU_SECOND)
-        return VcpuSample(self.now_ns(), ((user_s, 0.0, system_s, idle_s, 0.0, 0.0, 0.0, 0.0),) * count, switches)
+        return VcpuSample(
+            self.now_ns(), ((user_s, 0.0, system_s, idle_s, 0.0, 0.0, 0.0, 0.0),) * count, switches
+        )
 
     def processes(self, _keys: list[ProcessKey]) -> HostSample:
         return HostSample(self._clock.time_s * self._instance.vcpus, CpuTimes(0.0, 0.0), ())
 
     def memory(self, period_s: float) -> MemoryInfo:
         used = int(self._plan.memory.value(self._clock.time_s))
-        return MemoryInfo(period_s=period_s, memory_total_bytes=self._instance.host_memory_bytes, memory_used_bytes=used)
+        return MemoryInfo(
+            period_s=period_s, memory_total_bytes=self._instance.host_memory_bytes, memory_used_bytes=used
+        )

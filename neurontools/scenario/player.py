@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 _LONGEST_TICK_S = 1.0
 # The player spends at most about this share of one CPU on pages: it looks at them less often when there are many.
-_CPU_SHARE = 0.1
+_CPU_SHARE = 0.05
 _CHECK_S = 1.0
 MIN_SPEED, MAX_SPEED = 0.001, 10_000.0
 

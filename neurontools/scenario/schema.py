@@ -114,9 +114,7 @@ def _instance(section: Section) -> tuple[InstanceType | None, int]:
     return instance, chosen
 
 
-def _groups(
-    section: Section, seed: str, placement: Placement, duration_s: float
-) -> tuple[GroupPlan, ...]:
+def _groups(section: Section, seed: str, placement: Placement, duration_s: float) -> tuple[GroupPlan, ...]:
     item = section.get("processes")
     if item is None:
         return ()

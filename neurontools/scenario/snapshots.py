@@ -16,8 +16,8 @@ from neurontools.scenario.actor import shown_models
 from neurontools.scenario.state import LifeClock
 
 if TYPE_CHECKING:
-    from neurontools.machine.snapshot import DeviceState
     from neurontools.machine.faults.spec import FaultSpec
+    from neurontools.machine.snapshot import DeviceState
     from neurontools.scenario.lives import Life
     from neurontools.scenario.model import FaultPlan
     from neurontools.scenario.script import Script
@@ -142,9 +142,7 @@ class Snapshots:
             state = self._clock(life).state(life.end_s)
             uses = (self._use(life, state, core) for core in life.plan.cores)
             found = self._gone[key] = tuple(
-                CoreTotals(
-                    use.core, use.busy_ns, use.executions, use.flops, 0, use.model_loads, use.failures
-                )
+                CoreTotals(use.core, use.busy_ns, use.executions, use.flops, 0, use.model_loads, use.failures)
                 for use in uses
                 if use.executions or use.model_loads
             )

@@ -16,6 +16,7 @@ from neurontools.machine.synthetic import (
 )
 from neurontools.scenario.actor import Actor
 from neurontools.scenario.events import EventKind, PlayEvent
+from neurontools.scenario.lives import End
 from neurontools.scenario.state import LifeClock
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ class Stage:
             self._waiting.pop(_key(life), None)
             actor = self._actors.pop(_key(life), None)
             if actor is not None:
-                actor.show(life.end_s, now_ns, 0)
+                wanted = actor.show(life.end_s, now_ns, 0)
+                if wanted and life.end is End.OUT_OF_MEMORY:
+                    self._reserve([actor] * len(wanted), wanted, life.end_s)
                 actor.close()
                 pids.append(actor.pid)
                 self._tell(PlayEvent(life.end_s, EventKind.ENDED, _name(life), actor.pid, str(life.end)))

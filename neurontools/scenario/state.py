@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS
+from neurontools.scenario.curves import Constant
 from neurontools.scenario.latency import Latency
 from neurontools.scenario.memory_plan import held_memory, loaded_models
 from neurontools.scenario.seeds import unit
@@ -53,8 +54,24 @@ class LifeClock:
         self.life = life
         self._work = work = life.plan.work
         self._offset = int(unit(life.seed, "latency") * 2**20)
-        self._rests = [unit(life.seed, "executions"), *(unit(life.seed, str(status)) for status, _ in work.errors)]
+        self._rests = [
+            unit(life.seed, "executions"),
+            *(unit(life.seed, str(status)) for status, _ in work.errors),
+        ]
         self._segments = life.plan.latencies
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing changes as long as the process lives."""
+        work = self._work
+        busy = (work.utilization, work.executions, work.cpu_user, work.cpu_system)
+        sizes = [curve for _, curve in (*work.memory, *work.host_memory)]
+        return (
+            not any(curve.high for curve in (*busy, *(curve for _, curve in work.errors)))
+            and all(isinstance(curve, Constant) for curve in sizes)
+            and not self.life.plan.models
+            and self.life.fails_s is None
+        )
 
     def state(self, time_s: float) -> LifeState:
         """Return the state at a scenario time within the life, or at its very end."""

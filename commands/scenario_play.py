@@ -1,0 +1,98 @@
+"""neurontools scenario play."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from neurontools.commands import console
+from neurontools.commands.scenario_options import duration_option
+from neurontools.scenario.events import EventKind, PlayEvent, Progress
+from neurontools.scenario.quantities import duration_text
+
+if TYPE_CHECKING:
+    import argparse
+    from types import FrameType
+
+_WORTH_A_WARNING = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
+_CLEAR = "\r\x1b[K"
+_PROGRESS_S = 0.2
+
+
+def play(arguments: argparse.Namespace) -> int:
+    """Play a scenario until it is over or somebody ends it."""
+    from neurontools.scenario import library, player
+
+    signal.signal(signal.SIGTERM, _terminated)
+    scenario = library.load(arguments.scenario, arguments.seed)
+    screen = _Screen(as_json=arguments.json)
+    try:
+        played = player.play(
+            scenario,
+            machine=arguments.machine,
+            speed=arguments.speed,
+            duration_s=duration_option(arguments.duration, "--duration"),
+            loop=arguments.loop,
+            on_event=screen.event,
+            on_progress=screen.progress if screen.shows_progress else None,
+        )
+    finally:
+        screen.clear()
+    if not arguments.json:
+        console.out(
+            f"played {duration_text(played.scenario_s)} of {scenario.name} in {duration_text(played.wall_s)}: "
+            f"{played.started} processes started; the player used {played.cpu_s:.1f} s of CPU"
+        )
+    return 0
+
+
+class _Screen:
+    """What a person or a program sees of a play."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.shows_progress = sys.stderr.isatty() and not as_json
+        self._shown_s = -1.0
+
+    def event(self, event: PlayEvent) -> None:
+        """Tell of something that happened."""
+        if self._as_json:
+            console.out_now(json.dumps(event.to_json(), separators=(",", ":")))
+            return
+        when = f"at {duration_text(event.scenario_s)}"
+        if event.kind is EventKind.PLAYING:
+            console.out(f"playing {event.detail}")
+        elif event.kind is EventKind.FAULT:
+            self.clear()
+            console.out(f"{when}: fault: {event.detail}")
+        elif event.kind in _WORTH_A_WARNING:
+            self.clear()
+            who = f"{event.process}: " if event.process else ""
+            console.warn(f"{when}: {who}{event.detail}")
+
+    def progress(self, progress: Progress) -> None:
+        """Show on one line how far it is."""
+        import time
+
+        now_s = time.monotonic()
+        if now_s - self._shown_s < _PROGRESS_S:
+            return
+        self._shown_s = now_s
+        length = "" if progress.length_s is None else f" of {duration_text(progress.length_s)}"
+        waiting = f", {progress.waiting} wait for cores" if progress.waiting else ""
+        sys.stderr.write(
+            f"{_CLEAR}{duration_text(int(progress.scenario_s))}{length}  {progress.living} processes{waiting}"
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line of the progress away."""
+        if self.shows_progress and self._shown_s >= 0:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -1,0 +1,151 @@
+"""neurontools scenario record and replay."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.scenario_options import duration_option
+from neurontools.errors import UsageError
+from neurontools.scenario import recording
+from neurontools.scenario.quantities import duration_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from neurontools.scenario.recording import DamagedLine
+
+_STDIO = "-"
+_SOURCES = ("sim", "real")
+_MIN_SPEED, _MAX_SPEED = 0.001, 10_000.0
+
+
+def record(arguments: argparse.Namespace) -> int:
+    """Write a recording."""
+    duration_s = duration_option(arguments.duration, "--duration")
+    period_s = duration_option(arguments.period, "--period")
+    if arguments.count is not None and arguments.count < 1:
+        raise UsageError(f"--count {arguments.count} is less than 1", "give how many lines you want")
+    lines = _lines(arguments, period_s, duration_s)
+    with _output(arguments.out, replace=arguments.force) as out:
+        written, damaged = recording.record(
+            lines,
+            out,
+            count=arguments.count,
+            duration_s=duration_s,
+            on_line=_show_progress if arguments.out != _STDIO else None,
+            on_damage=_warn,
+        )
+    if arguments.out != _STDIO:
+        console.notice(f"\r\x1b[K{written} lines in {arguments.out}")
+    return 1 if damaged or not written else 0
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """Print a recording in its pace."""
+    if not _MIN_SPEED <= arguments.speed <= _MAX_SPEED:
+        raise UsageError(
+            f"a speed of {arguments.speed:g} makes no sense", f"give {_MIN_SPEED:g} to {_MAX_SPEED:g}"
+        )
+    if arguments.loop and arguments.file == _STDIO:
+        raise UsageError("stdin can't be played again", "--loop needs a file")
+    speed = None if arguments.no_wait else arguments.speed
+    damaged = 0
+    last = b"\n"
+
+    def write(data: bytes) -> None:
+        nonlocal last
+        if not last.endswith(b"\n"):
+            data = b"\n" + data  # a file that lacks its last newline, played again
+        console.bytes_now(data)
+        last = data
+
+    while True:
+        with _input(arguments.file) as file:
+            written, more_damaged = recording.replay(file, write, _warn, speed=speed)
+        damaged += more_damaged
+        if not arguments.loop or not written:
+            return 1 if damaged or not written else 0
+
+
+def _lines(
+    arguments: argparse.Namespace, period_s: float | None, duration_s: float | None
+) -> Iterator[bytes]:
+    if arguments.offline:
+        if arguments.scenario in {None, _STDIO}:
+            raise UsageError("--offline needs a scenario", "neurontools scenario list shows them")
+        return _offline(arguments, period_s, duration_s)
+    if arguments.scenario == _STDIO:
+        if period_s is not None:
+            raise UsageError(
+                "--period can't change what comes on stdin", "set it in the monitor's configuration"
+            )
+        return iter(sys.stdin.buffer.readline, b"")
+    if arguments.scenario is not None:
+        raise UsageError(
+            f"{arguments.scenario!r} needs --offline",
+            "or play it (neurontools scenario play) and record the machine without naming a scenario",
+        )
+    if arguments.source not in _SOURCES:
+        raise UsageError(f"no source {arguments.source!r}", f"choose {' or '.join(_SOURCES)}")
+    return _monitored(arguments, period_s)
+
+
+def _offline(
+    arguments: argparse.Namespace, period_s: float | None, duration_s: float | None
+) -> Iterator[bytes]:
+    from neurontools.scenario import library
+    from neurontools.scenario.offline import offline_lines
+
+    scenario = library.load(arguments.scenario, arguments.seed)
+    machine = arguments.machine or scenario.name
+    for line in offline_lines(scenario, machine=machine, period_s=period_s, duration_s=duration_s):
+        yield line.encode() + b"\n"
+
+
+def _monitored(arguments: argparse.Namespace, period_s: float | None) -> Iterator[bytes]:
+    from neurontools.monitor.line import report_line
+    from neurontools.monitor.stream import reports
+    from neurontools.scenario.offline import monitor_config
+    from neurontools.sources import open_source
+
+    source = open_source(
+        arguments.source,
+        machine=arguments.machine,
+        looker="neurontools scenario record",
+        on_notice=console.notice,
+    )
+    with source:
+        for report in reports(monitor_config(period_s), source):
+            yield report_line(report).encode() + b"\n"
+
+
+@contextmanager
+def _output(path: str, *, replace: bool) -> Iterator[IO[bytes]]:
+    if path == _STDIO:
+        yield sys.stdout.buffer
+        return
+    with recording.open_new(path, replace=replace) as file:
+        yield file
+
+
+@contextmanager
+def _input(path: str) -> Iterator[IO[bytes]]:
+    if path == _STDIO:
+        yield sys.stdin.buffer
+        return
+    with recording.open_recording(path) as file:
+        yield file
+
+
+def _show_progress(lines: int, seconds: float) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{lines} lines, {duration_text(seconds)}")
+        sys.stderr.flush()
+
+
+def _warn(damage: DamagedLine) -> None:
+    console.warn(str(damage))

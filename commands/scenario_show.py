@@ -1,0 +1,163 @@
+"""neurontools scenario list, show and check."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from neurontools.commands import console
+from neurontools.scenario import library
+from neurontools.scenario.quantities import duration_text
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.scenario.model import GroupPlan, Scenario
+    from neurontools.scenario.script import Script
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    """Print the scenarios that come with neurontools."""
+    found = [library.load(name) for name in library.scenario_names()]
+    if arguments.json:
+        console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
+        return 0
+    rows = [("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")]
+    rows += [
+        (
+            scenario.name,
+            _instance(scenario),
+            duration_text(scenario.duration_s),
+            str(len(scenario.processes)),
+            scenario.description,
+        )
+        for scenario in found
+    ]
+    console.out(_table(rows))
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print what a scenario does."""
+    from neurontools.scenario.script import Script
+
+    script = Script(library.load(arguments.scenario))
+    scenario = script.scenario
+    if arguments.json:
+        groups = [_group(group, script) for group in scenario.groups]
+        faults = [
+            {"at_s": fault.at_s, "kind": fault.spec.kind, "target": fault.spec.target()}
+            for fault in scenario.faults
+        ]
+        console.out(json.dumps({**_summary(scenario), "groups": groups, "faults": faults}, indent=2))
+        return 0
+    console.out(f"{scenario.name}: {scenario.description}")
+    console.out(
+        f"{_instance(scenario)}, {duration_text(scenario.duration_s)}, "
+        f"{len(scenario.processes)} processes, seed {scenario.seed}"
+    )
+    for group in scenario.groups:
+        console.out("\n" + "\n".join(_group_lines(group, script)))
+    if scenario.faults:
+        console.out("\nfaults")
+    for fault in scenario.faults:
+        count = "" if fault.spec.count is None else f", {fault.spec.count} times"
+        console.out(f"  {duration_text(fault.at_s):<10}{fault.spec.kind} on {fault.spec.target()}{count}")
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Print every mistake of scenario files."""
+    from neurontools.scenario.problems import ScenarioError
+
+    found: list[dict[str, Any]] = []
+    for name in arguments.files:
+        try:
+            scenario = library.load(name)
+        except ScenarioError as error:
+            found += [
+                {"file": error.file, "line": problem.line, "key": problem.key, "problem": problem.text}
+                for problem in error.problems
+            ]
+        else:
+            if not arguments.json:
+                console.out(f"{name}: fine, {len(scenario.processes)} processes on {_instance(scenario)}")
+    if arguments.json:
+        console.out(json.dumps(found, indent=2))
+        return 1 if found else 0
+    for problem in found:
+        key = f"{problem['key']}: " if problem["key"] else ""
+        console.out(f"{problem['file']}:{problem['line']}: {key}{problem['problem']}")
+    return 1 if found else 0
+
+
+def _summary(scenario: Scenario) -> dict[str, Any]:
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        "instance_type": scenario.instance_type,
+        "lnc": scenario.lnc,
+        "duration_s": scenario.duration_s,
+        "seed": scenario.seed,
+        "process_count": len(scenario.processes),
+    }
+
+
+def _instance(scenario: Scenario) -> str:
+    from neurontools.machine.instances import catalogue
+
+    lnc_applies = catalogue.instance_type(scenario.instance_type).lnc_applies
+    return scenario.instance_type + (f" LNC {scenario.lnc}" if lnc_applies else "")
+
+
+def _group(group: GroupPlan, script: Script) -> dict[str, Any]:
+    lives = [life for life in script.lives if life.plan.group == group.name]
+    return {
+        "name": group.name,
+        "description": group.description,
+        "process_count": len(group.processes),
+        "cores": [core for process in group.processes for core in process.cores],
+        "phases": list(group.phases),
+        "starts": len(lives),
+        "ends": {
+            end: sum(life.end == end for life in lives) for end in dict.fromkeys(life.end for life in lives)
+        },
+        "models": [model.name for model in group.processes[0].models],
+    }
+
+
+def _group_lines(group: GroupPlan, script: Script) -> list[str]:
+    from neurontools.machine.naming import core_ranges
+
+    facts = _group(group, script)
+    first = group.processes[0]
+    cores = core_ranges(tuple(facts["cores"])) or "none"
+    lines = [f"{group.name}: {len(group.processes)} of {first.command}"]
+    if group.description:
+        lines.append(f"  {group.description}")
+    lines.append(f"  {'cores':<13}{cores}")
+    work = first.work
+    for name, curve, unit in (
+        ("utilization", work.utilization, "%"),
+        ("executions", work.executions, "/s on each core"),
+    ):
+        if curve.high:
+            lines.append(f"  {name:<13}{curve.low:.4g} to {curve.high:.4g}{unit}")
+    memory = sum(curve.high for _, curve in work.memory)
+    if memory:
+        lines.append(f"  {'memory':<13}up to {memory / 2**30:.3g} GiB on each core, models on top")
+    if facts["models"]:
+        lines.append(f"  {'models':<13}{', '.join(facts['models'])}")
+    if group.phases:
+        lines.append(f"  {'phases':<13}{', '.join(group.phases)}")
+    if facts["starts"] != len(group.processes):
+        ends = ", ".join(f"{count} by {end}" for end, count in facts["ends"].items())
+        lines.append(f"  {'starts':<13}{facts['starts']} in all; ends: {ends}")
+    return lines
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
