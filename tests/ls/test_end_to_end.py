@@ -109,11 +109,17 @@ def test_the_release_can_be_chosen(tool, monkeypatch):
     assert run.stderr.startswith("error: cannot emulate release '3.0' of the tools\n")
 
 
-def test_twenty_at_once_all_get_the_same(tool):
+def test_a_hundred_at_once_all_get_the_same(make):
     start("trn1.32xlarge")
-    with ThreadPoolExecutor(20) as pool:
-        runs = list(pool.map(lambda _: tool("neuron-ls", "-j"), range(20)))
-    assert {(run.returncode, run.stdout, run.stderr) for run in runs} == {(0, runs[0].stdout, "")}
+    with holder("0,1,5", "python train.py"):
+        with Client.connect() as client:
+            expected = render(client.snapshot(), ["-j"], "2.32")[1]
+        asking = [
+            subprocess.Popen([NEURON_LS, "-j"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for _ in range(100)
+        ]
+        said = [(*process.communicate(), process.returncode) for process in asking]
+    assert set(said) == {(expected, b"", 0)}
 
 
 def test_the_first_call_starts_the_machine_and_says_nothing_into_a_pipe(tool, monkeypatch):
@@ -249,6 +255,75 @@ def test_watching_ends_when_the_machine_does():
         assert watching.wait() == 1
         assert watching.stderr is not None
         assert watching.stderr.read().endswith('error="failed to discover Neuron devices"\n')
+
+
+@contextmanager
+def watcher(*words):
+    """A neuron-ls that watches until the end of the block, which reads its lines of JSON."""
+    with subprocess.Popen(
+        [NEURON_LS, "-j", "--watch=0.05", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        yield lambda: json.loads(watching.stdout.readline())
+        watching.send_signal(signal.SIGINT)
+        assert watching.communicate()[1] == ""
+        assert watching.returncode == 130
+
+
+def test_watching_goes_on_when_the_runtime_directory_was_deleted():
+    start("trn1.2xlarge")
+    with watcher() as frame:
+        assert frame()[0]["neuron_processes"] == []
+        os.rename(paths.runtime_dir(), paths.runtime_dir() + "-gone")
+        shutil.rmtree(paths.runtime_dir() + "-gone")
+        until(lambda: os.path.exists(paths.socket_path("default")))  # the watcher knocked
+        with holder("0", "python train.py") as process:
+            assert frame()[0]["neuron_processes"][0]["pid"] == process.pid
+
+
+def test_watching_goes_on_through_a_restart_of_the_daemon():
+    start("trn1.2xlarge")
+    with watcher("--filter=state=busy", "--owner=me") as frame:
+        assert frame() == []
+        launch.restart()
+        with holder("0", "python train.py") as process:
+            assert frame()[0]["neuron_processes"][0]["pid"] == process.pid
+        assert frame() == []
+
+
+def test_watching_replaces_a_daemon_that_was_killed(monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    daemon = start("trn1.2xlarge")
+    with holder("0", "python train.py") as process, watcher() as frame:
+        assert frame()[0]["neuron_processes"][0]["pid"] == process.pid
+        os.kill(daemon.pid, signal.SIGKILL)
+        until(lambda: [info.pid for info in launch.list_machines()] not in ([], [daemon.pid]))
+        process.send_signal(signal.SIGKILL)
+        assert frame()[0]["neuron_processes"] == []
+
+
+def test_with_verbose_it_says_where_the_list_is_from(tool):
+    start("trn1.2xlarge", "ci")
+    run = tool("neuron-ls", "--verbose", "--machine=ci", "--source=sim", "-j")
+    assert (run.returncode, run.stderr) == (0, "source: simulated machine 'ci'\n")
+    assert run.stdout == tool("neuron-ls", "--machine=ci", "-j").stdout
+
+
+def test_another_source_and_a_machine_contradict_each_other(tool):
+    run = tool("neuron-ls", "--source", "real", "--machine", "ci")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: --machine names a simulated machine, --source real is none\n")
+
+
+def test_colours_only_on_the_flag(tool, monkeypatch):
+    start("trn1.2xlarge")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR")
+    assert "\x1b" not in tool("neuron-ls").stdout
+    assert "\x1b[1m" in tool("neuron-ls", "--color").stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in tool("neuron-ls", "--color").stdout
+    assert "\x1b[1m" in tool("neuron-ls", "--color=always").stdout
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
+from neurontools.machine.kind import DOCS, HOST
+from neurontools.machine.listing.rows import cut
+from neurontools.machine.listing.table import printable
 from neurontools.machine.listing.text import render
 
+KEYS = (
+    "instance_type", "instance_id", "neuron_device", "bdf", "cpu_affinity", "numa_node", "connected_to", "nc_count",
+    "logical_neuroncore_config", "memory_size", "neuroncore_ids", "neuron_processes",
+)  # fmt: skip
 COMMANDS = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=120),
     st.sampled_from(
@@ -24,8 +31,11 @@ FLAGS = st.lists(st.sampled_from(["-w", "-a", "-t", "--wide", "--show-all-procs"
 def machines(draw, make, job):
     """A machine of any type with processes of any content on any of its cores."""
     name = draw(st.sampled_from(instance_names()))
-    lnc = draw(st.sampled_from(instance_type(name).device.lnc_choices))
-    last = instance_type(name).core_count(lnc) - 1
+    instance = instance_type(name)
+    lnc = draw(st.sampled_from(instance.device.lnc_choices))
+    seen = st.none() | st.sets(st.integers(0, instance.device_count - 1), min_size=1).map(sorted).map(tuple)
+    visible = draw(seen)
+    last = len(visible or instance.pci_bdf) * instance.cores_per_device(lnc) - 1
     jobs = draw(
         st.lists(
             st.builds(
@@ -38,7 +48,7 @@ def machines(draw, make, job):
             max_size=5,
         )
     )
-    return make(name, tuple(jobs), lnc=lnc)
+    return make(name, tuple(jobs), lnc=lnc, visible=visible, neighbours=draw(st.sampled_from([HOST, DOCS])))
 
 
 def columns(line):
@@ -71,6 +81,16 @@ def test_the_table_is_rectangular(make, job, data, flags):
 
 
 @settings(max_examples=60, deadline=None)
+@given(data=st.data(), wide=st.booleans())
+def test_the_table_cuts_every_command_at_its_width(make, job, data, wide):
+    snapshot = data.draw(machines(make, job))
+    out = render(snapshot, ["--wide"] if wide else [], "2.32")[1].decode()
+    for process in snapshot.processes:
+        if process.uses_device and process.command:
+            assert f"| {printable(cut(process.command, 80 if wide else 40))} " in out
+
+
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_process_has_a_row_on_each_of_its_devices_and_nowhere_else(make, job, data):
     snapshot = data.draw(machines(make, job))
@@ -98,6 +118,7 @@ def test_json_parses_and_equals_the_values(make, job, data, wide):
     for process in snapshot.processes:
         by_pid.setdefault(process.pid, []).append(process)
     for device, state in zip(json.loads(out), snapshot.devices, strict=True):
+        assert list(device) == [key for key in KEYS if snapshot.lnc_applies or key != KEYS[8]]
         assert device["instance_type"] == snapshot.instance_type
         assert device["instance_id"] == snapshot.instance_id
         assert device["neuron_device"] == state.index

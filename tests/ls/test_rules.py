@@ -187,4 +187,13 @@ def test_a_ring_has_wrap_around_links_and_their_legend(make):
 def test_part_of_a_torus_lists_its_links(make):
     whole = make("trn2.48xlarge")
     part = replace(whole, devices=(replace(whole.devices[13], index=0),))
-    assert topology_lines(part) == ["Neuron Device Topology", "", "", "  [ 0 ]◄––►12, 1, 9, 14"]
+    assert topology_lines(part) == [
+        "Neuron Device Topology",
+        "",
+        "",
+        "  [ 0 ]◄––►12, 1, 9, 14",
+        "",
+        "Legend:",
+        "",
+        "        ◄––►N = Link to device N of the host",
+    ]

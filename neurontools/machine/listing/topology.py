@@ -15,6 +15,7 @@ _LINK = "◄––►"
 _WRAP_START = "*––►"
 _WRAP_END = "◄––*"
 _LEGEND = ["", "Legend:", "", "        *––► = Wrap-around link"]
+_HOST_LEGEND = ["", "Legend:", "", "        ◄––►N = Link to device N of the host"]
 _TITLE = "Neuron Device Topology"
 _CELL = 9
 _TORUS_SIDE = 4
@@ -59,7 +60,8 @@ def _drawing(devices: list[int], neighbours: _Neighbours) -> list[str]:
             return [*_torus_lines(), *_LEGEND]
     if edges == {(one, other) for one in devices for other in devices if one != other}:
         return ["", "", *_switch_lines(devices)]
-    return ["", "", *_list_lines(devices, neighbours)]
+    elsewhere = any(other not in devices for others in neighbours for other in others)
+    return ["", "", *_list_lines(devices, neighbours), *(_HOST_LEGEND if elsewhere else [])]
 
 
 def _path(count: int) -> set[tuple[int, int]]:
