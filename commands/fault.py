@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env
@@ -206,9 +207,12 @@ def _whole(what: str, text: str) -> int:
 
 def _factor(text: str) -> float:
     try:
-        return float(text)
+        factor = float(text)
     except ValueError:
-        raise UsageError(f"--factor is a number, not {text!r}", "write for example --factor 3") from None
+        factor = math.nan
+    if not math.isfinite(factor):
+        raise UsageError(f"--factor is a number, not {text!r}", "write for example --factor 3")
+    return factor
 
 
 def _machine(arguments: argparse.Namespace) -> str:

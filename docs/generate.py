@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from neurontools import env
+from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKind, Reach
+from neurontools.monitor.status_keys import KEYS
+from neurontools.runtime.status import NrtStatus
+from neurontools.sysfs.generation import generation
+
+FAULTS_BEGIN, FAULTS_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 def environment_page() -> str:
@@ -29,5 +35,48 @@ def environment_page() -> str:
     )
 
 
+def faults_table() -> str:
+    """Return the table of docs/faults.md: what each kind of fault does to its victim, and where that is counted."""
+    rows = []
+    for kind, facts in KINDS.items():
+        if kind is FaultKind.ECC:
+            rows += [
+                _row(f"`ecc` `{ecc}`", one.status, one.kernel_word, [one.counter]) for ecc, one in ECC.items()
+            ]
+        else:
+            counted = facts.reach is not Reach.ALLOCATION
+            rows.append(_row(f"`{kind}`", facts.status, facts.kernel_word, [], counted=counted))
+    rows.append(_row("an unusable core (see `ecc`)", UNRECOVERABLE, "", []))
+    head = [
+        "fault",
+        "victim: NRT status",
+        "neuron-monitor",
+        "sysfs, of the core",
+        "sysfs, of the device",
+        "kernel log",
+    ]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, ""])
+
+
+def faults_page(page: str) -> str:
+    """Return docs/faults.md with its table made anew."""
+    before, _, rest = page.partition(FAULTS_BEGIN)
+    return before + FAULTS_BEGIN + faults_table() + FAULTS_END + rest.partition(FAULTS_END)[2]
+
+
+def _row(name: str, status: int, kernel_word: str, counters: list[str], *, counted: bool = True) -> str:
+    victim = f"{status} `{NrtStatus(status).name}`" if status else "success"
+    monitor = driver = ""
+    if status and counted:
+        keys = KEYS[NrtStatus(status)]
+        monitor = f"`{keys.outcome}`, `{keys.error}`"
+        driver = f"`{dict(generation('2.32').status_of).get(status, 'generic_error')}`"
+    device = ", ".join(f"`{counter}`" for counter in counters)
+    kernel = f"`NEURON_HW_ERR={kernel_word}`" if kernel_word else ""
+    return f"| {name} | {victim} | {monitor} | {driver} | {device} | {kernel} |"
+
+
 if __name__ == "__main__":
-    Path(__file__).with_name("environment.md").write_text(environment_page())
+    docs = Path(__file__).parent
+    (docs / "environment.md").write_text(environment_page())
+    (docs / "faults.md").write_text(faults_page((docs / "faults.md").read_text()))

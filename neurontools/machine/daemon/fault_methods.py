@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from neurontools.machine.daemon.sessions import Method, Sessions
 
 _ROOT = 0
-_ANY = 1 << 62  # what makes sense is the machine's to say
+# What makes sense is the machine's to say.
+_ANY = 1 << 62
+_ANY_NUMBER = 1e12
 _TAG_MAX = 256
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -144,7 +146,7 @@ def _whole(params: Params, name: str) -> int | None:
 
 
 def _number(params: Params, name: str) -> float | None:
-    return params.optional_number(name, -_ANY, _ANY)
+    return params.optional_number(name, -_ANY_NUMBER, _ANY_NUMBER)
 
 
 def _given(value: Number | None, usual: Number) -> Number:

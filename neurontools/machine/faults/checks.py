@@ -68,12 +68,12 @@ def _not_one_link(spec: FaultSpec, layout: Layout) -> str:
 
 def _bad_time(spec: FaultSpec) -> str:
     for name, value, least in (
-        ("delay", spec.after_s, 0.0),
-        ("duration", spec.duration_s, 0.001),
-        ("interval", spec.every_s, MIN_EVERY_S),
+        ("a delay", spec.after_s, 0.0),
+        ("a duration", spec.duration_s, 0.001),
+        ("an interval", spec.every_s, MIN_EVERY_S),
     ):
         if value is not None and not (math.isfinite(value) and least <= value <= MAX_SECONDS):
-            return f"a {name} of {value:g} s makes no sense, it has {least:g} s to a year"
+            return f"{name} of {value:g} s makes no sense, it has {least:g} s to a year"
     if spec.every_s is not None and spec.kind is not FaultKind.ECC:
         return f"an interval makes sense for {FaultKind.ECC} only, not for {spec.kind}"
     return ""

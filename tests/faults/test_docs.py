@@ -1,0 +1,49 @@
+"""docs/faults.md is made from the data that the machine, neuron-monitor and the sysfs tree use."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.machine.faults.kinds import ECC, KINDS
+from neurontools.runtime.status import NrtStatus
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "faults.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_made_from_the_data(generate: ModuleType) -> None:
+    assert generate.faults_page(PAGE) == PAGE
+
+
+def test_every_kind_has_its_row_with_its_status(generate: ModuleType) -> None:
+    table = generate.faults_table()
+    for name, status in [
+        *((f"`{kind}`", facts.status) for kind, facts in KINDS.items() if kind != "ecc"),
+        *((f"`ecc` `{ecc}`", facts.status) for ecc, facts in ECC.items()),
+    ]:
+        shown = f"{status} `{NrtStatus(status).name}`" if status else "success"
+        assert f"| {name} | {shown} |" in table
+
+
+def test_the_documented_log_lines_are_on_the_page() -> None:
+    for facts in KINDS.values():
+        if facts.log is not None and facts.log.documented:
+            line = facts.log.text.format(nd=0, nc=0, model=10001, timeout_ms=600000)
+            assert f"`{facts.log.component}:{facts.log.function} {line}`" in PAGE
