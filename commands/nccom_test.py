@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
@@ -12,7 +11,7 @@ from neurontools.errors import NoMachineError, UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from neurontools.collectives.benchmark import Benchmark
     from neurontools.collectives.claim import MachineView, Ranks
@@ -25,7 +24,6 @@ NO_DRIVER = (
     "https://awsdocs-neuron.readthedocs-hosted.com/"
 )
 _RELEASES = ("2.32", "2.28")
-_TAG_CHARACTERS = 255
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -53,12 +51,14 @@ def _run(argv: list[str]) -> int:
         console.out(NO_DRIVER)
         console.notice(f"hint: {error.remedy}")
         return 1
-    from neurontools.machine.client_errors import CoresBusyError
+    from neurontools.collectives.claim import CollectiveFailedError
+    from neurontools.commands.nccom_ranks import ranks_on
+    from neurontools.machine.client_errors import CoresBusyError, DeviceLostError
 
     try:
-        with _ranks(machine, benchmarks) as ranks:
+        with ranks_on(machine, benchmarks) as ranks:
             tables = _run_all(benchmarks, ranks, show_progress=not found.non_interactive)
-    except CoresBusyError as error:
+    except (CoresBusyError, DeviceLostError, CollectiveFailedError) as error:
         return _could_not_run(found, benchmarks, style, f"{error.message}\n{error.remedy}\n")
     return _show(found, benchmarks, tables, style, machine)
 
@@ -112,27 +112,6 @@ def _visible(cores: tuple[int, ...]) -> tuple[int, ...]:
     if not set(wanted) <= set(cores):
         raise UsageError(f"{VISIBLE_CORES}={text} names cores that do not exist", f"cores are 0-{cores[-1]}")
     return wanted
-
-
-@contextmanager
-def _ranks(machine: MachineView | None, benchmarks: tuple[Benchmark, ...]) -> Iterator[Ranks]:
-    from neurontools import env
-    from neurontools.collectives.claim import NoRanks, claimed
-    from neurontools.runtime.versions import RUNTIME_VERSION
-
-    if machine is None:
-        yield NoRanks()
-        return
-    cores = tuple(core for group in benchmarks[0].works[0].groups for core in group)
-    with claimed(
-        machine.name,
-        cores,
-        command=" ".join(sys.orig_argv),
-        tag=os.environ.get("NEURON_PROCESS_TAG", "")[:_TAG_CHARACTERS],
-        runtime_version=RUNTIME_VERSION,
-        paced=env.flag(env.PACE),
-    ) as ranks:
-        yield ranks
 
 
 def _run_all(

@@ -98,10 +98,10 @@ def check_ranks(options: Options, over: Fabric, cores: tuple[int, ...]) -> None:
         )
     each, free = ranks // nodes, len(cores)
     if each > free:
-        seen = "of which NEURON_RT_VISIBLE_CORES leaves" if free < over.core_count else "has"
+        hidden = ", or look at NEURON_RT_VISIBLE_CORES" if free < over.core_count else ""
         raise UsageError(
-            f"{each} ranks need {each} NeuronCores: {over.instance} {seen} {free}",
-            f"give -r {free * nodes} or less" if free * nodes > 1 else "change NEURON_RT_VISIBLE_CORES",
+            f"{each} ranks need {each} NeuronCores, {free} of {over.instance} can be used",
+            f"give -r {max(free * nodes, 2)} or less{hidden}",
         )
     allowed = allowed_ranks(over.instance, over.lnc)
     if allowed is not None:

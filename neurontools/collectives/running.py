@@ -70,7 +70,8 @@ def _row(
     measured = _iterations(benchmark, nbytes, times, options.iters, "measured")
     warm_up = _iterations(benchmark, nbytes, times, options.warmup_iters, "warm-up")
     executed = (warm_up + measured) * options.ops_per_iter
-    checks = ranks.execute(executed, lambda: _checks(benchmark, nbytes, times, on_progress))
+    checks, slower = ranks.execute(executed, lambda: _checks(benchmark, nbytes, times, on_progress))
+    measured = tuple(time_s * _factor(slower, len(warm_up) + index) for index, time_s in enumerate(measured))
     mean_s = statistic("avg", measured)
     return Row(
         nbytes=nbytes,
@@ -84,6 +85,10 @@ def _row(
         output_bytes=output_bytes(benchmark.operation, nbytes, first.ranks),
         checks=checks,
     )
+
+
+def _factor(slower: tuple[float, ...], index: int) -> float:
+    return slower[min(index, len(slower) - 1)] if slower else 1.0
 
 
 def _iterations(

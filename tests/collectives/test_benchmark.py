@@ -155,7 +155,7 @@ REFUSED = [
     (f"{PAIR} -r", "expected one argument"),
     ("--instance trn1.2xlarge -r 1 allr", "at least 2 ranks"),
     ("--instance trn1.2xlarge -r -2 allr", "at least 2 ranks"),
-    ("--instance trn1.2xlarge -r 3 allr", "3 ranks need 3 NeuronCores: trn1.2xlarge has 2"),
+    ("--instance trn1.2xlarge -r 3 allr", "3 ranks need 3 NeuronCores, 2 of trn1.2xlarge can be used"),
     (
         "--instance trn1.32xlarge -r 4 allr",
         "4 ranks on one node cannot be connected on trn1.32xlarge (LNC 1)",
