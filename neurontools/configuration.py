@@ -18,6 +18,7 @@ KINDS = {
     "pace": BOOLEAN,
     "host_memory": MEMORY,
     "customop_inprocess": BOOLEAN,
+    "sysfs_root": PATH,
 }
 
 _WANTED = {

@@ -22,6 +22,7 @@ PACE = "NEURONTOOLS_PACE"
 HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
 RUN = "NEURONTOOLS_RUN"
+SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -44,6 +45,11 @@ DOCUMENTED = (
         CUSTOMOP_INPROCESS,
         "0",
         "1 runs custom operators in this process instead of the worker (for debuggers)",
+    ),
+    (
+        SYSFS_ROOT,
+        "",
+        "directory whose sys, proc and dev the source `real` reads instead of the host's, such as a sysfs export",
     ),
     (RUN, "", "set by neuron-run in the programs that it starts"),
 )
@@ -133,6 +139,11 @@ def emulate() -> str:
 def host_memory() -> str:
     """Return what device tensors may take of this computer's memory: a share such as 25% or a size."""
     return setting(HOST_MEMORY) or DEFAULT_HOST_MEMORY
+
+
+def sysfs_root() -> str:
+    """Return the directory whose sys, proc and dev stand for the host's, "" for the host's own."""
+    return setting(SYSFS_ROOT).rstrip("/")
 
 
 def flag(name: str, environ: "Mapping[str, str] | None" = None) -> bool:

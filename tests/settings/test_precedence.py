@@ -23,6 +23,7 @@ READERS = {
     "host_memory": (env.host_memory, "10%", "1GiB", "25%"),
     "pace": (lambda: env.flag(env.PACE), True, False, False),
     "customop_inprocess": (lambda: env.flag(env.CUSTOMOP_INPROCESS), True, False, False),
+    "sysfs_root": (env.sysfs_root, "/srv/mirror", "/run/mirror", ""),
 }
 WORDS = {False: "0", True: "1"}
 
