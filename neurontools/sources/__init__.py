@@ -22,7 +22,7 @@ def open_source(
     """Return an open source of snapshots.
 
     Args:
-        name: "sim", the simulated machine; else the path of a recording, of lines that neuron-monitor wrote. A file of
+        name: "sim", the simulated machine; "real", this host with its Neuron driver; else the path of a recording, of lines that neuron-monitor wrote. A file of
             such a name is meant by "./sim".
         machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
@@ -32,7 +32,8 @@ def open_source(
     Raises:
         UsageError: there is no such source, or it has no machine of that name.
         RecordingError: the file can't be read.
-        NoMachineError: the simulated machine does not run and may not be started.
+        NoMachineError: the simulated machine does not run and may not be started, or this host has no driver (then
+            it is a `NoDriverError`).
         DaemonError: its daemon refuses or does not answer.
     """
     if name == SIM:
@@ -45,6 +46,10 @@ def open_source(
         raise UsageError(
             f"--machine {machine} names a simulated machine, source {name!r} is none", "leave one of them out"
         )
+    if name == REAL:
+        from neurontools.sources.real import RealSource
+
+        return RealSource()
     import os
 
     if not os.path.exists(name):

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from neurontools.errors import NeuronToolsError
+from neurontools.machine.hardware import NO_ERRORS
 from neurontools.machine.instances import catalogue
 from neurontools.machine.snapshot import DeviceState, Snapshot
 from neurontools.monitor.parse import DamagedLineError, parse_line
@@ -161,7 +162,7 @@ def reported_devices(told: ReportedMachine, processes: tuple[ProcessState, ...])
             core_ids=cores,
             memory_bytes=told.hardware.neuron_device_memory_size,
             memory_used_bytes=sum(used.get(core, 0) for core in cores),
-            **({"hardware": told.errors[index]} if index in told.errors else {}),
+            hardware=told.errors.get(index, NO_ERRORS),
         )
         for index, cores in cores_of(told.hardware).items()
     )

@@ -96,7 +96,9 @@ class ReportedMachine:
     def _advance(self, periods: Mapping[str, float]) -> None:
         # Groups may have periods of their own, so each has a clock; the furthest is the time of the report. How far
         # back the first period of a group reaches is not known: it only counts where there is nothing else.
-        ends = [self._clocks[group] + period_s for group, period_s in periods.items() if group in self._clocks]
+        ends = [
+            self._clocks[group] + period_s for group, period_s in periods.items() if group in self._clocks
+        ]
         first = self.clock_s + min(periods.values(), default=0.0)
         self.clock_s = max((self.clock_s, *ends)) if ends else first
         self._clocks.update(dict.fromkeys(periods, self.clock_s))

@@ -1,0 +1,205 @@
+"""The devices of a real host as a snapshot shows them: from its driver, its PCI bus, its monitor, and the catalogue."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neurontools.machine.hardware import CoreTotals
+from neurontools.machine.instances.catalogue import instance_names, instance_type
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.snapshot import CoreUse, DeviceState
+from neurontools.sources.pci import PciPlace, neuron_places
+from neurontools.sources.recording import known_instance
+from neurontools.sysfs.reading import read_core, visible_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.machine.hardware import HardwareCounters
+    from neurontools.machine.instances.catalogue import InstanceType
+    from neurontools.machine.snapshot import ProcessState
+    from neurontools.sources.reported import ReportedMachine
+    from neurontools.sysfs.reading import CoreReading, DeviceReading, DriverReading
+
+# The runtime's names for the logical NeuronCore configuration (compile-runtime.md section 3.1).
+_LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+_NOWHERE = ("", "", "-1")
+
+
+class HostDevices:
+    """The devices that can be seen here, numbered from 0 as the tools number them.
+
+    Args:
+        root: the directory that has `sys` and `dev` in it, "" for the host's own.
+        driver: what the driver says.
+        told: what the host's neuron-monitor says.
+    """
+
+    def __init__(self, root: str, driver: DriverReading, told: ReportedMachine) -> None:
+        self._root = root
+        self._identity = _identity(driver, told)
+        self._visible = visible_devices(root, (device.index for device in driver.devices))
+        instance = known_instance(driver.product_name)
+        first = driver.devices[0]
+        self._physical = max(1, first.core_count)
+        self.lnc = _lnc(told, instance, self._physical)
+        self.lnc_applies = self.lnc > 1 if instance is None else instance.lnc_applies
+        self.neuroncore_version = told.hardware.neuroncore_version or _version(instance, self.lnc)
+        self._memory_bytes = told.hardware.neuron_device_memory_size or _memory_bytes(instance)
+        self._links = instance.connected_to if instance is not None else ()
+        places, self.notices = _places(root, instance)
+        self._places = {index: place for index, place in enumerate(places) if index in self._visible}
+        self._readings: dict[tuple[int, int], CoreReading] = {}
+
+    def fits(self, driver: DriverReading, told: ReportedMachine) -> bool:
+        """Return whether this still describes the host."""
+        return self._identity == _identity(driver, told)
+
+    def states(self, driver: DriverReading, told: ReportedMachine) -> tuple[DeviceState, ...]:
+        """Return the devices as a snapshot shows them."""
+        readings = {device.index: device for device in driver.devices}
+        return tuple(
+            self._state(index, readings[host], told)
+            for index, host in enumerate(self._visible)
+            if host in readings
+        )
+
+    def cores_held(self, holders: Mapping[int, frozenset[int]]) -> dict[int, tuple[int, ...]]:
+        """Return the logical cores of the devices that each process holds open."""
+        place = {host: index for index, host in enumerate(self._visible)}
+        return {
+            pid: tuple(core for host in sorted(held) if host in place for core in self._core_ids(place[host]))
+            for pid, held in holders.items()
+        }
+
+    def idle(self, cores: tuple[int, ...]) -> tuple[CoreUse, ...]:
+        """Return cores that a process holds, of which nothing more is known."""
+        return tuple(CoreUse(core, 0, 0, 0, 0, executing=False, memory=MemoryUse()) for core in cores)
+
+    def core_totals(self, processes: tuple[ProcessState, ...], *, fresh: bool) -> tuple[CoreTotals, ...]:
+        """Return what the driver counted on each logical core beside what the living processes are known to have done.
+
+        Args:
+            processes: the living ones.
+            fresh: read the driver's counters, else take those that were read last.
+        """
+        if fresh or not self._readings:
+            self._readings = {
+                (host, core): read_core(self._root, host, core)
+                for host in self._visible
+                for core in range(self._physical)
+            }
+        live: dict[int, list[CoreUse]] = {}
+        for process in processes:
+            for use in process.cores:
+                live.setdefault(use.core, []).append(use)
+        totals = (
+            self._totals(core, host, place * self.lnc, live.get(core, []))
+            for index, host in enumerate(self._visible)
+            for place, core in enumerate(self._core_ids(index))
+        )
+        return tuple(each for each in totals if each.executions or each.model_loads or each.flops)
+
+    def _totals(self, core: int, host: int, first: int, live: list[CoreUse]) -> CoreTotals:
+        parts = [self._readings[host, first + place] for place in range(self.lnc)]
+        done = dict(parts[0].failures)
+        for use in live:
+            for status, count in use.failures:
+                done[status] = max(0, done.get(status, 0) - count)
+        return CoreTotals(
+            core,
+            executions=max(0, parts[0].executions - sum(use.executions for use in live)),
+            flops=max(0, sum(part.flops for part in parts) - sum(use.flops for use in live)),
+            model_loads=max(0, parts[0].model_loads - sum(use.model_loads for use in live)),
+            failures=tuple(sorted((status, count) for status, count in done.items() if count)),
+        )
+
+    def _state(self, index: int, reading: DeviceReading, told: ReportedMachine) -> DeviceState:
+        host = reading.index
+        place = self._places.get(host)
+        bdf, affinity, numa = (place.bdf, place.cpu_affinity, place.numa_node) if place else _NOWHERE
+        connected = reading.connected_to
+        if connected is None and host < len(self._links):
+            connected = self._links[host]
+        return DeviceState(
+            index=index,
+            bdf=bdf,
+            cpu_affinity=affinity,
+            numa_node=numa,
+            connected_to=connected or None,
+            core_ids=self._core_ids(index),
+            memory_bytes=self._memory_bytes,
+            memory_used_bytes=reading.memory_used_bytes,
+            hardware=_newer(reading, told, index),
+        )
+
+    def _core_ids(self, index: int) -> tuple[int, ...]:
+        cores = self._physical // self.lnc
+        return tuple(range(index * cores, (index + 1) * cores))
+
+
+def _identity(driver: DriverReading, told: ReportedMachine) -> tuple[object, ...]:
+    return (
+        driver.product_name,
+        driver.version,
+        tuple((device.index, device.core_count) for device in driver.devices),
+        told.hardware,
+    )
+
+
+def _lnc(told: ReportedMachine, instance: InstanceType | None, physical: int) -> int:
+    """Return the logical NeuronCore configuration: the monitor's, else the environment's, else the device's default."""
+    wishes = [told.hardware.logical_neuroncore_config if told.hardware.neuron_device_count else 0]
+    wishes += [int(text) for name in _LNC_VARIABLES if (text := os.environ.get(name, "")).isdigit()]
+    wishes.append(instance.device.lnc_default if instance is not None else 1)
+    return next((lnc for lnc in wishes if lnc > 0 and physical % lnc == 0), 1)
+
+
+def _version(instance: InstanceType | None, lnc: int) -> str:
+    return instance.device.core.monitor_version(lnc) if instance is not None else ""
+
+
+def _memory_bytes(instance: InstanceType | None) -> int:
+    return instance.device.memory_bytes if instance is not None else 0
+
+
+def _newer(reading: DeviceReading, told: ReportedMachine, index: int) -> HardwareCounters:
+    """Return the driver's error counters; older drivers have no corrected errors in sysfs, the monitor may know them."""
+    counters, reported = reading.hardware, told.errors.get(index)
+    if reported is None:
+        return counters
+    return replace(
+        counters,
+        mem_ecc_corrected=max(counters.mem_ecc_corrected, reported.mem_ecc_corrected),
+        sram_ecc_corrected=max(counters.sram_ecc_corrected, reported.sram_ecc_corrected),
+    )
+
+
+def _places(root: str, instance: InstanceType | None) -> tuple[tuple[PciPlace, ...], tuple[str, ...]]:
+    """Return where each of the driver's devices sits, and what must be said about it.
+
+    The bus does not tell which address is which Neuron device. The catalogue knows for its instance types; where the
+    host has other addresses, their order is taken.
+    """
+    pci_ids = [*instance.device.pci_ids] if instance is not None else _all_pci_ids()
+    found = neuron_places(root, pci_ids)
+    catalogued = (
+        ()
+        if instance is None
+        else tuple(map(PciPlace, instance.pci_bdf, instance.cpu_affinity, instance.numa_node))
+    )
+    if not found:
+        return catalogued, ()
+    by_bdf = {place.bdf: place for place in found}
+    if by_bdf.keys() == {place.bdf for place in catalogued}:
+        return tuple(by_bdf[place.bdf] for place in catalogued), ()
+    if len(found) == 1:
+        return found, ()
+    return found, ("PCI addresses are listed in their order on the bus: which device is which is not known",)
+
+
+def _all_pci_ids() -> list[str]:
+    types = (instance_type(name).device for name in instance_names())
+    return sorted({pci_id for device in types for pci_id in device.pci_ids})

@@ -1,0 +1,178 @@
+"""A host with the Neuron driver as a source: its sysfs tree, /dev, /proc, and the stream of its own neuron-monitor."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from neurontools import env
+from neurontools.errors import NeuronToolsError, NoMachineError
+from neurontools.machine.snapshot import Snapshot
+from neurontools.sources.holders import boot_unix_s, device_holders, host_process
+from neurontools.sources.host_devices import HostDevices
+from neurontools.sources.host_monitor import PROGRAM, HostMonitor, find_monitor
+from neurontools.sources.reported import ReportedMachine
+from neurontools.sysfs.reading import read_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from neurontools.machine.snapshot import ProcessState
+    from neurontools.sysfs.reading import DriverReading
+
+_SNAPSHOT_PERIOD_S = 1.0
+_FIRST_REPORT_S = 3.0
+_SECOND_REPORT_S = 2.0
+_LATE_PERIODS = 5
+_HOLDERS_EVERY_S = 5.0
+_NANO = 1e9
+
+
+class NoDriverError(NoMachineError):
+    """The host has no Neuron driver, or no device."""
+
+
+class RealSource:
+    """The Neuron devices of this host.
+
+    Raises:
+        NoDriverError: there are none.
+    """
+
+    name = "real"
+
+    def __init__(self) -> None:
+        self.notices: tuple[str, ...] = ()
+        self._root = env.sysfs_root()
+        self._boot_unix_s = boot_unix_s(self._root)
+        self._told = ReportedMachine(lambda pid, tag: host_process(self._root, pid, tag))
+        self._monitor: HostMonitor | None = None
+        self._monitor_path = find_monitor(self._root)
+        self._devices: HostDevices | None = None
+        self._holders: dict[int, frozenset[int]] = {}
+        self._holders_read_s = float("-inf")
+        self._driver()
+        if self._monitor_path is None:
+            self._notice(f"no {PROGRAM} of this host's: who uses which core, and how much, is not known")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the host's neuron-monitor if this started it."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+
+    def snapshot(self) -> Snapshot:
+        """Return the host at this moment; waits for the first lines of its neuron-monitor.
+
+        Raises:
+            NoDriverError: the driver is gone.
+        """
+        self._start_monitor(_SNAPSHOT_PERIOD_S)
+        if self._monitor is not None and self._monitor.count < 2:
+            in_time = self._monitor.wait(1, _FIRST_REPORT_S)
+            if in_time and not self._told.pids and self._held():
+                self._monitor.wait(2, _SECOND_REPORT_S)
+            elif not in_time:
+                self._notice(f"{self._monitor_path} tells nothing{self._why()}")
+        return self._snapshot(counters=True)
+
+    def watch(self, period_s: float) -> Iterator[Snapshot]:
+        """Yield a snapshot now and then every `period_s` seconds, with each line of the host's neuron-monitor.
+
+        Raises:
+            NoDriverError: the driver is gone.
+            NeuronToolsError: the host's neuron-monitor ended or tells nothing any more.
+        """
+        self.close()
+        self._start_monitor(period_s)
+        monitor, count = self._monitor, 0
+        while True:
+            if monitor is None:
+                yield self._snapshot(counters=count == 0)
+                time.sleep(period_s)
+            else:
+                if not monitor.wait(count + 1, _FIRST_REPORT_S + _LATE_PERIODS * period_s):
+                    state = "ended" if monitor.ended else "tells nothing"
+                    raise NeuronToolsError(f"{self._monitor_path} {state}{self._why()}", "run it by hand")
+                yield self._snapshot(counters=count == 0)
+            count += 1
+
+    def _start_monitor(self, period_s: float) -> None:
+        if self._monitor is not None or self._monitor_path is None:
+            return
+        try:
+            self._monitor = HostMonitor(self._monitor_path, period_s, self._told)
+        except OSError as error:
+            self._notice(f"cannot start {self._monitor_path}: {error.strerror}")
+
+    def _snapshot(self, *, counters: bool) -> Snapshot:
+        driver = self._driver()
+        if self._monitor is None:
+            return self._made(driver, counters=counters)
+        with self._monitor.lock:
+            return self._made(driver, counters=counters)
+
+    def _made(self, driver: DriverReading, *, counters: bool) -> Snapshot:
+        if self._devices is None or not self._devices.fits(driver, self._told):
+            self._devices = HostDevices(self._root, driver, self._told)
+            for notice in self._devices.notices:
+                self._notice(notice)
+        devices = self._devices
+        processes = self._processes(devices.cores_held(self._held()))
+        return Snapshot(
+            machine=os.uname().nodename,
+            source=self.name,
+            instance_type=driver.product_name,
+            instance_id=self._told.instance.instance_id,
+            lnc=devices.lnc,
+            lnc_applies=devices.lnc_applies,
+            neuroncore_version=devices.neuroncore_version,
+            taken_ns=time.monotonic_ns(),
+            taken_unix_s=time.time(),
+            started_unix_s=self._boot_unix_s,
+            devices=devices.states(driver, self._told),
+            processes=processes,
+            core_totals=devices.core_totals(processes, fresh=counters),
+        )
+
+    def _processes(self, held: Mapping[int, tuple[int, ...]]) -> tuple[ProcessState, ...]:
+        told = self._told.processes(held)
+        known = {process.pid for process in told}
+        processes = [replace(process, uses_device=True) for process in told]
+        for pid, cores in held.items():
+            if pid not in known:
+                process = host_process(self._root, pid)
+                idle = self._devices.idle(cores) if self._devices and process.uses_device else ()
+                processes.append(replace(process, cores=idle))
+        return tuple(sorted(processes, key=lambda process: (process.registered_ns, process.pid)))
+
+    def _held(self) -> dict[int, frozenset[int]]:
+        now_s = time.monotonic()
+        if now_s - self._holders_read_s >= _HOLDERS_EVERY_S:
+            self._holders, self._holders_read_s = device_holders(self._root), now_s
+        return self._holders
+
+    def _driver(self) -> DriverReading:
+        driver = read_driver(self._root)
+        if driver is None:
+            raise NoDriverError(
+                f"no Neuron driver with devices on this host: {self._root}/sys/class/neuron_device is not there",
+                "use --source sim for a simulated machine",
+            )
+        return driver
+
+    def _why(self) -> str:
+        problem = self._monitor.problem if self._monitor else ""
+        return f": {problem}" if problem else ""
+
+    def _notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices += (text,)
