@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neurontools.monitor.vcpus import HostReader, VcpuSample
 
 _TAG_MAX = 255
+_STALE = "the telemetry page cannot be read, these are its last good values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class Collector:
         return RuntimeEntry(
             pid=process.pid,
             tag=tag,
+            error=_STALE if process.stale else "",
             neuroncore_counters=known.frame.counters(cores) if cores else None,
             memory_used=processes.memory_used(memory, known.frame) if memory else None,
             vcpu_usage=self._runtime_vcpu(cpu, process, now, known.vcpu_count) if cpu else None,

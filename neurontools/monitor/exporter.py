@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 _HOST = 0
+_TOLD_MAX = 1000
 _ECC_EVENTS = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
 
 
@@ -163,6 +164,8 @@ class Exporter:
 
     def _problem(self, text: str) -> None:
         if text not in self._told:
+            if len(self._told) >= _TOLD_MAX:
+                self._told.clear()
             self._told.add(text)
             self._on_problem(text)
 

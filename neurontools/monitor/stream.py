@@ -56,10 +56,12 @@ def reports(
     schedule = Schedule(periods, started_s)
     sleep(max(0.0, started_s + FIRST_INTERVAL_S - clock()))
     due = frozenset(key for key in schedule.take(started_s) if key.group not in _NOT_AT_FIRST)
+    snapshot = source.snapshot()
     while True:
-        yield collector.collect(due & wanted, source.snapshot())
+        yield collector.collect(due & wanted, snapshot)
         sleep(max(0.0, schedule.next_s() - clock()))
-        due = schedule.take(clock())
+        snapshot = source.snapshot()
+        due = schedule.take(clock())  # after the snapshot, which may have had to wait for its machine
 
 
 def recorded_reports(

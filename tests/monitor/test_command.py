@@ -312,6 +312,19 @@ def test_a_source_that_is_none(tool, home, arguments):
     assert run.stdout == ""
 
 
+@pytest.mark.parametrize("module", ["monitor", "monitor_prometheus"])
+def test_help_loads_nothing_heavy(module):
+    code = (
+        f"import sys, json\nfrom neurontools.commands import {module} as command\n"
+        "try:\n    command.main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "sys.stderr.write(json.dumps([*sys.modules]))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(run.stderr)}
+    assert "examples:" in run.stdout
+    assert not loaded & {*HEAVY, "psutil"}
+
+
 def test_nothing_heavy_is_loaded(tool):
     launch.start(StartOptions("default"))
     code = (

@@ -133,6 +133,11 @@ def test_two_looks_at_the_same_moment_give_zeros():
     assert entry.execution_stats.executions == ExecutionSummary()
 
 
+def test_values_that_are_not_fresh_say_so():
+    (entry,) = report_of(machine_at(1, job()), machine_at(2, job(stale=True))).runtimes
+    assert "last good values" in entry.error
+
+
 def test_onlookers_are_not_reported():
     after = machine_at(2, job(uses_device=False, cores=()))
     assert report_of(machine_at(1), after).runtimes == ()

@@ -144,6 +144,26 @@ def test_periods_are_those_really_covered_and_rates_are_over_them():
     )
 
 
+def test_after_a_machine_was_waited_for_one_line_covers_all_of_it():
+    config, _ = parse_config(
+        '{"period":"1s","neuron_runtimes":[{"metrics":[{"type":"memory_used"}]}]}', "m.conf"
+    )
+    clock = Clock()
+
+    class Slow(Still):
+        def snapshot(self):
+            if self.asked == 3:
+                clock.sleep(7.4)
+            return super().snapshot()
+
+    found = reports(config, Slow(clock), clock.host, clock=clock, sleep=clock.sleep)
+    times = [
+        (round(clock.now - 50.0, 3), report.runtimes[0].memory_used) for report in itertools.islice(found, 5)
+    ]
+    assert [time for time, _ in times] == [0.05, 1.0, 9.4, 10.0, 11.0]
+    assert times[2][1].period_s == pytest.approx(8.4)
+
+
 def test_the_hosts_rates_begin_with_the_second_line():
     told, _ = stream(
         '{"period":"1s","system_metrics":[{"type":"vcpu_usage"},{"type":"memory_info"},{"type":"neuron_hw_counters"}]}',
