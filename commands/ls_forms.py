@@ -7,7 +7,7 @@ import sys
 from neurontools import __version__, env
 from neurontools.commands import console
 from neurontools.commands.ls_output import show
-from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.listing import colours
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.no_driver import no_devices_line
@@ -16,7 +16,7 @@ from neurontools.machine.render_client import Reply, request
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from neurontools.machine.listing.flags import Flags
 
@@ -70,38 +70,43 @@ def _main(words: Sequence[str]) -> int:
 def _of_machine(flags: Flags, machine: str) -> int:
     words = flags.words()
     if flags.verbose:
-        sys.stderr.write(f"source: simulated machine {machine!r}\n")
+        sys.stderr.write(f"source: sim:{machine}\n")
     reply = _ask(words, machine)
     if flags.period_s is None or reply is None:
         return _show(reply)
-    from neurontools.commands.ls_watch import persistent
+    from neurontools.commands.ls_watch import replies_of
 
-    return _watch(flags, reply, persistent(lambda: request(words, machine), machine))
+    return _watch(flags, replies_of(lambda: request(words, machine), machine, flags.period_s))
 
 
 def _of_source(flags: Flags, name: str) -> int:
     from neurontools.machine.listing.text import render
     from neurontools.sources import open_source
 
-    if flags.machine is not None:
-        raise UsageError(
-            f"--machine names a simulated machine, --source {name} is none", "leave one of them out"
-        )
-    source = open_source(name)
-    if flags.verbose:
-        sys.stderr.write(f"source: {source.name}\n")
+    words = flags.words()
+    try:
+        with open_source(name, machine=flags.machine) as source:
+            if flags.verbose:
+                sys.stderr.write(f"source: {source.name}\n")
+            if flags.period_s is None:
+                code = show(render(source.snapshot(), words, env.emulate()))
+            else:
+                snapshots = source.watch(flags.period_s)
+                code = _watch(flags, (render(snapshot, words, env.emulate()) for snapshot in snapshots))
+            if flags.verbose:
+                sys.stderr.writelines(f"note: {notice}\n" for notice in source.notices)
+            return code
+    except NoMachineError:
+        return _no_driver()
 
-    def look() -> Reply:
-        return render(source.snapshot(), flags.words(), env.emulate())
 
-    return show(look()) if flags.period_s is None else _watch(flags, look(), look)
-
-
-def _watch(flags: Flags, first: Reply, again: Callable[[], Reply | None]) -> int:
+def _watch(flags: Flags, replies: Iterable[Reply]) -> int:
     from neurontools.commands.ls_watch import watch
 
-    code = watch(first, again, flags.period_s or 0.0, lines_of_json=flags.format == "json")
-    return _no_driver() if code is None else code
+    code = watch(replies, lines_of_json=flags.format == "json")
+    if code is not None:
+        return code
+    return _no_driver() if flags.source in {None, SIMULATION} else 0
 
 
 def _ask(words: list[str], machine: str) -> Reply | None:

@@ -12,7 +12,7 @@ from neurontools.machine.directory import knock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from neurontools.machine.render_client import Reply
 
@@ -20,52 +20,52 @@ RESTART_S = 3.0
 _RETRY_S = 0.05
 
 
-def watch(
-    first: Reply, again: Callable[[], Reply | None], period_s: float, *, lines_of_json: bool
-) -> int | None:
-    """Show a reply and each later one that differs from the one before.
+def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
+    """Show each reply that differs from the one before.
 
     Args:
-        first: the reply to begin with.
-        again: asks again; None when there is nobody to ask any more.
-        period_s: time between two questions.
+        replies: one after another, at the pace of the watch.
         lines_of_json: the replies are JSON; each becomes one line.
 
     Returns:
-        The exit code of a reply that is a failure, None when there was nobody to ask.
+        The exit code of a reply that is a failure, None when there are no more.
     """
     shown = None
-    reply: Reply | None = first
-    while reply is not None:
+    for reply in replies:
         code, out, err = reply
         if reply != shown:
             show((code, _frame(out, lines_of_json=lines_of_json and not code), err))
             shown = reply
         if code:
             return code
-        time.sleep(period_s)
-        reply = again()
     return None
 
 
-def persistent(ask: Callable[[], Reply | None], machine: str) -> Callable[[], Reply | None]:
-    """Return a question to a machine's daemon that waits for the next one where the daemon is gone.
+def replies_of(ask: Callable[[], Reply | None], machine: str, period_s: float) -> Iterator[Reply]:
+    """Yield what a machine's daemon replies, until it is gone for good.
 
     A deleted runtime directory is made again by the daemon that lives; a daemon that was killed is replaced (unless
     NEURONTOOLS_AUTOSTART=0); for one that was stopped the next is awaited as long as a restart may take.
+
+    Args:
+        ask: asks once, None where no daemon listens.
+        machine: whose daemon.
+        period_s: time between two questions.
     """
+    while (reply := _persistently(ask, machine)) is not None:
+        yield reply
+        time.sleep(period_s)
 
-    def again() -> Reply | None:
-        give_up = time.monotonic() + RESTART_S
-        while True:
-            reply = _asked(ask)
-            if reply is not None or time.monotonic() > give_up:
-                return reply
-            if not knock(paths.machine_dir(machine)):
-                _replace_if_killed(machine)
-                time.sleep(_RETRY_S)
 
-    return again
+def _persistently(ask: Callable[[], Reply | None], machine: str) -> Reply | None:
+    give_up = time.monotonic() + RESTART_S
+    while True:
+        reply = _asked(ask)
+        if reply is not None or time.monotonic() > give_up:
+            return reply
+        if not knock(paths.machine_dir(machine)):
+            _replace_if_killed(machine)
+            time.sleep(_RETRY_S)
 
 
 def _asked(ask: Callable[[], Reply | None]) -> Reply | None:

@@ -305,14 +305,14 @@ def test_watching_replaces_a_daemon_that_was_killed(monkeypatch):
 def test_with_verbose_it_says_where_the_list_is_from(tool):
     start("trn1.2xlarge", "ci")
     run = tool("neuron-ls", "--verbose", "--machine=ci", "--source=sim", "-j")
-    assert (run.returncode, run.stderr) == (0, "source: simulated machine 'ci'\n")
+    assert (run.returncode, run.stderr) == (0, "source: sim:ci\n")
     assert run.stdout == tool("neuron-ls", "--machine=ci", "-j").stdout
 
 
 def test_another_source_and_a_machine_contradict_each_other(tool):
     run = tool("neuron-ls", "--source", "real", "--machine", "ci")
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: --machine names a simulated machine, --source real is none\n")
+    assert run.stderr.startswith("error: --machine ci names a simulated machine, source 'real' is none\n")
 
 
 def test_colours_only_on_the_flag(tool, monkeypatch):
