@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from neurontools import env
-from neurontools.errors import NeuronToolsError, NoMachineError
+from neurontools.errors import NeuronToolsError
 from neurontools.machine.snapshot import Snapshot
+from neurontools.sources.driver import NoDriverError
 from neurontools.sources.holders import boot_unix_s, device_holders, host_process
 from neurontools.sources.host_devices import HostDevices
 from neurontools.sources.host_monitor import PROGRAM, HostMonitor, find_monitor
@@ -28,10 +29,6 @@ _SECOND_REPORT_S = 2.0
 _LATE_PERIODS = 5
 _HOLDERS_EVERY_S = 5.0
 _NANO = 1e9
-
-
-class NoDriverError(NoMachineError):
-    """The host has no Neuron driver, or no device."""
 
 
 class RealSource:
@@ -77,11 +74,10 @@ class RealSource:
         """
         self._start_monitor(_SNAPSHOT_PERIOD_S)
         if self._monitor is not None and self._monitor.count < 2:
-            in_time = self._monitor.wait(1, _FIRST_REPORT_S)
-            if in_time and not self._told.pids and self._held():
-                self._monitor.wait(2, _SECOND_REPORT_S)
-            elif not in_time:
+            if not self._monitor.wait(1, _FIRST_REPORT_S):
                 self._notice(f"{self._monitor_path} tells nothing{self._why()}")
+            elif self._is_vague():
+                self._monitor.wait(2, _SECOND_REPORT_S)
         return self._snapshot(counters=True)
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
@@ -104,6 +100,13 @@ class RealSource:
                     raise NeuronToolsError(f"{self._monitor_path} {state}{self._why()}", "run it by hand")
                 yield self._snapshot(counters=count == 0)
             count += 1
+
+    def _is_vague(self) -> bool:
+        # The first report comes at once; it may not know yet who runs, and on which cores.
+        held = self._held()
+        if not self._told.pids:
+            return bool(held)
+        return any(not process.cores and process.pid not in held for process in self._told.processes())
 
     def _start_monitor(self, period_s: float) -> None:
         if self._monitor is not None or self._monitor_path is None:
