@@ -84,8 +84,12 @@ def _line(model: TopModel, devices: tuple[DeviceRates, ...], width: int, grid: C
     for device in devices:
         spans.append((f"{' ' if spans else ''} ND{device.index:<2d}", Role.HEAD))
         for rate in device.cores:
-            spans += _cell(model, rate, grid, marked=rate.core in marked)
+            spans += _lost(grid) if device.lost else _cell(model, rate, grid, marked=rate.core in marked)
     return fit(spans, width)
+
+
+def _lost(grid: CoreGrid) -> tuple[Span, ...]:
+    return ((f" {'lost'[: grid.cell - 1]:<{grid.cell - 1}}", Role.DIM),)
 
 
 def _cell(model: TopModel, rate: CoreRate, grid: CoreGrid, *, marked: bool) -> tuple[Span, ...]:

@@ -27,10 +27,11 @@ class CoreRate:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """The cores of one device, in order of their ids."""
+    """The cores of one device, in order of their ids. `lost` is set for one that fell off the bus."""
 
     index: int
     cores: tuple[CoreRate, ...]
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def machine_view(before: Snapshot | None, after: Snapshot, process: ProcessKey |
     total_flops_s = sum(rates[core].flops_s for core in counted)
     return MachineView(
         devices=tuple(
-            DeviceRates(device.index, tuple(rates[core] for core in sorted(device.core_ids)))
+            DeviceRates(device.index, tuple(rates[core] for core in sorted(device.core_ids)), device.lost)
             for device in after.devices
         ),
         mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,

@@ -10,6 +10,7 @@ from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Rea
 from neurontools.machine.faults.spec import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from enum import StrEnum
 
     from neurontools.machine.faults.spec import Fault
@@ -166,6 +167,6 @@ def _known(text: str, names: type[StrEnum], what: str, otherwise: str) -> str:
     raise UsageError(f"no {what} {text!r}", f"did you mean {near[0]!r}?" if near else otherwise)
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

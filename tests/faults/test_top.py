@@ -1,0 +1,53 @@
+"""What neuron-top shows of a lost device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.tui.lines import width_of
+from neurontools.tui.top_model import TopModel
+from neurontools.tui.top_screen import panes, text_screen
+from tests.top.conftest import ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.tui.top_source import Tick
+
+    Make = Callable[..., tuple[Tick, Tick]]
+
+__all__ = ["ticks"]
+
+
+def losing(tick: Tick, lost: set[int]) -> Tick:
+    devices = tuple(replace(device, lost=device.index in lost) for device in tick.snapshot.devices)
+    return replace(tick, snapshot=replace(tick.snapshot, devices=devices))
+
+
+def test_a_lost_device_has_no_meter_but_the_word(ticks: Make) -> None:
+    model = TopModel(colour=False)
+    for tick in ticks(devices=4, cores=2):
+        model.update(losing(tick, {2}))
+    rows = [row for row in text_screen(model, 80).splitlines() if row.lstrip().startswith("ND")]
+    assert [row.split() for row in rows if "ND2" in row] == [["ND2", "lost", "lost"]]
+    assert sum("[ 0.00%]" in row for row in rows) == 3
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    size=st.tuples(st.integers(60, 200), st.integers(16, 60)),
+    machine=st.tuples(st.integers(1, 16), st.integers(1, 32)),
+    lost=st.sets(st.integers(0, 15)),
+)
+def test_the_screen_stays_whole(
+    ticks: Make, size: tuple[int, int], machine: tuple[int, int], lost: set[int]
+) -> None:
+    model = TopModel(colour=True)
+    for tick in ticks(*machine):
+        model.update(losing(tick, lost))
+    lines = panes(model, *size).lines
+    assert {sum(width_of(text) for text, _ in line) for line in lines} == {size[0]}
