@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from runpy import run_path
 
 from neurontools import env
 from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKind, Reach
@@ -25,7 +26,7 @@ def environment_page() -> str:
             "",
             "Made by `python docs/generate.py` from `neurontools/env.py`. The real tools' variables (`NEURON_RT_*`,",
             "`NEURON_CC_FLAGS`, `NEURON_COMPILE_CACHE_URL`, ...) mean what they mean there; each tool's page names those",
-            "that it honours.",
+            "that it honours. All but `NEURONTOOLS_RUN` can also be set in a file: [settings](settings.md).",
             "",
             "| variable | default | meaning |",
             "|---|---|---|",
@@ -76,7 +77,15 @@ def _row(name: str, status: int, kernel_word: str, counters: list[str], *, count
     return f"| {name} | {victim} | {monitor} | {driver} | {device} | {kernel} |"
 
 
+def instances_page() -> str:
+    """Return docs/instances.md."""
+    path = Path(__file__).with_name("instances_page.py")
+    page: str = run_path(str(path))["instances_page"]()
+    return page
+
+
 if __name__ == "__main__":
     docs = Path(__file__).parent
     (docs / "environment.md").write_text(environment_page())
+    (docs / "instances.md").write_text(instances_page())
     (docs / "faults.md").write_text(faults_page((docs / "faults.md").read_text()))

@@ -179,8 +179,4 @@ def rate(text):
 def figures(text):
     """The whole numbers in a text that are rates, such as the 3200 of `EFAv3 3200 Gbps`."""
     words = text.replace("/", " ").split()
-    return [
-        word
-        for word, unit in pairwise(words)
-        if word.isdigit() and unit in {"Gbps", "GB", "GiB"}
-    ]
+    return [word for word, unit in pairwise(words) if word.isdigit() and unit in {"Gbps", "GB", "GiB"}]
