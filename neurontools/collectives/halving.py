@@ -44,6 +44,7 @@ def all_to_all(ranks: int) -> Iterator[Step]:
                     for origin in range(here & -size, (here & -size) + size)
                     for destination in range((here ^ size) & (2 * size - 1), ranks, 2 * size)
                 ),
+                give=True,
             )
             for here in range(ranks)
         )

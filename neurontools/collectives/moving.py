@@ -39,6 +39,10 @@ def carry_out(
             for transfer in step
             for piece in transfer.pieces
         ]
+        for transfer in step:
+            if transfer.give:
+                for piece in transfer.pieces:
+                    del memory[transfer.source][piece]
         for transfer, piece, data in sent:
             arrived = data if tamper is None else tamper(number, transfer, piece, data)
             held = memory[transfer.target]

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Pieces that one position sends to another, which keeps them or (`reduce`) adds them to its own."""
+    """Pieces that one position sends to another, which keeps them or (`reduce`) adds them to its own.
+
+    With `give` the source has no use for them any more: they are on their way to somebody else.
+    """
 
     source: int
     target: int
     pieces: tuple[int, ...]
     reduce: bool = False
+    give: bool = False
 
 
 Step = tuple[Transfer, ...]

@@ -66,6 +66,7 @@ def _all_to_all(tour: Tour, channels: int, channel: int) -> Iterator[Step]:
                     (tour[i - step] * count + tour[(i - step + distance) % count]) * channels + channel
                     for distance in range(step + 1, count)
                 ),
+                give=True,
             )
             for i in range(count)
         )

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.collectives.algorithms import Algorithm, available, plan
+from neurontools.collectives.buffers import rank_data, starting_memory
 from neurontools.collectives.checking import check
 from neurontools.collectives.datatypes import DataType
 from neurontools.collectives.fabric import fabric
 from neurontools.collectives.model import Workload
+from neurontools.collectives.moving import carry_out
 from neurontools.collectives.operations import Operation
 from neurontools.collectives.values import ALL_ONES, RANDOM
 
@@ -160,3 +162,14 @@ def test_progress_is_told_for_every_step():
     work = Workload(Operation.ALL_GATHER, (tuple(range(8)),), fabric("trn2.3xlarge", 1))
     check(work, DataType.UINT8, Algorithm.RING, 64, on_step=lambda done, total: told.append((done, total)))
     assert told == [(done, 7) for done in range(1, 8)]
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.KANGARING, Algorithm.RDH])
+def test_blocks_that_are_passed_on_are_not_kept(algorithm):
+    work = Workload(Operation.ALLTOALL, (tuple(range(8)),), fabric("trn1.32xlarge"))
+    steps = plan(algorithm, work.operation, work.groups[0], work.over)
+    data = rank_data(work, DataType.UINT8, 8, 512, RANDOM, (0,))
+    memory = starting_memory(data, steps.channels)
+    carry_out(steps, memory)
+    for position, held in enumerate(memory):
+        assert sorted({piece // steps.channels for piece in held}) == list(range(position, 64, 8))
