@@ -247,7 +247,9 @@ def _put(link: Link) -> None:
     if link.action == Action.MADE:
         os.symlink(link.target, link.path)
     elif link.action == Action.REPAIRED:
-        aside = f"{link.path}.{os.getpid()}"
+        aside = f"{os.path.dirname(link.path)}/.{os.path.basename(link.path)}.new"
+        if os.path.islink(aside):
+            os.unlink(aside)  # of a process that was killed
         os.symlink(link.target, aside)
         os.replace(aside, link.path)
 

@@ -121,6 +121,14 @@ class AsyncClient:
         ids = [fault if isinstance(fault, int) else fault.id for fault in faults]
         return tuple((await self.call("clear_faults", ids=ids or None))["ids"])
 
+    async def reset_device(self, device: int, *, force: bool = False) -> None:
+        """Reset a device, which mends what memory errors broke; its error counters stay.
+
+        Raises:
+            DaemonError: there is no such device, it is lost, or processes hold cores of it and `force` is not set.
+        """
+        await self.call("reset_device", device=device, force=force)
+
     async def stop(self, *, force: bool = False) -> DaemonInfo:
         """Stop the machine and close the connection; return what it was when it has ended.
 

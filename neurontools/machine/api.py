@@ -85,6 +85,14 @@ class Machine:
         """
         return self.client.clear_faults(*faults)
 
+    def reset_device(self, device: int, *, force: bool = False) -> None:
+        """Reset a device, which mends what memory errors broke; its error counters stay.
+
+        Raises:
+            DaemonError: there is no such device, it is lost, or processes hold cores of it and `force` is not set.
+        """
+        self.client.reset_device(device, force=force)
+
     def stop(self, *, force: bool = False) -> DaemonInfo:
         """Stop the machine and close the connection; return what it was when it has ended.
 

@@ -108,14 +108,14 @@ def private_machine(
     with pytest.MonkeyPatch.context() as patch:
         _set(patch, environ)
         info = launch.start(start_options(instance, private=True, **choices))
-        with Client.connect() as client:
-            try:
+        try:
+            with Client.connect() as client:
                 yield NeuronMachine(client, info, environ)
-            finally:
-                _set(patch, environ)  # the test may have changed it
-                _close_runtime(before)
-                _stop(info)
-                shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            _set(patch, environ)  # the test may have changed it
+            _close_runtime(before)
+            _stop(info)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _set(patch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:

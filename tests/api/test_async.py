@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 
@@ -158,6 +158,7 @@ async def test_faults_are_injected_listed_and_cleared(running):
         assert (fault.spec.device, fault.spec.count, other.spec.tag) == (2, 3, None)
         assert await client.clear_faults(other) == (other.id,)
         assert await client.clear_faults() == (fault.id,)
+        await client.reset_device(2)
         with pytest.raises(DaemonError, match="no kind of fault"):
             await client.inject("hangg")
         with pytest.raises(DaemonError, match="unknown parameter"):
@@ -175,41 +176,48 @@ async def test_a_daemon_that_hangs_is_named_and_forgotten(running, monkeypatch):
         assert (await client.snapshot()).machine == "api"
 
 
-@pytest.mark.parametrize("answer", [b"hello\n", b"[1]\n", b""])
-async def test_who_speaks_something_else_is_no_daemon(home, answer, monkeypatch):
-    folder = home / "run" / "odd"
+@asynccontextmanager
+async def stand_in(home, name, answer):
+    """Something that listens where the daemon of a machine would; `answer` is called with reader and writer."""
+    folder = home / "run" / name
     folder.mkdir(parents=True, mode=0o700)
+    ended = asyncio.Event()
 
     async def serve(reader, writer):
-        await reader.readline()
-        writer.write(answer)
+        await answer(reader, writer)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
 
     async with await asyncio.start_unix_server(serve, str(folder / "neurond.sock")):
+        yield
+        await ended.wait()
+
+
+@pytest.mark.parametrize("said", [b"hello\n", b"[1]\n", b""])
+async def test_who_speaks_something_else_is_no_daemon(home, said):
+    async def answer(reader, writer):
+        await reader.readline()
+        writer.write(said)
+
+    async with stand_in(home, "odd", answer):
         with pytest.raises(DaemonError, match="neurond of machine 'odd' ended"):
             await machine.aio.connect("odd")
 
 
 async def test_a_long_answer_in_pieces_is_whole(home):
-    folder = home / "run" / "long"
-    folder.mkdir(parents=True, mode=0o700)
     text = "x" * 3_000_000
+    pieces = [text[at : at + 100_000] for at in range(0, len(text), 100_000)]
 
-    async def serve(reader, writer):
+    async def answer(reader, writer):
         await reader.readline()
         writer.write(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
         await reader.readline()
-        for piece in (
-            '{"jsonrpc":"2.0","id":2,"result":"',
-            *(text[at : at + 100_000] for at in range(0, len(text), 100_000)),
-        ):
+        for piece in ('{"jsonrpc":"2.0","id":2,"result":"', *pieces, '"}\n'):
             writer.write(piece.encode())
             await writer.drain()
-            await asyncio.sleep(0)
-        writer.write(b'"}\n')
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_unix_server(serve, str(folder / "neurond.sock"))
-    async with server, await machine.aio.connect("long") as client:
+    async with stand_in(home, "long", answer), await machine.aio.connect("long") as client:
         assert await client.call("text") == text

@@ -160,6 +160,14 @@ def test_faults_are_injected_listed_and_cleared(running):
     assert running.faults() == ()
 
 
+def test_a_device_is_reset(running):
+    running.inject("ecc", device=1)
+    running.reset_device(1)
+    assert running.faults() == ()
+    with pytest.raises(DaemonError, match="99"):
+        running.reset_device(99)
+
+
 def test_a_fault_that_makes_no_sense_is_refused(running):
     with pytest.raises(DaemonError, match="no kind of fault 'hangg'") as caught:
         running.inject("hangg")

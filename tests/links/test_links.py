@@ -73,6 +73,7 @@ def test_links_follow_an_environment_that_moved(home, scripts):
     links.make_links(str(home / "p"), scripts)
     (home / "venv").rename(home / "moved")
     moved = {name: path.replace("/venv/", "/moved/") for name, path in scripts.items()}
+    (home / "p/bin/.neuron-ls.new").symlink_to("/left/by/a/process/that/was/killed")
     assert actions(links.make_links(str(home / "p"), moved)) == ["repaired", "repaired"]
     assert (home / "p/bin/neuron-ls").resolve() == Path(moved["neuron-ls"]).resolve()
     assert actions(links.remove_links(str(home / "p"))) == ["removed", "removed"]
