@@ -21,6 +21,7 @@ from neurontools.machine.faults.kinds import (
 )
 from neurontools.machine.faults.spec import Action, Hit, hit_from_json
 from neurontools.runtime.log import Component, Level, RuntimeLog
+from neurontools.runtime.memory import pool_line
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
@@ -104,14 +105,23 @@ class Faults:
         self._say(hit, model=model.model_id)
         raise NrtError("nrt_execute", status, _remedy(hit))
 
-    def check_allocation(self, core: int, nbytes: int, function: str) -> None:
+    def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
         """Let an allocation on a core (machine-wide logical id) fail if a fault says so.
+
+        Args:
+            core: where.
+            nbytes: its size.
+            device_bytes: the size of the device's memory.
+            function: the runtime's function that allocates.
 
         Raises:
             NrtError: NRT_RESOURCE when the device seems to be full, NRT_HW_ERROR when it is lost.
         """
         hit = self._take(core, Action.ALLOCATION, nbytes=nbytes)
         if hit is not None:
+            if hit.kind is FaultKind.OOM:
+                line = pool_line(hit.device, device_bytes, device_bytes, nbytes)
+                self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", line)
             self._say(hit, nbytes=nbytes, core=core)
             raise NrtError(function, NrtStatus(hit.status), _remedy(hit))
 

@@ -51,7 +51,7 @@ class Reserver(Protocol):
 class AllocationFaults(Protocol):
     """Who knows whether an allocation has to fail."""
 
-    def check_allocation(self, core: int, nbytes: int, function: str) -> None:
+    def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
         """Let an allocation fail if a fault says so."""
 
 
@@ -109,7 +109,7 @@ class DeviceMemory:
         if nbytes < 0:
             raise NrtError(function, NrtStatus.NRT_INVALID, f"{nbytes} is no size in bytes")
         if self._writer.armed_faults and not self._ending:
-            self._faults.check_allocation(self._cores[nc].core, nbytes, function)
+            self._faults.check_allocation(self._cores[nc].core, nbytes, self._device_bytes, function)
         try:
             with self._lock:
                 self._settle()
@@ -182,7 +182,8 @@ class DeviceMemory:
         try:
             self._reserve(nc, memory.total + nbytes)
         except OutOfDeviceMemoryError as full:
-            self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", _pool_line(memory.device, full))
+            line = pool_line(memory.device, full.total, full.used, full.needed)
+            self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", line)
             message = f"Failed to allocate {full.needed} bytes on ND {memory.device}:NC {memory.core}"
             self._log.write(Level.ERROR, Component.TDRV, "dmem_alloc", message)
             remedy = _full_remedy(nc, memory.device, full)
@@ -239,11 +240,11 @@ def _generous(needed: int) -> int:
     return needed if needed >= BIG_BYTES else -(-needed // GRANULE_BYTES) * GRANULE_BYTES
 
 
-def _pool_line(device: int, full: OutOfDeviceMemoryError) -> str:
-    available = max(0, full.total - full.used)
+def pool_line(device: int, total: int, used: int, needed: int) -> str:
+    """Return what the driver says of a device whose memory is full; all in bytes."""
     return (
-        f"neuron:mc_alloc: device mempool [{device}:0] total {full.total} occupied {full.used} "
-        f"needed {full.needed} available {available}"
+        f"neuron:mc_alloc: device mempool [{device}:0] total {total} occupied {used} "
+        f"needed {needed} available {max(0, total - used)}"
     )
 
 

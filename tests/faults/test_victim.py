@@ -184,6 +184,8 @@ def test_memory_seems_full_though_the_machine_has_granted_more(client: Client, v
     assert failure["error"] == 'nrt_tensor_allocate status=4 message="Allocation Failure"'
     assert job.try_to(job.LOAD)["error"] == 'nrt_load status=4 message="Allocation Failure"'
     assert job.ask("runtime.allocate(0, 4096)") is None
+    pool = "device mempool [3:0] total 34359738368 occupied 34359738368 needed 4096 available 0"
+    assert f"TDRV:mc_alloc                        neuron:mc_alloc: {pool}\n" in job.stderr()
     assert "TDRV:dmem_alloc                      Failed to allocate 4096 bytes on ND 3:NC 6\n" in job.stderr()
     assert process_of(client).status_counts == ()
 
