@@ -19,6 +19,8 @@ EXAMPLES = """examples:
   neuron-top --interval 0.5      two updates a second
   neuron-top --once              one screen as text, rates over one interval
   neuron-top --machine ci        another machine
+  neuron-top --source real       this host's own devices, where the Neuron driver is
+  neuron-top --source run.jsonl  a recording: lines that neuron-monitor wrote
 
 exit codes: 0 fine, 2 wrong command line, 3 no machine, 4 daemon trouble, 130 interrupted
 """
@@ -42,6 +44,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--machine", metavar="NAME", help="machine to show (default: NEURONTOOLS_MACHINE or 'default')"
     )
+    parser.add_argument(
+        "--source",
+        metavar="SOURCE",
+        default="sim",
+        help="where the data comes from: sim, real, or a file of neuron-monitor's lines, shown one each interval "
+        "(default: sim)",
+    )
     parser.add_argument("--once", action="store_true", help="print the current screen as text and exit")
     return parser
 
@@ -59,17 +68,21 @@ def _run(argv: Sequence[str] | None) -> int:
             f"--interval {interval_s:g} is out of range",
             f"give {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
-    from neurontools.machine.launch import ensure_running
     from neurontools.tui import top_run
 
-    ensure_running(arguments.machine, on_notice=console.notice)
+    source, machine = arguments.source, arguments.machine
     if not arguments.once and _on_terminal():
-        return top_run.run_live(arguments.machine, interval_s, colour=console.colour_wanted())
+        colour = console.colour_wanted()
+        return top_run.run_live(source, machine, interval_s, colour=colour, on_notice=console.notice)
     if not arguments.once:
         console.warn(
             "no terminal: this is one screen as text (as with --once); run it in a terminal for the live view"
         )
-    console.out(top_run.one_screen(arguments.machine, interval_s, shutil.get_terminal_size().columns))
+    width = shutil.get_terminal_size().columns
+    screen, notices = top_run.one_screen(source, machine, interval_s, width, console.notice)
+    for text in notices:
+        console.warn(text)
+    console.out(screen)
     return 0
 
 

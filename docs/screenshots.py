@@ -59,9 +59,9 @@ def job(tag: str, first: float, last: float, name: str, size: int) -> None:
 async def take(path: Path, size: tuple[int, int], *keys: str) -> None:
     """Let the app run for a few updates, press keys and save what it shows."""
     from neurontools.tui.top_app import TopApp
-    from neurontools.tui.top_source import DaemonSource
+    from neurontools.tui.top_source import FollowedSource
 
-    app = TopApp(DaemonSource(MACHINE, 1.0))
+    app = TopApp(FollowedSource("sim", 1.0, MACHINE))
     async with app.run_test(size=size) as pilot:
         while len(app.model.tabs) <= len(JOBS) or app.model.view is None:
             await pilot.pause(0.2)

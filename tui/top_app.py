@@ -85,7 +85,7 @@ class TopApp(App[int]):
 
     def __init__(self, source: Source, *, colour: bool = True, silent_after_s: float | None = None) -> None:
         super().__init__(ansi_color=not colour)
-        self.model = TopModel(colour=colour)
+        self.model = TopModel(colour=colour, source=source.name)
         self.failure: Exception | None = None
         self._source = source
         self._look = COLOUR if colour else MONOCHROME

@@ -37,10 +37,12 @@ class TopModel:
 
     Args:
         colour: whether colours will be shown; without them bars use other characters.
+        source: what the title bar says about where the data comes from.
     """
 
-    def __init__(self, *, colour: bool = True) -> None:
+    def __init__(self, *, colour: bool = True, source: str = "") -> None:
         self.colour = colour
+        self.source = source
         self.flops = False
         self.trouble = ""
         self.tabs: tuple[Tab, ...] = (ALL,)

@@ -54,7 +54,7 @@ def section(text: str, width: int, note: str = "") -> Line:
 
 
 def title_line(model: TopModel, width: int) -> Line:
-    """Return the title bar: program, instance, and what is wrong if something is."""
+    """Return the title bar: program, instance, on the left the source, and what is wrong if something is."""
     snapshot = model.snapshot
     text = f"neuron-top {__version__}"
     if snapshot is not None:
@@ -64,7 +64,11 @@ def title_line(model: TopModel, width: int) -> Line:
     if trouble and room < width_of(text) + 2:
         return fit(((trouble, Role.TROUBLE),), width, Role.TITLE)
     left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
-    bar = fit(((" " * left, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
+    source = f" {clean(model.source)} " if model.source else ""
+    if left < width_of(source):
+        source = ""
+    blank = " " * (left - width_of(source))
+    bar = fit(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
     return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
 
 

@@ -2,59 +2,81 @@
 
 from __future__ import annotations
 
-import time
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from neurontools.machine.memory_tree import NodeKind
+from neurontools.sources import open_source
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_screen import text_screen
-from neurontools.tui.top_source import DaemonSource, Tick
+from neurontools.tui.top_source import FollowedSource, tick_of
 
-# Longer than this without news from a daemon that pushes every period: say so.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
 
 
-def run_live(machine: str | None, interval_s: float, *, colour: bool) -> int:
+def run_live(
+    source: str,
+    machine: str | None,
+    interval_s: float,
+    *,
+    colour: bool,
+    on_notice: Callable[[str], None] | None = None,
+) -> int:
     """Show the dashboard until the user ends it.
 
     Args:
-        machine: the machine's name, None for the default.
+        source: as `neurontools.sources.open_source` takes it.
+        machine: the simulated machine's name, None for the default.
         interval_s: time between two updates.
         colour: False draws without any colour.
+        on_notice: gets a line for a person when a machine was started.
 
     Returns:
         The exit code.
+
+    Raises:
+        NeuronToolsError: the source can't be opened.
     """
+    followed = FollowedSource(source, interval_s, machine, on_notice)
     from neurontools.tui.top_app import TopApp
 
-    silent_after_s = max(3.0, _SILENT_PERIODS * interval_s)
-    app = TopApp(DaemonSource(machine, interval_s), colour=colour, silent_after_s=silent_after_s)
+    silent_after_s = max(3.0, _SILENT_PERIODS * interval_s) if followed.live else None
+    app = TopApp(followed, colour=colour, silent_after_s=silent_after_s)
     code = app.run()
     if app.failure is not None:
         raise app.failure
     return code if code is not None else app.return_code or 0
 
 
-def one_screen(machine: str | None, interval_s: float, width: int) -> str:
-    """Return the dashboard as text, with rates over one interval.
+def one_screen(
+    source: str,
+    machine: str | None,
+    interval_s: float,
+    width: int,
+    on_notice: Callable[[str], None] | None = None,
+) -> tuple[str, tuple[str, ...]]:
+    """Return the dashboard as text, with rates over one interval, and what a user should know about it.
 
     Args:
-        machine: the machine's name, None for the default.
+        source: as `neurontools.sources.open_source` takes it; of a recording its last moment is shown.
+        machine: the simulated machine's name, None for the default.
         interval_s: how long to watch.
         width: cells in a line.
+        on_notice: gets a line for a person when a machine was started.
 
     Raises:
-        NoMachineError, DaemonError: there is nothing to show.
+        NeuronToolsError: there is nothing to show.
     """
-    from neurontools.machine.client import Client
-    from neurontools.machine.host import sample_for
-
-    model = TopModel(colour=False)
-    with Client.connect(machine) as client:
-        for pause_s in (0.0, interval_s):
-            time.sleep(pause_s)
-            snapshot = client.snapshot()
-            model.update(Tick(snapshot, sample_for(snapshot)))
-    return screen_of(model, width)
+    with open_source(source, machine=machine, on_notice=on_notice) as opened:
+        model = TopModel(colour=False, source=opened.name)
+        snapshots = islice(opened.watch(interval_s), 2) if opened.live else opened.watch(0.0)
+        for snapshot in snapshots:
+            model.update(tick_of(snapshot))
+        return screen_of(model, width), opened.notices
 
 
 def screen_of(model: TopModel, width: int) -> str:

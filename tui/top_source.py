@@ -1,25 +1,21 @@
-"""Where neuron-top gets its data: an endless iterator of ticks and troubles. The simulated machine's is here."""
+"""Where neuron-top gets its data: an endless iterator of ticks and troubles, whatever source they come from."""
 
 from __future__ import annotations
 
-import os
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools import env
-from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine import host, launch
-from neurontools.machine.client import Client
+from neurontools.machine import host
+from neurontools.sources.following import Follower, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.machine.snapshot import Snapshot
 
+__all__ = ["FixedSource", "FollowedSource", "Source", "Tick", "Trouble", "Update", "tick_of"]
+
 _FIRST_INTERVAL_S = 0.25
-_RETRY_S = (0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +26,13 @@ class Tick:
     cpu: host.HostSample | None
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """There is no new data, and why, in a few words for the title bar."""
-
-    text: str
-
-
 Update = Tick | Trouble
 
 
 class Source(Protocol):
-    """Something that tells of a machine until it is closed."""
+    """Something that tells of a machine until it is closed; `name` is for the title bar, "" for none."""
+
+    name: str
 
     def updates(self) -> Iterator[Update]:
         """Yield what is new; may block; ends when closed or when a recording ends."""
@@ -52,61 +43,54 @@ class Source(Protocol):
         ...
 
 
-class DaemonSource:
-    """The machine that a neurond serves; replaces a daemon that crashed, waits for one that was stopped.
+class FollowedSource:
+    """A simulated machine, a real host or a recording, followed through trouble.
+
+    A daemon that crashed is replaced; one that was stopped is waited for.
 
     Args:
-        machine: the machine's name, None for the default.
+        name: of the source, as `neurontools.sources.open_source` takes it.
         period_s: time between two ticks.
+        machine: name of the simulated machine, None for the default.
+        on_notice: gets a line for a person when a machine was started.
+
+    Raises:
+        NeuronToolsError: the source can't be opened.
     """
 
-    def __init__(self, machine: str | None, period_s: float) -> None:
-        self._machine = machine
-        self._period_s = period_s
-        self._closed = threading.Event()
+    def __init__(
+        self,
+        name: str,
+        period_s: float,
+        machine: str | None = None,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self._follower = Follower(
+            name,
+            period_s,
+            machine=machine,
+            looker="neuron-top",
+            early_s=_FIRST_INTERVAL_S,
+            on_notice=on_notice,
+        )
+        self.name = self._follower.name
+        self.live = self._follower.live
 
     def updates(self) -> Iterator[Update]:
-        """Yield a tick each period; the second one comes early so that rates show at once."""
-        failures = 0
-        while not self._closed.is_set():
-            try:
-                for snapshot in self._snapshots():
-                    failures = 0
-                    yield Tick(snapshot, host.sample_for(snapshot))
-                    if self._closed.is_set():
-                        break
-            except NoMachineError:
-                trouble = "machine not running, waiting for it"
-            except NeuronToolsError as error:
-                trouble = f"{error.message}, retrying"
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                trouble = f"no data ({error}), retrying"
-            else:
-                return
-            yield Trouble(trouble)
-            self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
-            failures += 1
+        """Yield a tick each period; of a recording one for each line, and at its end why there are no more."""
+        for update in self._follower.updates():
+            yield update if isinstance(update, Trouble) else tick_of(update)
+        if not self.live:
+            yield Trouble("; ".join(("end of the recording", *self._follower.notices)))
 
     def close(self) -> None:
         """End `updates` at its next step."""
-        self._closed.set()
-
-    def _snapshots(self) -> Iterator[Snapshot]:
-        if launch.has_crashed(self._machine or env.machine()):
-            launch.ensure_running(self._machine)
-        with _Onlooker.connect(self._machine, reconnect=False) as client:
-            with suppress(DaemonError):  # a new daemon knows this process from its old page
-                os.close(client.register(command="neuron-top", uses_device=False).page_fd)
-            yield client.snapshot()
-            self._closed.wait(min(_FIRST_INTERVAL_S, self._period_s))
-            yield from client.watch(self._period_s)
+        self._follower.close()
 
 
-class _Onlooker(Client):
-    """A client that never starts a machine by itself: whoever only looks must not undo `neurond stop`."""
-
-    def _start_again(self) -> None:
-        raise NoMachineError(f"machine {self.machine!r} ended")
+def tick_of(snapshot: Snapshot) -> Tick:
+    """Return a snapshot with the CPU times of the host, where it is of this host and this moment."""
+    return Tick(snapshot, None if snapshot.source == "recording" else host.sample_for(snapshot))
 
 
 class FixedSource:
@@ -114,10 +98,12 @@ class FixedSource:
 
     Args:
         updates: what `updates` yields.
+        name: for the title bar.
     """
 
-    def __init__(self, *updates: Update) -> None:
+    def __init__(self, *updates: Update, name: str = "") -> None:
         self._updates = updates
+        self.name = name
 
     def updates(self) -> Iterator[Update]:
         """Yield them."""

@@ -33,6 +33,7 @@ class Follower:
         period_s: time between two snapshots.
         machine: name of the simulated machine, None for the default.
         looker: list this process among those that look at the devices, under this command.
+        early_s: yield a second snapshot of a simulated machine after so much time, so that rates show at once.
         on_notice: gets a line for a person when a machine was started.
 
     Raises:
@@ -46,15 +47,20 @@ class Follower:
         *,
         machine: str | None = None,
         looker: str | None = None,
+        early_s: float | None = None,
         on_notice: Callable[[str], None] | None = None,
     ) -> None:
+        self._early_s = early_s
         self._kind = name
         self._period_s = period_s
         self._machine = machine
         self._looker = looker
         self._closed = threading.Event()
+        self._followed = False
         self._source: Source | None = self._open(start=True, on_notice=on_notice)
         self.name = self._source.name
+        self.live = self._source.live
+        self.notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -62,13 +68,9 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def source(self) -> Source | None:
-        """The source while it is open."""
-        return self._source
-
     def updates(self) -> Iterator[Snapshot | Trouble]:
         """Yield a snapshot each period, or why there is none; ends when closed or where a recording ends."""
+        self._followed = True
         failures = 0
         while not self._closed.is_set():
             try:
@@ -91,13 +93,18 @@ class Follower:
             failures += 1
 
     def close(self) -> None:
-        """End `updates` at its next step; may be called from another thread."""
+        """End `updates` at its next step; may be called from another thread, and closes a source that nobody follows."""
         self._closed.set()
+        if not self._followed:
+            self._drop()
 
     def _snapshots(self) -> Iterator[Snapshot]:
         if self._source is None:
             self._source = self._open(start=False)
         try:
+            if self._early_s is not None and self._kind == SIM:
+                yield self._source.snapshot()
+                self._closed.wait(min(self._early_s, self._period_s))
             yield from self._source.watch(self._period_s)
         finally:
             self._drop()
@@ -109,6 +116,7 @@ class Follower:
 
     def _drop(self) -> None:
         if self._source is not None:
+            self.notices = self._source.notices
             self._source.close()
             self._source = None
 

@@ -39,6 +39,7 @@ class RealSource:
     """
 
     name = "real"
+    live = True
 
     def __init__(self) -> None:
         self.notices: tuple[str, ...] = ()

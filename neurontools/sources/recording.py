@@ -37,6 +37,8 @@ class RecordingSource:
         RecordingError: it can't be read.
     """
 
+    live = False
+
     def __init__(self, path: str) -> None:
         self.name = f"file:{os.path.basename(path)}"
         self.notices: tuple[str, ...] = ()

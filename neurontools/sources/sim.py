@@ -34,6 +34,7 @@ class SimSource:
         DaemonError: its daemon refuses or does not answer.
     """
 
+    live = True
     notices: tuple[str, ...] = ()
 
     def __init__(

@@ -15,8 +15,14 @@ class Source(Protocol):
     """A machine that can be looked at: simulated, real, or recorded.
 
     `name` is a text for title bars: "sim:default", "real", "file:rec.jsonl". `notices` are sentences that a user
-    should read, such as what is missing; there may be more after each snapshot.
+    should read, such as what is missing; there may be more after each snapshot. `live` is False for a recording: its
+    processes are none of this moment, and `watch` takes no time but the period that it is given.
     """
+
+    @property
+    def live(self) -> bool:
+        """Whether the machine goes on by itself."""
+        ...
 
     @property
     def name(self) -> str:
