@@ -95,6 +95,27 @@ async def test_calls_may_be_cancelled_at_any_moment(running):
             assert (await client.snapshot()).machine == "api"
 
 
+async def test_what_is_cancelled_while_it_connects_leaves_no_connection(running):
+    async with await machine.aio.connect("api") as client:
+
+        async def look():
+            async with aclosing(client.watch(0.05)) as stream:
+                await anext(stream)
+
+        async def connect():
+            await (await machine.aio.connect("api")).close()
+
+        for turns in range(15):
+            for attempt in (look, connect):
+                task = asyncio.ensure_future(attempt())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        while (await client.call("describe"))["client_count"] > 2:  # `running` and this one
+            pass
+
+
 async def test_a_cancelled_watch_ends(running):
     async with await machine.aio.connect("api") as client:
 
