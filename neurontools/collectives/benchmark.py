@@ -132,6 +132,8 @@ def _check_counts(options: Options) -> None:
         ("-W/--neff_warmup_iters", options.neff_warmup_iters, 0),
         ("ops_per_iter", options.ops_per_iter, 1),
     )
+    if not 0 <= options.seed < 2**63:
+        raise UsageError(f"--seed {options.seed} is not a number from 0 to 2**63 - 1")
     for name, value, least in limits:
         if value is not None and not least <= value <= _MAX_ITERATIONS:
             raise UsageError(f"{name} {value} is not a number from {least} to {_MAX_ITERATIONS}")

@@ -40,8 +40,10 @@ def check_statistics(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of statistics, each once.
 
     Raises:
-        UsageError: a name is neither `avg` nor a percentile from `p0` to `p100`.
+        UsageError: there is none, or a name is neither `avg` nor a percentile from `p0` to `p100`.
     """
+    if not names:
+        raise UsageError("no statistic", "give avg and percentiles such as p50 p99")
     for name in names:
         match = _PERCENTILE.fullmatch(name)
         if name != AVERAGE and (match is None or float(match[1]) > 100):
