@@ -33,3 +33,12 @@ def write_aside(path: str, text: str, *, sync: bool, mode: int | None = None) ->
         except OSError:
             pass
         raise
+
+
+def remove_asides(path: str) -> None:
+    """Delete what writers that were killed left aside of a file. Nobody may be writing it."""
+    folder, name = os.path.split(path)
+    for found in os.listdir(folder):
+        stem, _, pid = found.rpartition(".")
+        if stem == name and pid.isdigit():
+            os.unlink(f"{folder}/{found}")

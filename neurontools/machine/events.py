@@ -39,6 +39,7 @@ class Process:
 
     `reserved` are pairs of core and bytes of device memory, by core, without zeros. `registered_ns` is
     CLOCK_MONOTONIC. `player` is the process that made a synthetic one up and with which that one ends.
+    `stack` is `processes.stack_of` the program that registered, 0 where that is not known.
     """
 
     key: ProcessKey
@@ -51,6 +52,7 @@ class Process:
     registered_ns: int
     reserved: tuple[tuple[int, int], ...] = ()
     player: ProcessKey | None = None
+    stack: int = 0
 
     @property
     def origin(self) -> str:
@@ -85,6 +87,7 @@ class Register:
     count: int | None = None
     player: ProcessKey | None = None
     reset_cores: bool = True
+    stack: int = 0
 
 
 @dataclass(frozen=True, slots=True)

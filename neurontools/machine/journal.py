@@ -71,7 +71,7 @@ class Journal:
 
 def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
     """Write the journal; unsynced it survives the daemon's death but not a power failure."""
-    write_aside(path, json.dumps({"version": _VERSION, **asdict(journal)}), sync=sync)
+    write_aside(path, json.dumps({"version": _VERSION, **_fields_of(journal)}, default=_fields_of), sync=sync)
 
 
 def load_journal(path: str) -> Journal | None:
@@ -117,6 +117,11 @@ def load_record(path: str) -> tuple[Process, str] | None:
         return Process(**data), boot
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    # As `asdict` does, but without a copy of everything first: a machine of 512 cores is written often.
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _key(data: dict[str, Any]) -> ProcessKey:

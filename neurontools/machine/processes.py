@@ -16,6 +16,7 @@ _UCRED = struct.Struct("3i")
 _DEAD_STATES = frozenset({b"Z", b"X", b"x"})
 _STATE_FIELD = 0
 _START_FIELD = 19
+_STACK_FIELD = 25
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,6 +58,19 @@ def start_ticks(pid: int) -> int | None:
 def ticks_now() -> int:
     """Return this moment as the start time of a process that starts now, in clock ticks since boot."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
+
+
+def stack_of(pid: int) -> int:
+    """Return where the stack of a process begins, which is elsewhere when it executes another program.
+
+    0 where /proc does not tell: of a process that is gone, of another user, or amid that very change.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[_STACK_FIELD]) if len(fields) > _STACK_FIELD else 0
 
 
 def is_alive(key: ProcessKey) -> bool:

@@ -140,6 +140,7 @@ class Machine:
             cores=cores,
             registered_ns=now_ns,
             player=event.player,
+            stack=event.stack,
         )
         if event.uses_device:
             self._count(PROCESSES)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from neurontools.machine.daemon import report
 from neurontools.machine.daemon.fault_desk import FaultDesk
 from neurontools.machine.daemon.lives import Lives
+from neurontools.machine.daemon.records import PAGE, RECORD, Records, file_name, remove
 from neurontools.machine.daemon.telemetry import Telemetry
+from neurontools.machine.daemon.unattended import Unattended, is_replaced
 from neurontools.machine.devices import device_count
 from neurontools.machine.events import (
     Adopt,
@@ -31,7 +33,7 @@ from neurontools.machine.events import (
     ResetDevice,
     ResetHardware,
 )
-from neurontools.machine.journal import load_record, save_record
+from neurontools.machine.journal import load_record
 from neurontools.machine.pages.page import (
     PageError,
     PageFullError,
@@ -54,8 +56,6 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
 
 log = logging.getLogger("neurond")
-
-_PAGE, _RECORD = ".page", ".json"
 
 
 class RefusedError(Exception):
@@ -112,7 +112,9 @@ class Keeper:
         self._on_lost_directory = on_lost_directory
         self._telemetry: dict[ProcessKey, Telemetry] = {}
         self._departed: dict[ProcessKey, None] = {}
+        self._records = Records(pages_dir, boot, loop)
         self._lives = Lives(loop, self._ended)
+        self.unattended = Unattended(loop, self.machine.processes.get, self._replaced)
         self._faults = FaultDesk(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
@@ -123,7 +125,11 @@ class Keeper:
             PageError: the page can't be made.
             ProcessLookupError: the process is gone.
         """
-        process, page_fd = self._admit(event)
+        try:
+            process, page_fd = self._admit(event)
+        except RefusedError:
+            self._on_change(False)
+            raise
         log.info("process %d (%r) holds cores %s", process.key.pid, process.command, process.cores)
         self._on_change(True)
         return process, page_fd
@@ -164,6 +170,7 @@ class Keeper:
         if telemetry is None:
             return ()
         self._lives.untie(key)
+        self.unattended.discard(key)
         self._count_and_close(telemetry)
         self._faults.settle()
         level = logging.INFO if telemetry.process.player is None else logging.DEBUG
@@ -177,9 +184,13 @@ class Keeper:
         Raises:
             RefusedError: the memory is not there, or the request makes no sense.
         """
-        process = _process_of(self._handle(event))
+        try:
+            process = _process_of(self._handle(event))
+        except RefusedError:
+            self._on_change(False)
+            raise
         self._telemetry[process.key].process = process
-        self._save(process)
+        self._records.save(process)
         return process.reserved_on(event.core)
 
     def change_hardware(self, event: CountHardware | ResetHardware) -> None:
@@ -216,8 +227,7 @@ class Keeper:
         as a page, and counts it once.
         """
         for key in self._departed:
-            for suffix in (_PAGE, _RECORD):
-                _remove(self._path(key, suffix))
+            self._records.remove(key)
         self._departed.clear()
 
     def adopt(self, counted: Collection[ProcessKey]) -> None:
@@ -229,24 +239,24 @@ class Keeper:
         names = _names(self._pages_dir)
         living = []
         for process in _recorded_processes(self._pages_dir, self._boot):
-            if is_alive(process.lives_with):
+            if is_alive(process.lives_with) and not is_replaced(process):
                 living.append(process)
             elif process.key not in counted:
                 self._count_dead(process)
         for process in sorted(living, key=lambda process: process.registered_ns):
             self._adopt(process)
         kept = {
-            _file(key, suffix) for key in (*self._telemetry, *self._departed) for suffix in (_PAGE, _RECORD)
+            file_name(key, suffix) for key in (*self._telemetry, *self._departed) for suffix in (PAGE, RECORD)
         }
         for name in set(names) - kept:
             log.info("deleting stale %s", name)
-            _remove(f"{self._pages_dir}/{name}")
+            remove(f"{self._pages_dir}/{name}")
         self._faults.settle()
 
     def rewrite_records(self) -> None:
         """Write every record again, after the directory was lost."""
         for telemetry in self._telemetry.values():
-            self._save(telemetry.process)
+            self._records.save(telemetry.process)
 
     def snapshot(self) -> Snapshot:
         """Return the machine at this moment."""
@@ -261,6 +271,8 @@ class Keeper:
         for telemetry in self._telemetry.values():
             telemetry.close()
         self._lives.close()
+        self._records.close()
+        self.unattended.close()
         self._faults.close()
         self._telemetry.clear()
 
@@ -277,7 +289,7 @@ class Keeper:
             self._handle(Leave(process.key))
             raise
         self._watch(process, page_fd)
-        self._save(process)
+        self._records.save(process)
         self._faults.settle()
         return process, page_fd
 
@@ -286,6 +298,9 @@ class Keeper:
             log.info("a player is gone, and its %d synthetic processes with it", len(keys))
         for key in keys:
             self.leave(key, "is gone")
+
+    def _replaced(self, key: ProcessKey) -> None:
+        self.leave(key, "became another program")
 
     def _create_page(self, process: Process) -> int:
         identity = PageIdentity(
@@ -301,10 +316,10 @@ class Keeper:
         )
         if process.key in self._departed:
             self._on_change(True)  # buries what it left when it was registered before
-        path = self._path(process.key, _PAGE)
+        path = self._records.path(process.key, PAGE)
         if not os.path.isdir(self._pages_dir):
             self._on_lost_directory()
-        _remove(path)
+        remove(path)
         try:
             return create_page(path, identity, process.cores)
         except PageFullError as error:
@@ -328,11 +343,12 @@ class Keeper:
             log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
             return
         self._watch(process, self._open_page(process))
+        self.unattended.add(process.key)
         log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
 
     def _open_page(self, process: Process) -> int | None:
         try:
-            return os.open(self._path(process.key, _PAGE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(self._records.path(process.key, PAGE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             log.warning("the page of process %d is lost: %s", process.key.pid, error.strerror)
             return None
@@ -362,15 +378,6 @@ class Keeper:
         self._telemetry[process.key] = telemetry = Telemetry(process, page_fd)
         telemetry.refresh(time.monotonic_ns())
 
-    def _save(self, process: Process) -> None:
-        try:
-            save_record(self._path(process.key, _RECORD), process, self._boot)
-        except OSError as error:
-            log.error("no record of process %d: %s", process.key.pid, error)  # noqa: TRY400  no traceback wanted
-
-    def _path(self, key: ProcessKey, suffix: str) -> str:
-        return f"{self._pages_dir}/{_file(key, suffix)}"
-
 
 def living_processes(pages_dir: str, boot: str) -> list[Process]:
     """Return the processes whose records are in a directory and that live."""
@@ -380,8 +387,8 @@ def living_processes(pages_dir: str, boot: str) -> list[Process]:
 def _recorded_processes(pages_dir: str, boot: str) -> list[Process]:
     found = []
     for name in _names(pages_dir):
-        record = load_record(f"{pages_dir}/{name}") if name.endswith(_RECORD) else None
-        if record and record[1] == boot and name == _file(record[0].key, _RECORD):
+        record = load_record(f"{pages_dir}/{name}") if name.endswith(RECORD) else None
+        if record and record[1] == boot and name == file_name(record[0].key, RECORD):
             found.append(record[0])
     return found
 
@@ -393,20 +400,9 @@ def _names(pages_dir: str) -> list[str]:
         return []
 
 
-def _file(key: ProcessKey, suffix: str) -> str:
-    return f"{key.pid}-{key.start_ticks}{suffix}"
-
-
 def _process_of(effects: tuple[Effect, ...]) -> Process:
     (effect,) = effects
     if isinstance(effect, Refused):
         raise RefusedError(effect.reason)
     assert isinstance(effect, Joined | Changed)
     return effect.process
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

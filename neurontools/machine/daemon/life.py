@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neurontools import __version__
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import processes
+from neurontools.machine.atomic_files import remove_asides
 from neurontools.machine.daemon.access import Access
 from neurontools.machine.daemon.keeper import Keeper, living_processes
 from neurontools.machine.daemon.methods import Methods
@@ -89,6 +90,8 @@ class Daemon:
 
     async def _serve(self, knocker: socket.socket | None) -> None:
         self._directory.free_socket()
+        for path in (self._directory.journal, self._directory.record):
+            remove_asides(path)
         past = self._past()
         definition = self._definition = resolve(self._options, past)
         instance = catalogue.instance_type(definition.instance_type)

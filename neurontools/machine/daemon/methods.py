@@ -105,7 +105,8 @@ class Methods:
 
     def on_close(self, connection: Connection) -> None:
         """Forget a connection. What its process holds stays its own until the process is gone."""
-        self._sessions.close(connection)
+        for key in self._sessions.close(connection):
+            self._keeper.unattended.add(key)
         self._watching.remove(connection)
         self._on_clients()
 
@@ -160,6 +161,7 @@ class Methods:
         process = self._keeper.machine.processes.get(key)
         if process is not None and params.boolean("owner", default=False):
             self._sessions.owners[key] = connection
+            self._keeper.unattended.discard(key)
         return answer(
             {
                 "protocol": PROTOCOL_VERSION,

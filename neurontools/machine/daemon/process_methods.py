@@ -55,6 +55,7 @@ class ProcessMethods:
             cores=params.optional_integers("cores"),
             count=params.optional_integer("count", 0),
             reset_cores=params.boolean("reset_cores", default=True),
+            stack=processes.stack_of(key.pid),
         )
         if key not in self._sessions.owners:
             self._keeper.leave(key, "registers anew")

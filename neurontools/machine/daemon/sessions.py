@@ -35,11 +35,13 @@ class Sessions:
         """Take a connection in."""
         self._greeted[connection] = None
 
-    def close(self, connection: Connection) -> None:
-        """Forget a connection."""
+    def close(self, connection: Connection) -> tuple[ProcessKey, ...]:
+        """Forget a connection; return the registered processes that it spoke for."""
         self._greeted.pop(connection, None)
-        for key in [key for key, owner in self.owners.items() if owner is connection]:
+        unattended = tuple(key for key, owner in self.owners.items() if owner is connection)
+        for key in unattended:
             del self.owners[key]
+        return unattended
 
     def greet(self, connection: Connection) -> ProcessKey:
         """Find out who is at the other end.
