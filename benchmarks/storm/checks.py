@@ -1,0 +1,153 @@
+"""What must be true of the machine whatever happened, checked while every living client is at rest."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.storm.board import Belief, Board, Word
+from neurontools import paths
+from neurontools.machine.processes import ProcessKey, is_alive
+from neurontools.machine.snapshot import Snapshot, snapshot_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.machine.client import Client
+
+SETTLED_WITHIN_S = 20.0
+Holding = tuple[tuple[int, ...], int]
+
+
+def settled(check: Callable[[], list[str]]) -> list[str]:
+    """Return what a check complains of; while it does, look again: what died takes a moment to be noticed."""
+    give_up = time.monotonic() + SETTLED_WITHIN_S
+    while (found := check()) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    return found
+
+
+def believed(board: Board) -> dict[ProcessKey, Holding]:
+    """Return what each living client believes to hold: cores, and bytes of memory."""
+    found = {}
+    for slot in board.slots:
+        key = ProcessKey(slot[Word.PID], slot[Word.START_TICKS])
+        if slot[Word.BELIEF] == Belief.REGISTERED and is_alive(key):
+            found[key] = tuple(sorted(slot.cores)), sum(map(slot.held_bytes, slot.cores))
+    return found
+
+
+def machine_is_right(client: Client, board: Board, before: dict[str, int]) -> list[str]:
+    """Compare the machine with what its clients believe.
+
+    Args:
+        client: to ask for a snapshot.
+        board: what the clients believe.
+        before: the lifetime counters when they were looked at last; brought up to date.
+    """
+    snapshot = client.snapshot()
+    lifetime = dict(snapshot.lifetime)
+    wrong = [
+        *_claims(snapshot, believed(board)),
+        *_memory(snapshot, board),
+        *_counters(lifetime, before, board),
+        *_valid(snapshot),
+    ]
+    if not wrong:
+        before.update(lifetime)
+    return wrong
+
+
+def _claims(snapshot: Snapshot, beliefs: dict[ProcessKey, Holding]) -> list[str]:
+    shown = {
+        ProcessKey(process.pid, process.start_ticks): tuple(sorted(use.core for use in process.cores))
+        for process in snapshot.processes
+    }
+    cores = [core for owned in shown.values() for core in owned]
+    wrong = [f"core {core} is shown with two owners" for core in set(cores) if cores.count(core) > 1]
+    for key, (owned, _) in beliefs.items():
+        if key not in shown:
+            wrong.append(f"{key} believes to own {owned}, the machine does not know it")
+        elif shown[key] != owned:
+            wrong.append(f"{key} believes to own {owned}, the machine says {shown[key]}")
+    wrong += [
+        f"the machine says that {key} owns {owned}; it lives: {is_alive(key)}, but does not believe so"
+        for key, owned in shown.items()
+        if key not in beliefs
+    ]
+    return wrong
+
+
+def _memory(snapshot: Snapshot, board: Board) -> list[str]:
+    per_device = len(snapshot.devices[0].core_ids)
+    held = [0] * len(snapshot.devices)
+    for slot in board.slots:
+        if slot[Word.BELIEF] == Belief.REGISTERED and is_alive(
+            ProcessKey(slot[Word.PID], slot[Word.START_TICKS])
+        ):
+            for core in slot.cores:
+                held[core // per_device] += slot.held_bytes(core)
+    return [
+        f"device {device.index}: {device.memory_used_bytes} bytes in use, the living hold {nbytes}"
+        for device, nbytes in zip(snapshot.devices, held, strict=True)
+        if device.memory_used_bytes != nbytes
+    ]
+
+
+def _counters(lifetime: dict[str, int], before: dict[str, int], board: Board) -> list[str]:
+    wrong = [
+        f"{name} fell from {count} to {lifetime.get(name, 0)}"
+        for name, count in before.items()
+        if lifetime.get(name, 0) < count
+    ]
+    executions = lifetime.get("executions", 0)
+    done, begun = board.total(Word.EXECUTIONS_DONE), board.total(Word.EXECUTIONS_BEGUN)
+    if not done <= executions <= begun:
+        wrong.append(f"{executions} executions counted, {begun} were begun and {done} ended")
+    return wrong
+
+
+def _valid(snapshot: Snapshot) -> list[str]:
+    wrong = [] if snapshot_from_json(snapshot.to_json()) == snapshot else ["the snapshot is not its own JSON"]
+    wrong += [f"the page of {process.pid} is stale" for process in snapshot.processes if process.stale]
+    return wrong
+
+
+def files_are_right(board: Board, machine: str, daemon_pid: int, *, private_pages: bool) -> list[str]:
+    """Compare the files of the machine with its processes: nothing is left of the dead.
+
+    Args:
+        board: what the clients believe.
+        machine: its name.
+        daemon_pid: whose files may be in the making.
+        private_pages: whether pages may be missing, because they were made while the disk was full.
+    """
+    keys = believed(board)
+    wanted = {f"{key.pid}-{key.start_ticks}{end}" for key in keys for end in (".page", ".json")}
+    found = set(os.listdir(paths.pages_dir(machine)))
+    wrong = [
+        f"{name} is missing"
+        for name in sorted(wanted - found)
+        if not (private_pages and name.endswith(".page"))
+    ]
+    wrong += [f"{name} is left over" for name in sorted(found - wanted)]
+    for place in (paths.machine_dir(machine), f"{paths.state_dir()}/{machine}"):
+        wrong += [f"{place}/{name} is left over" for name in os.listdir(place) if _is_aside(name, daemon_pid)]
+    return wrong
+
+
+def _is_aside(name: str, daemon_pid: int) -> bool:
+    last = name.rpartition(".")[2]
+    return last.isdigit() and len(last) > 1 and int(last) != daemon_pid
+
+
+def descriptor_count(pid: int) -> int:
+    """Return how many descriptors a process has."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

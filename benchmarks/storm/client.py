@@ -1,0 +1,249 @@
+"""A client in a storm: it does what programs do, in random order, notes what it believes, and ends badly."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.storm.board import Belief, Word
+from neurontools import env
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
+from neurontools.machine.client import Client, CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
+from neurontools.machine.pages.page import PageWriter
+from neurontools.machine.processes import ProcessKey, is_alive, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.storm.board import Board, Slot
+
+SIZES = (1, 4096, 1 << 20, 1 << 30, 1 << 36)
+# The daemon may refuse, be gone or be killed again and again. It may not forget a process or fail in itself.
+UNFORGIVABLE = ("does not know", "neurond failed", "is not registered", "does not hold", "no telemetry page")
+
+
+class WrongError(Exception):
+    """The machine did something that it must never do."""
+
+
+class StormClient:
+    """One client.
+
+    Args:
+        board: where it notes what it believes.
+        slot: its place there.
+        core_count: of the machine.
+        rest_s: the longest pause between two things that it does.
+        complain: told of what must never happen.
+    """
+
+    def __init__(
+        self, board: Board, slot: Slot, core_count: int, rest_s: float, complain: Callable[[str], None]
+    ) -> None:
+        self._board = board
+        self._slot = slot
+        self._core_count = core_count
+        self._rest_s = rest_s
+        self._complain = complain
+        self._client = Client("storm")
+        self._page: PageWriter | None = None
+        self._unsure_of: set[int] = set()
+
+    def live(self, actions: int) -> None:
+        """Do so many things, then end in a random way."""
+        key = this_process()
+        self._slot[Word.PID], self._slot[Word.START_TICKS] = key.pid, key.start_ticks
+        for _ in range(actions):
+            self._rest()
+            self._try(self._choose())
+        self._rest()
+        random.choice([self._exit, self._raise, self._kill, self._exec, self._unregister_and_exit])()
+
+    def _choose(self) -> Callable[[], None]:
+        if self._slot[Word.BELIEF] != Belief.REGISTERED:
+            return random.choices([self._register, self._look, self._fork], [8, 2, 1])[0]
+        choices = [
+            self._execute,
+            self._allocate,
+            self._free,
+            self._look,
+            self._reconnect,
+            self._fork,
+            self._unregister,
+        ]
+        return random.choices(choices, [8, 6, 4, 1, 1, 1, 2])[0]
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (CoresBusyError, OutOfDeviceMemoryError):
+            return
+        except NoMachineError:
+            time.sleep(0.02)  # it was killed; whoever owns it starts it again
+        except DaemonError as error:
+            if isinstance(error, SilentDaemonError) or any(words in error.message for words in UNFORGIVABLE):
+                raise WrongError(f"{action.__name__}: {error.message}") from error
+
+    def _rest(self) -> None:
+        time.sleep(random.random() * self._rest_s)
+        while self._board.paused:
+            if self._slot[Word.BELIEF] == Belief.UNSURE:
+                self._try(self._settle)
+            elif self._unsure_of:
+                self._try(self._make_sure)
+            else:
+                self._slot[Word.AT_REST] = 1
+                time.sleep(0.02)
+        self._slot[Word.AT_REST] = 0
+
+    def _settle(self) -> None:
+        self._client.unregister()
+        self._slot[Word.BELIEF] = Belief.NOT_REGISTERED
+
+    def _make_sure(self) -> None:
+        core = next(iter(self._unsure_of))
+        self._reserve(core, 1, -1 if self._slot.held_bytes(core) else 1)
+
+    def _register(self) -> None:
+        slot = self._slot
+        slot[Word.BELIEF] = Belief.UNSURE
+        kind = random.random()
+        try:
+            if kind < 0.1:
+                place = self._client.register("storm", "looks on", uses_device=False)
+            elif kind < 0.6:
+                place = self._client.register("storm", "a number of cores", count=random.randint(1, 4))
+            else:
+                wanted = random.sample(range(self._core_count), random.randint(1, 3))
+                place = self._client.register("storm", "chosen cores", cores=tuple(wanted))
+        except (CoresBusyError, OutOfDeviceMemoryError):
+            slot[Word.BELIEF] = Belief.NOT_REGISTERED
+            raise
+        self._take(place.cores)
+        try:
+            self._page = PageWriter(place.page_fd)
+        finally:
+            os.close(place.page_fd)
+        slot[Word.REGISTERED_OFTEN] += 1
+        slot.cores = place.cores
+        slot[Word.BELIEF] = Belief.REGISTERED
+
+    def _take(self, cores: tuple[int, ...]) -> None:
+        board, mine = self._board, self._slot.index + 1
+        for core in cores:
+            other = board.believed_owner(core)
+            if other not in {0, mine}:
+                slot = board.slots[other - 1]
+                key = ProcessKey(slot[Word.PID], slot[Word.START_TICKS])
+                if slot[Word.BELIEF] == Belief.REGISTERED and core in slot.cores and is_alive(key):
+                    raise WrongError(f"core {core} given to {os.getpid()}, but {key.pid} lives and owns it")
+            board.set_believed_owner(core, mine)
+
+    def _let_go(self) -> None:
+        slot = self._slot
+        slot[Word.BELIEF] = Belief.UNSURE
+        for core in slot.cores:
+            slot.hold(core, 0)
+            self._board.set_believed_owner(core, 0)
+        slot.cores = ()
+        self._unsure_of.clear()
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    def _unregister(self) -> None:
+        self._let_go()
+        self._client.unregister()
+        self._slot[Word.BELIEF] = Belief.NOT_REGISTERED
+
+    def _execute(self) -> None:
+        slot, page, cores = self._slot, self._page, self._slot.cores
+        if page is None or not cores:
+            return
+        for _ in range(random.randint(1, 300)):
+            place = random.randrange(len(cores))
+            slot[Word.EXECUTIONS_BEGUN] += 1
+            page.begin(place)
+            page.end(place, random.choice((0, 0, 0, 1, 5)), 1000, 1)
+            slot[Word.EXECUTIONS_DONE] += 1
+
+    def _allocate(self) -> None:
+        if self._slot.cores:
+            self._reserve(random.choice(self._slot.cores), random.choice(SIZES), 1)
+
+    def _free(self) -> None:
+        held = [core for core in self._slot.cores if self._slot.held_bytes(core)]
+        if held:
+            core = random.choice(held)
+            self._reserve(core, random.choice((self._slot.held_bytes(core), 1)), -1)
+
+    def _reserve(self, core: int, nbytes: int, sign: int) -> None:
+        sure_before = core not in self._unsure_of
+        self._unsure_of.add(core)
+        try:
+            (self._client.allocate if sign > 0 else self._client.free)(core, nbytes)
+        except OutOfDeviceMemoryError:
+            if sure_before:
+                self._unsure_of.discard(core)
+            raise
+        self._slot.hold(core, self._slot.held_bytes(core) + sign * nbytes)
+        self._unsure_of.discard(core)
+
+    def _look(self) -> None:
+        if random.random() < 0.5:
+            self._client.call("describe")
+        else:
+            code, out, _ = self._client.render(
+                "neuron-ls", random.choice([[], ["-j"], ["-t"], ["-a"]]), env.emulate()
+            )
+            if code or not out:
+                raise WrongError(f"neuron-ls ended with {code}")
+
+    def _reconnect(self) -> None:
+        self._client.close()
+
+    def _fork(self) -> None:
+        # The child outlives this call, perhaps its parent; it owns nothing, whatever its parent owns.
+        if os.fork() == 0:
+            try:
+                time.sleep(random.random() * self._rest_s)
+                self._client.allocate(0, 1)
+                self._complain(f"{os.getpid()}, a forked child, may use the memory of its parent")
+            except NeuronToolsError:
+                time.sleep(random.random() * self._rest_s)
+            finally:
+                os._exit(0)
+
+    def _exit(self) -> None:
+        os._exit(random.randrange(4))
+
+    def _raise(self) -> None:
+        raise KeyboardInterrupt
+
+    def _kill(self) -> None:
+        if self._slot.cores and self._page is not None and random.random() < 0.5:
+            self._die_at_work()
+        os.kill(os.getpid(), random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGABRT)))
+
+    def _die_at_work(self) -> None:
+        # As the out-of-memory killer would: at a moment of its own, most likely in the middle of a change.
+        if os.fork() == 0:
+            time.sleep(random.random() * 0.005)
+            os.kill(os.getppid(), signal.SIGKILL)
+            os._exit(0)
+        while True:
+            self._execute()
+
+    def _exec(self) -> None:
+        self._let_go()
+        self._slot[Word.BELIEF] = Belief.NOT_REGISTERED
+        self._slot[Word.AT_REST] = 1
+        os.execv("/bin/sleep", ["sleep", "3600"])
+
+    def _unregister_and_exit(self) -> None:
+        if self._slot[Word.BELIEF] == Belief.REGISTERED:
+            self._try(self._unregister)
+        os._exit(0)
