@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHORTEST_PERIOD_S = 0.01
 LONGEST_PERIOD_S = 86_400.0 * 366
 
-_RENAMED = {
+_RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
     "inference_stats": RuntimeGroup.EXECUTION_STATS,
     "hw_counters": SystemGroup.HARDWARE_COUNTERS,
     "nc_counters": RuntimeGroup.NEURONCORE_COUNTERS,
@@ -176,7 +176,7 @@ class _ConfigReader:
         known = [group.value for group in groups]
         if name in known:
             return groups(name)
-        new = _RENAMED.get(name)
+        new: RuntimeGroup | SystemGroup | None = _RENAMED.get(name)
         other = {*RuntimeGroup, *SystemGroup}
         if new is not None and new.value in known:
             self._problem(found or item, place, f"{name!r} is the old name of {new}, which is collected")
