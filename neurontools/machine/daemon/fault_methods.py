@@ -72,6 +72,8 @@ class FaultMethods:
         pid, core = self._pid(connection, params), self._core(params)
         owner = self._keeper.machine.owner(core)
         known = owner if owner is not None and owner.key.pid == pid else None
+        if known is None and not _may_all(connection):
+            raise RpcError(ErrorCode.PEER_REFUSED, f"process {pid} does not hold core {core}")
         victim = Victim(
             pid,
             known.tag if known else "",
@@ -117,6 +119,10 @@ class FaultMethods:
         if core >= count:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"there is no core {core}, this machine has {count}")
         return core
+
+
+def _may_all(connection: Connection) -> bool:
+    return connection.peer.uid in {os.getuid(), _ROOT}
 
 
 def _spec(params: Params) -> FaultSpec:
