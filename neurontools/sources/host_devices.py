@@ -133,6 +133,7 @@ class HostDevices:
             memory_bytes=self._memory_bytes,
             memory_used_bytes=reading.memory_used_bytes,
             hardware=_newer(reading, told, index),
+            unhealthy=reading.unhealthy,
         )
 
     def _core_ids(self, index: int) -> tuple[int, ...]:

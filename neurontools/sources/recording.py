@@ -101,10 +101,8 @@ class RecordingSource:
             try:
                 report = parse_line(line)
             except DamagedLineError as error:
-                what = "is damaged" if line.endswith(b"\n") else "is cut off"
-                self._notice(
-                    f"{self._path} line {number} {what}, the recording ends before it ({error.message})"
-                )
+                what = f"is no report ({error.message})" if line.endswith(b"\n") else "is cut off"
+                self._notice(f"{self._path} ends before line {number}, which {what}")
                 return
             told.take(report)
             if told.hardware.neuron_device_count:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"neuron(\d+)")
 _CORE = re.compile(r"neuron_core(\d+)")
+_UNHEALTHY = "stats/hardware/health_status/unhealthy_components"
 _RELEASES = ("2.32", "2.28")
 
 
@@ -46,6 +47,7 @@ class DeviceReading:
     device_name: str
     hardware: HardwareCounters
     memory_used_bytes: int
+    unhealthy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

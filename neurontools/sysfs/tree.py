@@ -138,7 +138,7 @@ class Tree:
     def _device_part(self, snapshot: Snapshot, device: DeviceState, directory: str, host: Amounts) -> Part:
         beats = int((snapshot.taken_unix_s - snapshot.started_unix_s) // 60) if self._heartbeat else 0
         power = self._power.line(device.index, snapshot.started_unix_s)
-        key = (device.hardware, device.links_down, device.connected_to, host, power, max(0, beats))
+        key = (device.hardware, device.unhealthy, device.connected_to, host, power, max(0, beats))
         known = self._known.get(directory)
         if known is None or known.key != key:
             numbers = tuple([_host_number(metric.directory, host) for metric in self._device_layout.metrics])
@@ -166,7 +166,7 @@ class Tree:
             power,
         ]
         if self._driver.has_health:
-            texts += [power, _unhealthy(device)]
+            texts += [power, ",".join(device.unhealthy) + "\n"]
             if self._heartbeat:
                 texts.append(formats.number(beats))
         return tuple(texts)
@@ -271,13 +271,3 @@ def _by_status(core: CoreSum, driver: Generation) -> dict[str, int]:
         counts[name] = counts.get(name, 0) + count
         counts[SUCCESS] -= count
     return counts
-
-
-def _unhealthy(device: DeviceState) -> str:
-    hardware = device.hardware
-    components = {
-        "hbm": hardware.mem_ecc_uncorrected or hardware.mem_ecc_repairable_uncorrected,
-        "sram": hardware.sram_ecc_uncorrected,
-        "link_intraserver": device.links_down,
-    }
-    return ",".join(name for name, count in components.items() if count) + "\n"
