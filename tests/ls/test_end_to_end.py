@@ -62,9 +62,7 @@ def until(condition):
         select.select([], [], [], 0.02)
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["-j"], ["-wat"], ["--csv", "--device=3,5-6"], ["-j", "--device", "0"]]
-)
+@pytest.mark.parametrize("words", [[], ["-j"], ["-wt"], ["--csv", "--device=3,5-6"], ["-j", "--device", "0"]])
 def test_the_tool_prints_what_the_renderer_makes_of_the_daemons_snapshot(tool, words):
     start("trn1.32xlarge")
     with Client.connect() as client:
@@ -93,8 +91,17 @@ def test_who_only_looks_on_is_shown_with_all_procs(tool):
     start("inf2.24xlarge")
     with holder("", "neuron-monitor", "") as monitor:
         assert str(monitor.pid) not in tool("neuron-ls", "-j").stdout
-        devices = json.loads(tool("neuron-ls", "-a", "-j").stdout)
-        assert [device["neuron_processes"][0]["neuron_runtime_version"] for device in devices] == ["NA"] * 6
+        devices = json.loads(tool("neuron-ls", "-a", "-j", "--filter", f"pid={monitor.pid}").stdout)
+        row = {"pid": monitor.pid, "command": "neuron-monitor", "neuron_runtime_version": "NA"}
+        assert [device["neuron_processes"] for device in devices] == [[row]] * 6
+
+
+def test_with_all_procs_it_lists_itself_as_the_real_tool_does():
+    start("inf2.24xlarge")
+    with subprocess.Popen([NEURON_LS, "-aj"], stdout=subprocess.PIPE) as process:
+        devices = json.loads(process.communicate()[0])
+    itself = {"pid": process.pid, "command": "neuron-ls -aj", "neuron_runtime_version": "NA"}
+    assert [device["neuron_processes"] for device in devices] == [[itself]] * 6
 
 
 def test_the_release_can_be_chosen(tool, monkeypatch):

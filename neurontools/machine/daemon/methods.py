@@ -96,7 +96,7 @@ class Methods:
             connection.end()
             return
         if line is not None and line.startswith(RENDER):
-            connection.send(render_answer(self._keeper, line[len(RENDER) :]))
+            connection.send(render_answer(self._keeper, line[len(RENDER) :], connection.peer))
             return
         try:
             self._answer(connection, parse_request(line))

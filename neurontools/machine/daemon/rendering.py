@@ -10,6 +10,7 @@ from neurontools.errors import DaemonError, NeuronToolsError
 
 if TYPE_CHECKING:
     from neurontools.machine.daemon.keeper import Keeper
+    from neurontools.machine.processes import Peer
 
 log = logging.getLogger("neurond")
 
@@ -25,12 +26,18 @@ def load_renderers() -> None:
         import_module(module)
 
 
-def render_answer(keeper: Keeper, line: bytes) -> bytes:
-    """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed."""
+def render_answer(keeper: Keeper, line: bytes, asker: Peer) -> bytes:
+    """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed.
+
+    Args:
+        keeper: the machine.
+        line: the request.
+        asker: the process that asks.
+    """
     tool, _, rest = line.decode("utf-8", "surrogateescape").partition("\0")
     emulate, *argv = rest.split("\0")
     try:
-        code, out, err = _rendered(keeper, tool, argv, emulate)
+        code, out, err = _rendered(keeper, tool, argv, emulate, asker)
     except NeuronToolsError as error:
         hint = f"hint: {error.remedy}\n" if error.remedy else ""
         code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
@@ -43,9 +50,13 @@ def render_answer(keeper: Keeper, line: bytes) -> bytes:
     return b"%d %d %d\n%b%b" % (code, len(out), len(err), out, err)
 
 
-def _rendered(keeper: Keeper, tool: str, argv: list[str], emulate: str) -> tuple[int, bytes, bytes]:
+def _rendered(
+    keeper: Keeper, tool: str, argv: list[str], emulate: str, asker: Peer
+) -> tuple[int, bytes, bytes]:
     if tool not in _RENDERERS:
         raise NeuronToolsError(f"neurond does not render {tool[:40]!r}")
     renderer = import_module(_RENDERERS[tool])
-    result: tuple[int, bytes, bytes] = renderer.render(keeper.snapshot(), argv, emulate)
+    result: tuple[int, bytes, bytes] = renderer.render(
+        keeper.snapshot(), argv, emulate, asker=(asker.pid, asker.uid, " ".join([tool, *argv]))
+    )
     return result

@@ -12,6 +12,7 @@ from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
 from neurontools.machine.listing.no_driver import no_devices_line
+from neurontools.machine.listing.rows import NO_RUNTIME
 from neurontools.machine.listing.table import header_lines, table_lines
 from neurontools.machine.listing.topology import topology_lines
 
@@ -23,15 +24,18 @@ if TYPE_CHECKING:
 RELEASES = ("2.32", "2.28")
 
 Rendered = tuple[int, bytes, bytes]
+Asker = tuple[int, int, str]  # pid, uid, command
 
 
-def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
+def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | None = None) -> Rendered:
     """Return what neuron-ls prints and its exit code.
 
     Args:
         snapshot: the machine.
         argv: the arguments, without the program's name; colours only with `--color=always`.
         emulate: release of the real tools whose output is reproduced, one of `RELEASES`.
+        asker: neuron-ls itself, which `--show-all-procs` lists with the others that only look on; not where its
+            pid is 0, that is, in another pid namespace.
 
     Returns:
         Exit code, standard output, standard error. A wrong flag is exit code 1 with its text on standard output,
@@ -44,6 +48,8 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str) -> Rendered:
     except FlagError as error:
         return 1, _encoded(f"{error}\n"), b""
     snapshot = _without_lost(snapshot)
+    if flags.show_all and asker is not None and asker[0]:
+        snapshot = _with(snapshot, (*snapshot.processes, _onlooker(asker)))
     if not snapshot.devices:
         return 1, b"", _encoded(no_devices_line())
     known = {device.index for device in snapshot.devices}
@@ -75,6 +81,29 @@ def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
     from dataclasses import replace
 
     return replace(snapshot, processes=processes)
+
+
+def _onlooker(asker: Asker) -> ProcessState:
+    from neurontools.machine.memory import MemoryUse
+    from neurontools.machine.snapshot import ProcessState
+
+    pid, uid, command = asker
+    return ProcessState(
+        pid=pid,
+        start_ticks=0,
+        uid=uid,
+        command=command,
+        tag="",
+        runtime_version=NO_RUNTIME,
+        origin="live",
+        uses_device=False,
+        cores=(),
+        host_memory=MemoryUse(),
+        models=(),
+        status_counts=(),
+        latency_counts=(),
+        registered_ns=0,
+    )
 
 
 def _without_lost(snapshot: Snapshot) -> Snapshot:
