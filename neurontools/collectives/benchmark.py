@@ -61,8 +61,9 @@ def prepare(options: Options, over: Fabric, cores: tuple[int, ...]) -> Benchmark
     _check_counts(options)
     _check_nodes(options, over)
     _check_flags(options, operation)
-    works = _works(options, operation, over, cores)
-    asked = _sizes(options, operation, kind, over, works[0])
+    elements = _block_elements(options, operation, len(cores))
+    works = _works(options, operation, over, cores, elements)
+    asked = _sizes(options, operation, kind, works[0], elements)
     sizes = _whole_sizes(operation, kind, asked, works[0])
     algorithm = None if options.algorithm is None else algorithm_named(options.algorithm)
     for work in works:
@@ -195,8 +196,17 @@ def _sizes_given(options: Options) -> bool:
     return any(value is not None for value in given)
 
 
+def _block_elements(options: Options, operation: Operation, ranks: int) -> tuple[int, ...]:
+    path = options.variable_size_op_metadata
+    return () if not path else groups.block_elements(path, ranks, all_to_all=operation.is_all_to_all)
+
+
 def _works(
-    options: Options, operation: Operation, over: Fabric, cores: tuple[int, ...]
+    options: Options,
+    operation: Operation,
+    over: Fabric,
+    cores: tuple[int, ...],
+    elements: tuple[int, ...],
 ) -> tuple[Workload, ...]:
     ranks = len(cores)
     if operation is Operation.ALL_GATHERV:
@@ -210,7 +220,8 @@ def _works(
         divisions = (groups.data_parallel(ranks, options.data_parallel_dimension),)
     else:
         divisions = (groups.whole(ranks),)
-    shares = _shares(options, operation, ranks)
+    total = _total(elements, ranks)
+    shares = tuple(count / total for count in elements) or None
     return tuple(
         Workload(
             operation,
@@ -232,32 +243,22 @@ def _check_one_device(over: Fabric, cores: tuple[int, ...]) -> None:
         )
 
 
-def _shares(options: Options, operation: Operation, ranks: int) -> tuple[float, ...] | None:
-    if not options.variable_size_op_metadata:
-        return None
-    all_to_all = operation is Operation.ALLTOALLV
-    elements = groups.block_elements(options.variable_size_op_metadata, ranks, all_to_all=all_to_all)
-    return tuple(count / _total(elements, ranks, all_to_all=all_to_all) for count in elements)
-
-
-def _total(elements: tuple[int, ...], ranks: int, *, all_to_all: bool) -> int:
-    # The size of an alltoallv is what the rank that sends most gives.
-    if not all_to_all:
+def _total(elements: tuple[int, ...], ranks: int) -> int:
+    # The size of an all_gatherv is what all ranks give; that of an alltoallv what the rank gives that sends most.
+    if len(elements) <= ranks:
         return sum(elements)
     return max(sum(elements[row * ranks : (row + 1) * ranks]) for row in range(ranks))
 
 
 def _sizes(
-    options: Options, operation: Operation, kind: DataType, over: Fabric, work: Workload
+    options: Options, operation: Operation, kind: DataType, work: Workload, elements: tuple[int, ...]
 ) -> tuple[int, ...]:
-    if options.variable_size_op_metadata:
-        all_to_all = operation is Operation.ALLTOALLV
-        elements = groups.block_elements(options.variable_size_op_metadata, work.ranks, all_to_all=all_to_all)
-        return (_total(elements, work.ranks, all_to_all=all_to_all) * kind.nbytes,)
+    if elements:
+        return (_total(elements, work.ranks) * kind.nbytes,)
     if options.sb2sb:
         if _sizes_given(options) and options.input_shape:
             raise UsageError("--input-shape says the size itself", "leave out -b, -e, -i and -f")
-        shaped = sbuf.size_of(options, operation, kind, over, work.ranks)
+        shaped = sbuf.size_of(options, operation, kind, work.over, work.ranks)
         if shaped is not None:
             return (shaped,)
     minimum = DEFAULT_BYTES if options.minbytes is None else parse_size(options.minbytes)

@@ -87,12 +87,16 @@ def check(
         wanted_by_position = expected(data, work.pairs)
         receivers += sum(map(bool, wanted_by_position))
         wrong += [
-            number * len(group) + position
+            group[position]
             for position, wanted in enumerate(wanted_by_position)
             if not _is_right(data, memory[position], wanted, steps.channels)
         ]
         moved = max(moved, data.nbytes)
-    return CheckReport(ranks, receivers, moved, nbytes, tuple(wrong), detail)
+    rank_of = {
+        core: rank for rank, core in enumerate(sorted(core for group in work.groups for core in group))
+    }
+    wrong_ranks = tuple(sorted(rank_of[core] for core in wrong))
+    return CheckReport(ranks, receivers, moved, nbytes, wrong_ranks, detail)
 
 
 def _affordable(work: Workload, kind: DataType, ranks: int, budget_bytes: int) -> int:
