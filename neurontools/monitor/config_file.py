@@ -182,7 +182,7 @@ class _ConfigReader:
             self._problem(found or item, place, f"{name!r} is the old name of {new}, which is collected")
             return groups(new)
         if new is not None or name in other:
-            right = "system_metrics" if groups is RuntimeGroup else "neuron_runtimes[].metrics"
+            right = "neuron_runtimes[].metrics" if place.startswith("system_metrics") else "system_metrics"
             self._problem(found or item, place, f"{new or name} belongs into {right}; the entry is left out")
             return None
         self._problem(
