@@ -302,6 +302,21 @@ def test_a_recording_is_told_again_until_it_is_cut_off(program, tool, worker, co
 
 
 @pytest.mark.usefixtures("machine")
+def test_a_host_with_the_neuron_driver_is_told_by_its_sysfs_tree(tool, home, monkeypatch, config):
+    assert tool("neurontools", "fault", "inject", "ecc", "--device", "3").returncode == 0
+    assert tool("neurontools", "sysfs", "export", str(home / "host")).returncode == 0
+    monkeypatch.setenv("NEURONTOOLS_SYSFS_ROOT", str(home / "host"))
+    run = tool("neuron-monitor", "-c", config(**FAST), "--source", "real", "--count", "2", "--verbose", "1")
+    assert run.returncode == 0
+    assert run.stderr.splitlines()[0] == "neuron-monitor: source: real"
+    first, second = map(json.loads, run.stdout.splitlines())
+    assert first["neuron_hardware_info"]["neuron_device_count"] == 16
+    errors = second["system_data"]["neuron_hw_counters"]["neuron_devices"]
+    assert [device["mem_ecc_uncorrected"] for device in errors].index(1) == 3
+    assert second["system_data"]["vcpu_usage"]["error"] == ""
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     "arguments", [["--source", "nowhere.jsonl"], ["--source", "m.conf", "--machine", "x"]]
 )
