@@ -76,7 +76,7 @@ async def test_no_call_uses_a_thread(running):
         await client.snapshot()
         async for _ in client.watch(0.05):
             break
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 async def test_calls_may_be_cancelled_at_any_moment(running):
