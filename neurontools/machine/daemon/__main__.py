@@ -4,10 +4,10 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    # Starting is a matter of milliseconds: no collection while modules load, and no OpenSSL, which asyncio and hashlib
-    # load unless None stands for it; neurond speaks no TLS, and Python's own SHA-256 is enough for names.
+    # Starting is a matter of milliseconds: no collection while modules load, and no TLS, which neurond does not speak
+    # and asyncio loads unless None stands for it.
     gc.disable()
-    sys.modules.update(dict.fromkeys(("ssl", "_hashlib")))  # type: ignore[arg-type]
+    sys.modules["ssl"] = None  # type: ignore[assignment]
     from neurontools.machine.daemon.process import main
 
     sys.exit(main(sys.argv[1:]))
