@@ -16,6 +16,7 @@ from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.runtime import process
 from neurontools.runtime.faults import Faults
+from neurontools.runtime.input_dump import dump_inputs, wanted_status
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import DeviceMemory, MemoryInfo
 from neurontools.runtime.models import ExecutionObserver, Model, ModelTable
@@ -23,7 +24,7 @@ from neurontools.runtime.opening import Claim, claim, leave
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["ExecutionObserver", "MemoryInfo", "Model", "Runtime"]
 
@@ -61,6 +62,7 @@ class Runtime:
             device_bytes=place.instance.device.memory_bytes,
         )
         self._models = ModelTable(self._memory, self._writer)
+        self._dumped_status = wanted_status(environ)
         self._turns = tuple(_Turn() for _ in self.cores)
         self._ended: tuple[NrtStatus, str] | None = None
         process.opened(self)
@@ -178,12 +180,20 @@ class Runtime:
             for observer in self.observers:
                 observer.on_unload(model)
 
-    def execute(self, model: Model, run: Callable[[], T]) -> T:
+    @property
+    def dumps_inputs(self) -> bool:
+        """Whether NEURON_RT_DBG_DUMP_INPUTS_ON_ERR asks for the inputs of executions that fail."""
+        return self._dumped_status is not None
+
+    def execute(
+        self, model: Model, run: Callable[[], T], inputs: Callable[[], Iterable[bytes]] | None = None
+    ) -> T:
         """Execute a model: `run` does the work, everything around it is telemetry.
 
         An exception of `run` goes through to the caller and counts as NRT_EXEC_COMPLETED_WITH_ERR, an `NrtError` as
         its own status. With NEURONTOOLS_PACE=1 a successful execution lasts at least its modelled time. A fault that
-        is armed for this process may let it fail, hang or last longer (docs/faults.md).
+        is armed for this process may let it fail, hang or last longer (docs/faults.md). `inputs` gives the contents
+        of its inputs, for when they are to be dumped.
 
         Raises:
             NrtError: NRT_INVALID_HANDLE when the model is not loaded, NRT_EXEC_NC_BUSY when `run` itself executes on
@@ -223,6 +233,8 @@ class Runtime:
                     )
                     loaded.executions += 1
                     self._report(model, loaded.executions, start_ns, end_ns, status)
+                    if status == self._dumped_status and inputs is not None:
+                        self._dump(model, inputs)
             return value
 
     def close(self) -> None:
@@ -266,6 +278,13 @@ class Runtime:
         if not 0 <= nc < len(self.cores):
             have = f"this process has nc0 to nc{len(self.cores) - 1}"
             raise NrtError(function, NrtStatus.NRT_INVALID, have, detail=f"no core nc{nc}")
+
+    def _dump(self, model: Model, inputs: Callable[[], Iterable[bytes]]) -> None:
+        try:
+            said = f"inputs of {model.name} are in {dump_inputs(model, inputs())}"
+        except OSError as error:
+            said = f"inputs of {model.name} can't be written: {error}"
+        self._log.write(Level.ERROR, Component.NRT, "nrt_execute", said)
 
     def _report(self, model: Model, execution: int, start_ns: int, end_ns: int, status: NrtStatus) -> None:
         if status:

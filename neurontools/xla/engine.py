@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from neurontools.compiler.graph import Graph
 
@@ -78,8 +78,8 @@ class Machine(Protocol):
         """Compile a graph, or find it in the cache, and load it on a core."""
         ...
 
-    def execute(self, loaded: LoadedGraph, run: Callable[[], T]) -> T:
-        """Run one execution of a loaded graph."""
+    def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
+        """Run one execution of a loaded graph; `inputs` are its tensors, on the host, where they are known."""
         ...
 
     def close(self) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
 
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.neff import NativePart
@@ -16,7 +18,7 @@ from neurontools.xla.loglines import show_cache_lines
 from neurontools.xla.trace import scratch_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from neurontools.compiler.graph import Graph
 
@@ -88,9 +90,11 @@ class NeuronMachine:
         )
         return LoadedGraph(neff.graph, neff.graph.digest(), result.hit, result.seconds, model)
 
-    def execute(self, loaded: LoadedGraph, run: Callable[[], T]) -> T:
-        """Run one execution of a loaded graph."""
-        return self.runtime.execute(loaded.handle, run)
+    def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
+        """Run one execution of a loaded graph; `inputs` are its tensors, on the host."""
+        if not self.runtime.dumps_inputs:
+            return self.runtime.execute(loaded.handle, run)
+        return self.runtime.execute(loaded.handle, run, lambda: map(_content, inputs))
 
     def close(self) -> None:
         """Unload everything and give the cores back."""
@@ -107,6 +111,11 @@ def _native_parts(graph: Graph) -> tuple[NativePart, ...]:
         for library in loaded_libraries()
         if library.digest in graph.libraries
     )
+
+
+def _content(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy().tobytes())
 
 
 def _notice(text: str) -> None:

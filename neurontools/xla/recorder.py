@@ -354,7 +354,7 @@ class Recorder:
         floats = self.floats
         function = program.function
         with host_execution(), self.generator.scope() if program.random else nullcontext():
-            outcome = self._machine.execute(program.loaded, lambda: function(hosts, floats))
+            outcome = self._machine.execute(program.loaded, lambda: function(hosts, floats), hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host
 

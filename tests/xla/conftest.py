@@ -14,7 +14,7 @@ from neurontools.xla import api, metrics
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass
@@ -54,7 +54,7 @@ class InMemoryMachine:
         self.graphs.append(graph)
         return LoadedGraph(stored, stored.digest(), hit=False, compile_s=0.0, handle=None)
 
-    def execute(self, loaded: LoadedGraph, run: Callable[[], Any]) -> Any:
+    def execute(self, loaded: LoadedGraph, run: Callable[[], Any], inputs: Sequence[Any] = ()) -> Any:
         self.executions += 1
         if self.fail_next is not None:
             failure, self.fail_next = self.fail_next, None
