@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING
 
 from benchmarks.machine import cpu_share, running_machine
 from benchmarks.report import Row
@@ -15,7 +16,7 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 PROCESSES = 8
 UPDATES_S = 100_000
@@ -52,27 +53,51 @@ for snapshot in Client.connect().watch(1.0):
 
 def main() -> list[Row]:
     """Measure and return the rows."""
-    with running_machine("trn2.48xlarge") as environ:
-        cores = launch.list_machines()[0].core_count
-        # A little faster than needed, so that the rate holds whatever the scheduler does.
-        words = [str(1.02 * UPDATES_S / PROCESSES), str(cores // PROCESSES)]
-        children = [_start(WRITER, words, environ) for _ in range(PROCESSES)]
-        try:
-            for child in children:
-                assert child.stdout
-                assert child.stdout.read(1) == b"."
-            children.append(_start(WATCHER, [], environ))
-            time.sleep(2)
-            rate, share = _measured(launch.list_machines()[0].pid)
-        finally:
-            for child in children:
-                child.send_signal(signal.SIGKILL)
-                child.communicate()
+    with (
+        running_machine("trn2.48xlarge") as environ,
+        executing(environ, UPDATES_S) as cores,
+        child([sys.executable, "-P", "-c", WATCHER], environ),
+    ):
+        time.sleep(2)
+        rate, share = _measured(launch.list_machines()[0].pid)
     what = f"{PROCESSES} processes, {cores} cores, watched once a second"
     return [
         Row.at_least(f"telemetry updates, {what}", rate, "1/s", UPDATES_S, "an update is one execution"),
         Row.at_most("neurond meanwhile, CPU", 100 * share, "%", 5, f"of one CPU, over {SECONDS} s"),
     ]
+
+
+@contextmanager
+def executing(environ: Mapping[str, str], updates_s: float) -> Iterator[int]:
+    """Let processes execute on all cores of the machine at a rate in all; yields the number of cores."""
+    cores = launch.list_machines()[0].core_count
+    # A little faster than asked for, so that the rate holds whatever the scheduler does.
+    words = [str(1.02 * updates_s / PROCESSES), str(cores // PROCESSES)]
+    with ExitStack() as stack:
+        command = [sys.executable, "-P", "-c", WRITER, *words]
+        for writer in [stack.enter_context(child(command, environ)) for _ in range(PROCESSES)]:
+            assert writer.stdout
+            assert writer.stdout.read(1) == b"."
+        yield cores
+
+
+@contextmanager
+def child(
+    command: Sequence[str], environ: Mapping[str, str], out: IO[bytes] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process until the end of the block, its output into a file or, without one, a pipe."""
+    process = subprocess.Popen(
+        command,
+        env=environ,
+        stdout=out or subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
 
 
 def _measured(daemon: int) -> tuple[float, float]:
@@ -82,11 +107,6 @@ def _measured(daemon: int) -> tuple[float, float]:
         after = client.snapshot()
     done = dict(after.lifetime)["executions"] - dict(before.lifetime)["executions"]
     return done / (1e-9 * (after.taken_ns - before.taken_ns)), share
-
-
-def _start(code: str, words: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-c", code, *words]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

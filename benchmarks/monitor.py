@@ -1,0 +1,59 @@
+"""What neuron-monitor costs at one report a second, on a big machine on which eight processes execute."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.load import PROCESSES, child, executing
+from benchmarks.machine import cpu_share, running_machine
+from benchmarks.report import Row
+
+SECONDS = 20
+REPORTS = 2
+EXECUTIONS_S = 10_000
+GROUPS = {
+    "neuron_runtimes": ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats"),
+    "system_metrics": ("vcpu_usage", "memory_info", "neuron_hw_counters"),
+}
+
+
+def main() -> list[Row]:
+    """Measure and return the rows."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_machine("trn2.48xlarge") as environ,
+        executing(environ, EXECUTIONS_S) as cores,
+    ):
+        config = Path(folder, "monitor.conf")
+        config.write_text(json.dumps(_config()))
+        command = [str(Path(sys.executable).parent / "neuron-monitor"), "-c", str(config)]
+        with (Path(folder, "out")).open("wb") as out, child(command, environ, out) as monitor:
+            while Path(out.name).read_bytes().count(b"\n") < REPORTS:
+                assert monitor.poll() is None
+                time.sleep(0.05)
+            before = Path(out.name).read_bytes().count(b"\n")
+            share = cpu_share(monitor.pid, SECONDS)
+            lines = Path(out.name).read_bytes().count(b"\n") - before
+    note = (
+        f"of one CPU, over {SECONDS} s: {lines} reports, {PROCESSES} processes on {cores} cores, every group"
+    )
+    return [Row.at_most("neuron-monitor at 1 s, CPU", 100 * share, "%", 1, note)]
+
+
+def _config() -> dict[str, object]:
+    runtimes = [{"type": group} for group in GROUPS["neuron_runtimes"]]
+    system = [{"type": group} for group in GROUPS["system_metrics"]]
+    return {
+        "period": "1s",
+        "neuron_runtimes": [{"tag_filter": ".*", "metrics": runtimes}],
+        "system_metrics": system,
+    }
+
+
+if __name__ == "__main__":
+    for row in main():
+        print(row)
