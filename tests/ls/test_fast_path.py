@@ -70,6 +70,23 @@ def test_a_plain_form_loads_nothing_else_where_nothing_is_loaded_beforehand(stan
     assert loaded <= ALLOWED
 
 
+def test_what_the_first_call_loads_to_start_a_machine_is_little():
+    loaded = modules("import neurontools.commands.ls_forms, neurontools.machine.launch") - modules("pass")
+    assert not loaded & {
+        "argparse", "asyncio", "logging", "rich", "shutil", "ssl", "yaml",
+        "neurontools.machine.events", "neurontools.machine.instances.catalogue", "neurontools.machine.snapshot",
+    }  # fmt: skip
+
+
+def test_what_a_daemon_loads_before_it_answers_is_little():
+    starting = "import sys\nsys.modules['ssl'] = None\nimport neurontools.machine.daemon.process"
+    loaded = modules(starting) - modules("pass")
+    assert not loaded & {
+        "argparse", "_ssl", "psutil", "shutil", "yaml",
+        "neurontools.machine.instances.reader", "neurontools.machine.instances.schema",
+    }  # fmt: skip
+
+
 def test_the_request_is_one_line_and_the_reply_is_printed_as_it_is(tool, stand_in, monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_EMULATE", "2.28")
     daemon = stand_in(b"7 5 4\nout\n\nerr\n")

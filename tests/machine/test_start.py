@@ -131,6 +131,8 @@ def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
     loaded = set(done.stdout.split()) - set(bare.stdout.split())
     heavy = {"torch", "numpy", "rich", "textual", "psutil", "yaml"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
+    with open(f"/proc/{daemon.pid}/maps") as maps:
+        assert "/_ssl." not in maps.read()
 
 
 def test_the_same_type_succeeds_and_another_one_is_refused(daemon: DaemonInfo) -> None:
