@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from neurontools.machine.listing.colours import BUSY
 from neurontools.machine.listing.csv_text import csv_lines
-from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
 from neurontools.machine.listing.no_driver import no_devices_line
 from neurontools.machine.listing.rows import NO_RUNTIME
+from neurontools.machine.listing.selection import select
 from neurontools.machine.listing.table import header_lines, table_lines
 from neurontools.machine.listing.topology import topology_lines
 
