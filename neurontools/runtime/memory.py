@@ -108,7 +108,7 @@ class DeviceMemory:
         """
         if nbytes < 0:
             raise NrtError(function, NrtStatus.NRT_INVALID, f"{nbytes} is no size in bytes")
-        if self._writer.armed_faults and not self._ending:
+        if nbytes and self._writer.armed_faults and not self._ending:
             self._faults.check_allocation(self._cores[nc].core, nbytes, self._device_bytes, function)
         try:
             with self._lock:

@@ -81,6 +81,48 @@ def test_a_hang_lasts_across_kill_9(
     assert job.process.stdout.readline() == '{"value": "done"}\n'
 
 
+def test_who_died_without_a_daemon_holds_nothing(
+    client: Client, victim: NewVictim, end_daemon: EndDaemon, wait_until: Callable[..., None]
+) -> None:
+    job = victim()
+    client.inject("hang", core=6, count=1)
+    assert job.process.stdin is not None
+    job.process.stdin.write(EXECUTE + "\n")
+    job.process.stdin.flush()
+    wait_until(lambda: [str(one.phase) for one in client.faults()] == ["holding"])
+    end_daemon(launch.find("default"))
+    job.kill()
+    launch.start(launch.StartOptions("default", resume=True))
+    with Client.connect() as again:
+        assert again.faults() == ()
+
+
+def test_a_fault_that_ended_between_two_daemons_is_not_rung_any_more(
+    client: Client, victim: NewVictim, end_daemon: EndDaemon
+) -> None:
+    job = victim()
+    client.inject("generic", core=6, duration_s=0.3)
+    end_daemon(launch.find("default"))
+    job.ask("__import__('time').sleep(0.3)")
+    launch.start(launch.StartOptions("default", resume=True))
+    assert job.ask("runtime._writer.armed_faults") == 0
+    assert job.ask(EXECUTE) == "done"
+
+
+def test_a_process_on_a_lost_device_is_adopted_with_its_cores(
+    client: Client, victim: NewVictim, end_daemon: EndDaemon
+) -> None:
+    job = victim()
+    client.inject("device-lost", device=3)
+    replaced(end_daemon)
+    with Client.connect() as again:
+        (process,) = again.snapshot().processes
+        assert (process.pid, process.cores[0].core) == (job.process.pid, 6)
+        assert "status=101" in job.try_to(EXECUTE)["error"]
+        again.clear_faults()
+    assert job.ask(EXECUTE) == "done"
+
+
 def test_a_machine_that_was_stopped_starts_without_faults(client: Client) -> None:
     client.inject("device-lost", device=0)
     launch.stop("default", force=True)

@@ -162,6 +162,23 @@ def test_who_is_killed_while_it_hangs_is_forgotten(
     wait_until(lambda: client.faults() == ())
 
 
+def test_who_is_interrupted_while_it_hangs_can_go_on(
+    client: Client, victim: NewVictim, wait_until: Callable[..., None]
+) -> None:
+    job = victim()
+    client.inject("hang", core=6, count=1)
+    assert job.process.stdin is not None
+    assert job.process.stdout is not None
+    job.ask("__import__('signal').signal(2, lambda *_: (_ for _ in ()).throw(OSError('interrupted'))) and 0")
+    job.process.stdin.write(EXECUTE + "\n")
+    job.process.stdin.flush()
+    wait_until(lambda: [str(one.phase) for one in client.faults()] == ["holding"])
+    job.process.send_signal(signal.SIGINT)
+    assert json.loads(job.process.stdout.readline())["error"] == "interrupted"
+    assert client.faults() == ()
+    assert job.ask(EXECUTE) == "done"
+
+
 def test_an_execution_on_a_slow_core_lasts_as_many_times_as_long(client: Client, victim: NewVictim) -> None:
     job = victim()
     timed = (

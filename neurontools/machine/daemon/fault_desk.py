@@ -74,6 +74,20 @@ class FaultDesk:
             self._ring()
             self._schedule()
 
+    def adopted(self) -> None:
+        """Go on where a former daemon was killed: nobody hangs who is gone, and every doorbell is right."""
+        self._carry(self._machine.handle(Tick(), time.monotonic_ns()))
+        living = {process.key.pid for process in self._machine.processes.values()}
+        for fault in self._machine.faults.faults():
+            for pid, _ in fault.held:
+                if pid not in living:
+                    self._machine.faults.release(pid)
+        for key, telemetry in self._telemetry.items():
+            if telemetry.page_fd is not None:
+                ring(telemetry.page_fd, 0)
+                self._rung.pop(key, None)
+        self.settle()
+
     def close(self) -> None:
         """Stop the timer."""
         if self._timer is not None:
