@@ -37,8 +37,7 @@ def export(
         on_notice: gets lines for a person.
 
     Raises:
-        NeuronToolsError: the directory can't be used, or there is no machine.
-        OSError: a file can't be written.
+        NeuronToolsError: the directory can't be used or written, or there is no machine.
     """
     with SimSource(machine, on_notice=on_notice) as source, Mirror(path, source.machine) as mirror:
         snapshot = source.snapshot()
@@ -73,8 +72,7 @@ def keep(
 
     Raises:
         MirrorLostError: the directory was deleted or replaced.
-        NeuronToolsError: the directory can't be used, or there is no machine at the start.
-        OSError: a file can't be written.
+        NeuronToolsError: the directory can't be used or written, or there is no machine at the start.
     """
     with Follower(SIM, period_s, machine=machine, on_notice=on_notice) as follower:
         name = follower.name.removeprefix(f"{SIM}:")

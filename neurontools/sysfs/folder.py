@@ -149,12 +149,12 @@ class Folder:
             yield below, is_directory
 
     def directory(self, path: str) -> int:
-        """Return a directory, made if it is missing; it stays this object's and open until the next call.
+        """Return a directory, made if it is missing, "" for the root; it stays this object's and open until the next call.
 
         Raises:
             OSError: it can't be opened.
         """
-        return self._enter(path.split("/"), make=True)
+        return self._enter(path.split("/") if path else [], make=True)
 
     def leave(self) -> None:
         """Close the directories on the way to the last path, and trust nothing about them any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.sysfs.claim import Claim
 from neurontools.sysfs.edits import Edits, MachineControls
@@ -66,6 +67,7 @@ class Mirror:
         self._seen = Changes()
         self._behind: set[str] = set()
         self._lost = False
+        self._told_late = False
         self._round: Iterator[str] = iter(())
 
     def __enter__(self) -> Self:
@@ -100,8 +102,27 @@ class Mirror:
 
         Raises:
             MirrorLostError: the directory was deleted or replaced.
-            OSError: a file can't be written.
+            NeuronToolsError: a file can't be written.
         """
+        try:
+            return self._bring_up_to_date(snapshot)
+        except OSError as error:
+            self._claim.check()
+            raise NeuronToolsError(
+                f"cannot write the mirror {self._claim.path}: {error.strerror}",
+                "make room, or export elsewhere",
+            ) from error
+
+    def save(self) -> None:
+        """Write down resets and peaks, for whoever keeps the mirror next; nothing where the directory is gone.
+
+        Raises:
+            OSError: that can't be written.
+        """
+        if self._claim.holds():
+            self._claim.keep(self._history)
+
+    def _bring_up_to_date(self, snapshot: Snapshot) -> int:
         self._claim.check()
         self._power.update(snapshot)
         changes = self._seen
@@ -116,15 +137,6 @@ class Mirror:
             self._claim.keep(self._history)
         self._folder.leave()
         return written
-
-    def save(self) -> None:
-        """Write down resets and peaks, for whoever keeps the mirror next; nothing where the directory is gone.
-
-        Raises:
-            OSError: that can't be written.
-        """
-        if self._claim.holds():
-            self._claim.keep(self._history)
 
     def _update(self, snapshot: Snapshot, changes: Changes) -> int:
         tree = self._tree_of(snapshot)
@@ -213,13 +225,11 @@ class Mirror:
                     self._folder.remove(path)
 
     def _watch(self) -> None:
-        directories = {
-            path.rpartition("/")[0] for path, entry in self._entries.items() if isinstance(entry, File)
-        }
-        was_complete = self._watcher.complete
+        directories = {"", *(directory for path in self._entries for directory in _above(path))}
         self._watcher.watch(self._folder, sorted(directories))
-        if not self._watcher.complete and (was_complete or not self._entries):
+        if not (self._watcher.complete or self._told_late):
             self._on_notice("writes to the mirror are noticed late: fs.inotify.max_user_watches is too low")
+            self._told_late = True
 
     def _compared(self) -> set[str]:
         """Return those of the next few files in which is something else than we wrote."""

@@ -91,27 +91,28 @@ class Watcher:
                 data = os.read(self._descriptor, _BUFFER_BYTES)
             except BlockingIOError:
                 break
-            self._read(data, written, found)
+            self._read(data, own, written, found)
         found.written = {path for path, times in written.items() if times > (path in own)}
         return found
 
-    def _read(self, data: bytes, written: Counter[str], found: Changes) -> None:
+    def _read(self, data: bytes, own: Collection[str], written: Counter[str], found: Changes) -> None:
         at = 0
         while at < len(data):
             number, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            directory = self._directories.get(number)
+            name = data[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            path = f"{self._directories.get(number, '')}/{name}".lstrip("/")
             if mask & _IGNORED:
                 self._directories.pop(number, None)
                 found.lost = True
-            elif mask & _OVERFLOW or (mask & _IS_DIRECTORY and mask & (_DELETE | _MOVED_FROM | _MOVED_TO)):
+            elif mask & _OVERFLOW:
                 found.lost = True
-            elif directory is not None and length:
-                name = data[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape")
-                path = f"{directory}/{name}"
-                if mask & (_MODIFY | _MOVED_TO):
-                    written[path] += 1
-                    found.removed.discard(path)
-                else:
-                    found.removed.add(path)
-                    del written[path]
+            elif mask & _IS_DIRECTORY:
+                # One in the place of a file of ours is what we removed ourselves.
+                found.lost = found.lost or path not in own
+            elif mask & (_MODIFY | _MOVED_TO):
+                written[path] += 1
+                found.removed.discard(path)
+            else:
+                found.removed.add(path)
+                del written[path]

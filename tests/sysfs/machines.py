@@ -98,9 +98,7 @@ def busy(name: str, lnc: int | None = None) -> Snapshot:
         hardware=HardwareCounters(mem_ecc_corrected=12, mem_ecc_uncorrected=1),
         unhealthy=("hbm",),
     )
-    return replace(
-        idle, devices=(hurt, *idle.devices[1:]), processes=(job((0, 1)),), core_totals=(gone,)
-    )
+    return replace(idle, devices=(hurt, *idle.devices[1:]), processes=(job((0, 1)),), core_totals=(gone,))
 
 
 def ultraserver(node: int, modes: tuple[int, ...]) -> Snapshot:

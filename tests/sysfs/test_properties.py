@@ -94,16 +94,16 @@ def test_the_numbers_are_those_of_the_living_and_the_gone(snapshot):
             live = [use for process in snapshot.processes for use in process.cores if use.core == core]
             every = [*live, *(totals for totals in snapshot.core_totals if totals.core == core)]
             for part in parts:
-                statuses = [path for path in whole if path.startswith(f"{part}/status/") and path.endswith("total")]
+                statuses = [
+                    path for path in whole if path.startswith(f"{part}/status/") and path.endswith("total")
+                ]
                 assert sum(map(number, statuses)) == sum(each.executions for each in every)
                 assert number(f"{part}/other_info/inference_count/total") == sum(e.executions for e in every)
                 assert number(f"{part}/other_info/nc_time_in_use/present") == sum(e.busy_ns for e in every)
             assert sum(number(f"{part}/other_info/flop_count/total") for part in parts) == sum(
                 each.flops for each in every
             )
-            on_device = sum(
-                getattr(use.memory, category) for use in live for category in map(str, ON_DEVICE)
-            )
+            on_device = sum(getattr(use.memory, category) for use in live for category in map(str, ON_DEVICE))
             memory = [f"{part}/memory_usage/device_mem" for part in parts]
             assert sum(number(f"{directory}/total") for directory in memory) == on_device
             assert sum(number(f"{path}/{c}/present") for path in memory for c in ON_DEVICE) == on_device

@@ -24,7 +24,8 @@ def text(entries, path):
 
 
 @pytest.mark.parametrize(
-    ("name", "lnc"), [("trn1.2xlarge", None), ("inf2.xlarge", None), ("trn2.48xlarge", 1), ("trn2.48xlarge", 2)]
+    ("name", "lnc"),
+    [("trn1.2xlarge", None), ("inf2.xlarge", None), ("trn2.48xlarge", 1), ("trn2.48xlarge", 2)],
 )
 def test_the_tree_of_a_busy_machine_is_as_ever(golden, name, lnc):
     whole = tree_of(busy(name, lnc))

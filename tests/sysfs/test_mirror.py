@@ -1,0 +1,447 @@
+"""A mirror in a directory: it shows the tree, changes what it must, and goes nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neurontools.errors import NeuronToolsError
+from neurontools.sysfs.claim import MARK, MirrorLostError
+from neurontools.sysfs.mirror import Mirror
+from neurontools.sysfs.tree import CLASS, DEVICES, File
+from neurontools.sysfs.watcher import Watcher
+from tests.sysfs.machines import busy, job, machine, tree_of
+
+CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
+EXECUTIONS = f"{CORE}/other_info/inference_count/total"
+SUCCESSES = f"{CORE}/status/success/total"
+ECC = f"{DEVICES}/neuron0/stats/hardware/mem_ecc_uncorrected"
+
+
+class Machine:
+    """Controls that remember, or refuse."""
+
+    def __init__(self, refusal=""):
+        self.calls = []
+        self.refusal = refusal
+
+    def reset_hardware(self, device, counter):
+        self._call("reset_hardware", device, counter)
+
+    def reset_device(self, device):
+        self._call("reset_device", device)
+
+    def _call(self, *call):
+        if self.refusal:
+            raise NeuronToolsError(self.refusal)
+        self.calls.append(call)
+
+
+@pytest.fixture
+def root(home):
+    """Where mirrors go; in memory, because a disk takes its time for ten thousand small files."""
+    memory = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(prefix="nt-", dir=memory if os.access(memory, os.W_OK) else home))
+    yield place / "mirror"
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def mirrored(root):
+    """Make mirrors that are closed at the end."""
+    made = []
+
+    def make(path=root, name="default", controls=None, notices=None):
+        said = [] if notices is None else notices
+        made.append(Mirror(str(path), name, controls=controls or Machine(), on_notice=said.append))
+        return made[-1]
+
+    yield make
+    for mirror in made:
+        mirror.close()
+
+
+def contents(root):
+    """Everything below sys, proc and dev: path -> (text, mode) or where it links to."""
+    found = {}
+    for top in ("sys", "proc", "dev"):
+        for directory, names, files in os.walk(root / top):
+            for name in [*files, *(each for each in names if os.path.islink(os.path.join(directory, each)))]:
+                path = os.path.join(directory, name)
+                key = os.path.relpath(path, root)
+                if os.path.islink(path):
+                    found[key] = os.readlink(path)
+                else:
+                    with open(path) as file:
+                        found[key] = file.read(), stat.S_IMODE(os.stat(path).st_mode)
+    return found
+
+
+def expected(snapshot):
+    return {
+        path: (entry.text, entry.mode) if isinstance(entry, File) else entry.target
+        for path, entry in tree_of(snapshot).items()
+    }
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_it_shows_the_tree(root, mirrored, umask):
+    before = os.umask(umask)
+    try:
+        mirror = mirrored()
+        assert mirror.update(busy("inf2.24xlarge")) == mirror.file_count
+    finally:
+        os.umask(before)
+    assert contents(root) == expected(busy("inf2.24xlarge"))
+    assert (root / CLASS / "neuron5/connected_devices").read_text() == "4\n"
+
+
+def test_only_what_changed_is_written(root, mirrored):
+    mirror = mirrored()
+    idle = machine("trn1.32xlarge")
+    mirror.update(idle)
+    mirror.update(idle)  # power utilization has data from here on
+    before = {path: os.lstat(root / path).st_mtime_ns for path in contents(root)}
+    assert mirror.update(idle) == 0
+    first = idle.devices[0]
+    hurt = replace(idle, devices=(replace(first, unhealthy=("sram",)), *idle.devices[1:]))
+    assert mirror.update(hurt) == 1
+    changed = {path for path in before if os.lstat(root / path).st_mtime_ns != before[path]}
+    assert changed == {f"{DEVICES}/neuron0/stats/hardware/health_status/unhealthy_components"}
+
+
+def test_a_text_of_the_same_length_is_seen_by_who_has_the_file_open(root, mirrored):
+    mirror = mirrored()
+    snapshot = replace(machine("trn1.2xlarge"), processes=(job((0,), 1),))
+    mirror.update(snapshot)
+    with open(root / EXECUTIONS) as reader:
+        assert reader.read() == "10\n"
+        mirror.update(replace(snapshot, processes=(job((0,), 2),)))
+        reader.seek(0)
+        assert reader.read() == "20\n"
+        mirror.update(replace(snapshot, processes=(job((0,), 100),)))
+        reader.seek(0)
+        assert reader.read() == "20\n"
+    assert (root / EXECUTIONS).read_text() == "1000\n"
+
+
+def test_a_lost_device_vanishes_and_comes_back(root, mirrored):
+    mirror = mirrored()
+    whole = machine("trn1.32xlarge")
+    mirror.update(whole)
+    lost = replace(whole, devices=tuple(replace(each, lost=each.index == 3) for each in whole.devices))
+    mirror.update(lost)
+    assert not (root / DEVICES / "neuron3").exists()
+    assert contents(root) == expected(lost) | _power(root)
+    mirror.update(whole)
+    assert contents(root) == expected(whole) | _power(root)
+
+
+def test_a_machine_of_another_type_takes_its_place(root, mirrored):
+    mirror = mirrored()
+    mirror.update(machine("trn1.32xlarge"))
+    mirror.update(busy("inf2.xlarge"))
+    assert contents(root) == expected(busy("inf2.xlarge")) | _power(root)
+
+
+def test_what_is_not_of_the_tree_is_swept_at_the_start(root, mirrored, home):
+    (home / "outside").mkdir()
+    (home / "outside" / "precious").write_text("x")
+    with mirrored() as mirror:
+        mirror.update(machine("trn1.2xlarge"))
+    (root / DEVICES / "neuron7").mkdir()
+    (root / DEVICES / "neuron7" / "link").symlink_to(home / "outside")
+    (root / "sys" / "stray").write_text("x")
+    (root / "notes.txt").write_text("kept: not below sys, proc or dev")
+    mirrored().update(machine("trn1.2xlarge"))
+    assert contents(root) == expected(machine("trn1.2xlarge"))
+    assert (home / "outside" / "precious").read_text() == "x"
+    assert (root / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "path", [EXECUTIONS, SUCCESSES.replace("total", "present"), f"{CORE}/memory_usage/device_mem/total"]
+)
+@pytest.mark.parametrize("word", ["0", "17", "reset\n"])
+def test_a_write_to_a_number_sets_it_to_zero(root, mirrored, path, word):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    before = contents(root)
+    (root / path).write_text(word)
+    mirror.update(snapshot)
+    assert contents(root) == {**before, **_power(root), path: ("0\n", 0o644)}
+    more = replace(snapshot, processes=(job((0, 1), scale=2),))
+    mirror.update(more)
+    was, now = int(expected(snapshot)[path][0]), int(expected(more)[path][0])
+    assert (root / path).read_text() == f"{now - was}\n"
+
+
+def _power(root):
+    return {path: text for path, text in contents(root).items() if "/power/utilization" in path}
+
+
+def test_a_reset_outlives_the_mirror(root, mirrored):
+    snapshot = busy("trn1.2xlarge")
+    with mirrored() as mirror:
+        mirror.update(snapshot)
+        (root / EXECUTIONS).write_text("0")
+        mirror.update(snapshot)
+        mirror.save()
+    mirrored().update(snapshot)
+    assert (root / EXECUTIONS).read_text() == "0\n"
+
+
+def test_a_write_to_an_error_counter_reaches_the_machine(root, mirrored):
+    controls = Machine()
+    mirror = mirrored(controls=controls)
+    mirror.update(busy("trn1.2xlarge"))
+    assert (root / ECC).read_text() == "1\n"
+    (root / ECC).write_text("0")
+    mirror.update(busy("trn1.2xlarge"))
+    assert controls.calls == [("reset_hardware", 0, "mem_ecc_uncorrected")]
+    assert (root / ECC).read_text() == "0\n"
+
+
+def test_a_write_to_reset_reaches_the_machine(root, mirrored):
+    controls = Machine()
+    mirror = mirrored(controls=controls)
+    mirror.update(machine("trn1.32xlarge"))
+    (root / DEVICES / "neuron12" / "reset").write_text("1")
+    mirror.update(machine("trn1.32xlarge"))
+    assert controls.calls == [("reset_device", 12)]
+    assert (root / DEVICES / "neuron12" / "reset").read_text() == "1\n"
+
+
+def test_a_write_that_the_machine_refuses_is_put_back_and_said(root, mirrored):
+    notices = []
+    mirror = mirrored(controls=Machine("device 0 is in use"), notices=notices)
+    mirror.update(busy("trn1.2xlarge"))
+    (root / ECC).write_text("0")
+    mirror.update(busy("trn1.2xlarge"))
+    assert (root / ECC).read_text() == "1\n"
+    assert notices == ["neuron0/stats/hardware/mem_ecc_uncorrected: device 0 is in use"]
+
+
+@pytest.mark.parametrize(
+    ("word", "becomes"),
+    [("0", "0\n"), ("0\n", "0\n"), ("-1\n", "-1\n"), ("1", "-1\n"), ("on", "-1\n"), ("", "-1\n")],
+)
+def test_notify_delay_takes_two_values(root, mirrored, word, becomes):
+    mirror = mirrored()
+    mirror.update(machine("trn1.2xlarge"))
+    path = root / DEVICES / "neuron0/info/notify_delay"
+    path.write_text(word)
+    mirror.update(machine("trn1.2xlarge"))
+    assert path.read_text() == becomes
+
+
+@pytest.mark.parametrize(
+    "path", [f"{DEVICES}/neuron0/core_count", f"{DEVICES}/neuron0/info/serial_number", "proc/devices"]
+)
+def test_a_write_to_a_fact_is_put_back(root, mirrored, path):
+    mirror = mirrored()
+    mirror.update(machine("trn1.2xlarge"))
+    os.chmod(root / path, 0o644)
+    (root / path).write_text("nonsense\n")
+    mirror.update(machine("trn1.2xlarge"))
+    assert contents(root)[path] == expected(machine("trn1.2xlarge"))[path]
+
+
+def test_an_editor_that_replaces_the_file_resets_it_too(root, mirrored):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    (root / "aside").write_text("0\n")
+    os.replace(root / "aside", root / EXECUTIONS)
+    mirror.update(snapshot)
+    assert (root / EXECUTIONS).read_text() == "0\n"
+
+
+def test_an_emptied_file_is_put_back_and_not_reset(root, mirrored):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    (root / EXECUTIONS).write_text("")
+    mirror.update(snapshot)
+    assert (root / EXECUTIONS).read_text() == "15\n"
+
+
+def test_a_deleted_file_comes_back_with_the_next_update_but_one(root, mirrored):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    (root / EXECUTIONS).unlink()
+    mirror.update(snapshot)
+    assert not (root / EXECUTIONS).exists()
+    mirror.update(snapshot)
+    assert contents(root) == expected(snapshot) | _power(root)
+
+
+@pytest.mark.parametrize("gone", ["sys", DEVICES, f"{DEVICES}/neuron0/neuron_core1/stats/status"])
+def test_a_deleted_directory_comes_back(root, mirrored, gone):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    shutil.rmtree(root / gone)
+    mirror.update(snapshot)
+    assert not (root / gone).exists()
+    mirror.update(snapshot)
+    assert contents(root) == expected(snapshot) | _power(root)
+    (root / EXECUTIONS).write_text("0")
+    mirror.update(snapshot)
+    assert (root / EXECUTIONS).read_text() == "0\n"
+
+
+def test_without_watches_writes_are_noticed_by_comparing(root, mirrored, monkeypatch):
+    monkeypatch.setattr(Watcher, "watch", lambda self, *_: None)
+    notices = []
+    mirror = mirrored(notices=notices)
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    (root / EXECUTIONS).write_text("0")
+    for _ in range(20):
+        mirror.update(snapshot)
+    assert (root / EXECUTIONS).read_text() == "0\n"
+    assert "max_user_watches" in notices[0]
+    assert len(notices) == 1
+
+
+class TestLinks:
+    """Whatever somebody puts in the place of a file or a directory, nothing outside is read or written."""
+
+    @pytest.fixture
+    def victim(self, root):
+        path = root.parent / "victim"
+        path.write_text("precious")
+        return path
+
+    @pytest.fixture
+    def steps(self, root, mirrored):
+        """Update with other numbers each time, so that the file in question must be written."""
+        mirror = mirrored()
+        base = machine("trn1.2xlarge")
+        scale = iter(range(1, 100))
+
+        def step():
+            snapshot = replace(base, processes=(job((0,), next(scale)),))
+            mirror.update(snapshot)
+            return snapshot
+
+        step()
+        return step
+
+    @pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "directory"])
+    def test_in_the_place_of_a_file(self, root, steps, victim, kind):
+        path = root / EXECUTIONS
+        path.unlink()
+        match kind:
+            case "symlink":
+                path.symlink_to(victim)
+            case "hard link":
+                os.link(victim, path)
+            case "pipe":
+                os.mkfifo(path)
+            case "directory":
+                path.mkdir()
+                (path / "in").symlink_to(victim.parent)
+        steps()
+        snapshot = steps()
+        assert victim.read_text() == "precious"
+        assert victim.stat().st_nlink == 1
+        assert contents(root) == expected(snapshot) | _power(root)
+
+    @pytest.mark.parametrize("place", ["sys", f"{CORE}/other_info", f"{CORE}/other_info/inference_count"])
+    def test_in_the_place_of_a_directory(self, root, steps, home, place):
+        outside = home / "outside"
+        (outside / "total").parent.mkdir()
+        (outside / "total").write_text("precious")
+        os.rename(root / place, root.parent / "moved")
+        (root / place).symlink_to(outside)
+        steps()
+        snapshot = steps()
+        assert sorted(os.listdir(outside)) == ["total"]
+        assert (outside / "total").read_text() == "precious"
+        assert contents(root) == expected(snapshot) | _power(root)
+
+    def test_in_the_place_of_the_mark(self, root, steps, home):
+        os.rename(root / MARK, root.parent / "moved")
+        (root / MARK).symlink_to(home)
+        with pytest.raises(MirrorLostError):
+            steps()
+
+    def test_a_linked_root_is_refused(self, home, mirrored):
+        (home / "empty").mkdir()
+        (home / "link").symlink_to(home / "empty")
+        with pytest.raises(NeuronToolsError, match="it is a link"):
+            mirrored(home / "link")
+        assert os.listdir(home / "empty") == []
+
+
+class TestClaims:
+    def test_a_directory_with_other_things_in_it_is_refused(self, root, mirrored):
+        root.mkdir()
+        (root / "thesis.tex").write_text("x")
+        with pytest.raises(NeuronToolsError, match="neither empty nor a mirror"):
+            mirrored()
+        assert os.listdir(root) == ["thesis.tex"]
+
+    def test_a_false_mark_does_not_count(self, root, mirrored):
+        (root / MARK).mkdir(parents=True)
+        (root / MARK / "mirror.json").write_text('{"kind": "something else"}')
+        (root / "sys").mkdir()
+        with pytest.raises(NeuronToolsError, match="neither empty nor a mirror"):
+            mirrored()
+
+    def test_a_file_is_refused(self, root, mirrored):
+        root.write_text("x")
+        with pytest.raises(NeuronToolsError, match="no directory"):
+            mirrored()
+
+    def test_the_mirror_of_another_machine_is_refused(self, mirrored):
+        mirrored(name="a").close()
+        with pytest.raises(NeuronToolsError, match="is the mirror of machine 'a'"):
+            mirrored(name="b")
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+    def test_the_directory_of_another_user_is_refused(self, root, mirrored):
+        root.mkdir()
+        os.chown(root, 12345, 12345)
+        with pytest.raises(NeuronToolsError, match="belongs to uid 12345"):
+            mirrored()
+
+    def test_two_at_once_are_refused_one_after_the_other_not(self, mirrored):
+        first = mirrored()
+        with pytest.raises(NeuronToolsError, match=rf"kept current by another process \(pid {os.getpid()}\)"):
+            mirrored()
+        first.close()
+        mirrored().update(machine("trn1.2xlarge"))
+
+    @pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
+    def test_a_directory_that_goes_away_ends_it(self, root, home, mirrored, how):
+        mirror = mirrored()
+        mirror.update(machine("trn1.2xlarge"))
+        match how:
+            case "deleted":
+                shutil.rmtree(root)
+            case "replaced":
+                os.rename(root, root.parent / "moved")
+                root.mkdir()
+            case "emptied":
+                shutil.rmtree(root / MARK)
+        with pytest.raises(MirrorLostError, match="was deleted or replaced"):
+            mirror.update(machine("trn1.2xlarge"))
+        mirror.save()
+        if how == "replaced":
+            assert os.listdir(root) == []
+
+    def test_a_damaged_history_is_forgotten(self, root, mirrored):
+        mirrored().close()
+        (root / MARK / "history.json").write_text("{")
+        mirrored().update(machine("trn1.2xlarge"))
