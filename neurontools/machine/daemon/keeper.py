@@ -251,7 +251,7 @@ class Keeper:
         for name in set(names) - kept:
             log.info("deleting stale %s", name)
             remove(f"{self._pages_dir}/{name}")
-        self._faults.settle()
+        self._faults.adopted()
 
     def rewrite_records(self) -> None:
         """Write every record again, after the directory was lost."""
