@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a former daemon left: its journal, and whether processes of it still live."""
+    """What a former daemon left: its journal, and whether processes live that use its devices; who looks is no matter."""
 
     journal: Journal | None
     boot_id: str

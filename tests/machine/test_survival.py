@@ -184,6 +184,14 @@ def test_living_jobs_keep_the_machine_s_type(daemon: DaemonInfo, worker: Workers
     assert start(instance_type="trn1.32xlarge").was_running is False
 
 
+def test_who_only_looks_does_not_keep_the_machine_s_type(
+    daemon: DaemonInfo, worker: Workers, end_daemon: End
+) -> None:
+    worker().do("register", uses_device=False)
+    end_daemon(daemon)
+    assert start(instance_type="inf2.xlarge").instance_type == "inf2.xlarge"
+
+
 def test_without_jobs_a_killed_machine_may_become_another(daemon: DaemonInfo, end_daemon: End) -> None:
     end_daemon(daemon)
     assert start(instance_type="inf2.xlarge").instance_type == "inf2.xlarge"

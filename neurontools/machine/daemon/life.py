@@ -156,7 +156,8 @@ class Daemon:
         )
 
     def _past(self) -> Past:
-        inhabited = bool(living_processes(self._directory.pages, self._boot))
+        living = living_processes(self._directory.pages, self._boot)
+        inhabited = any(process.uses_device for process in living)
         return Past(load_journal(self._directory.journal), self._boot, inhabited)
 
     def _listen(self) -> None:
@@ -255,7 +256,7 @@ class Daemon:
 
     def _close(self, parent_fd: int | None) -> None:
         log.info("machine %s ends", self._definition.machine)
-        inhabited = bool(self._keeper.machine.processes)
+        inhabited = any(process.uses_device for process in self._keeper.machine.processes.values())
         self._save_journal(running=False)
         self._server.close()
         self._keeper.close()
