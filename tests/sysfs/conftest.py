@@ -1,15 +1,17 @@
-"""Golden trees."""
+"""Golden trees, and a place for mirrors."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -25,3 +27,12 @@ def golden() -> Callable[[str, str], str]:
         return path.read_text()
 
     return read
+
+
+@pytest.fixture
+def root(home: Path) -> Iterator[Path]:
+    """Where mirrors go; in memory, because a disk takes its time for ten thousand small files."""
+    memory = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(prefix="nt-", dir=memory if os.access(memory, os.W_OK) else home))
+    yield place / "mirror"
+    shutil.rmtree(place)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -41,15 +39,6 @@ class Machine:
         if self.refusal:
             raise NeuronToolsError(self.refusal)
         self.calls.append(call)
-
-
-@pytest.fixture
-def root(home):
-    """Where mirrors go; in memory, because a disk takes its time for ten thousand small files."""
-    memory = Path("/dev/shm")
-    place = Path(tempfile.mkdtemp(prefix="nt-", dir=memory if os.access(memory, os.W_OK) else home))
-    yield place / "mirror"
-    shutil.rmtree(place)
 
 
 @pytest.fixture

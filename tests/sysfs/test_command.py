@@ -1,0 +1,218 @@
+"""`neurontools sysfs` as people call it: real daemons, real writes, real ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.info import StartOptions
+
+PROGRAM = [str(Path(sys.executable).parent / "neurontools"), "sysfs"]
+DEVICE = "sys/class/neuron_device/neuron0"
+ECC = f"{DEVICE}/stats/hardware/mem_ecc_uncorrected"
+
+
+@pytest.fixture
+def machine():
+    return launch.start(StartOptions("default", "trn1.2xlarge"))
+
+
+@pytest.fixture
+def watching(home):
+    """Start `sysfs export --watch` and wait until the tree is whole."""
+    started = []
+
+    def start(*words):
+        command = [*PROGRAM, "export", str(home / "mirror"), "--watch", "--interval", "0.05", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def becomes(path, text):
+    """Wait until a file has a text; fails after 20 s."""
+    for _ in range(2000):
+        try:
+            if path.read_text() == text:
+                return
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise AssertionError(f"{path} has {path.read_text()!r}")
+
+
+def ended(process):
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+def test_export_writes_the_tree_once(machine, tool, home):
+    run = tool("neurontools", "sysfs", "export", "mirror")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == "mirror: trn1.2xlarge, 1 device, 258 files, 258 written\n"
+    assert (home / "mirror" / DEVICE / "info/architecture/device_name").read_text() == "Trainium1\n"
+    again = tool("neurontools", "sysfs", "export", "mirror", "--json")
+    assert json.loads(again.stdout) == {
+        "path": "mirror",
+        "machine": "default",
+        "instance_type": "trn1.2xlarge",
+        "device_count": 1,
+        "file_count": 258,
+        "written_count": 0,
+    }
+
+
+def test_export_refuses_what_is_not_its_own(machine, tool, home):
+    (home / "thesis").mkdir()
+    (home / "thesis" / "chapter1").write_text("x")
+    run = tool("neurontools", "sysfs", "export", "thesis")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == (
+        "error: thesis is neither empty nor a mirror of ours\n"
+        "hint: give an empty directory, or one that does not exist\n"
+    )
+    assert os.listdir(home / "thesis") == ["chapter1"]
+
+
+def test_without_a_machine_nothing_is_made(tool, home):
+    run = tool("neurontools", "sysfs", "export", "mirror")
+    assert run.returncode == 3
+    assert not (home / "mirror").exists()
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "nan", "99999"])
+def test_an_interval_out_of_range_is_a_usage_error(tool, interval):
+    run = tool("neurontools", "sysfs", "export", "mirror", "--watch", f"--interval={interval}")
+    assert run.returncode == 2
+    assert "out of range" in run.stderr
+
+
+def test_watching_shows_what_happens_and_applies_what_is_written(machine, watching, home):
+    process, first = watching()
+    assert first == f"{home}/mirror: trn1.2xlarge, 1 device, 258 files, 258 written\n"
+    counter = home / "mirror" / ECC
+    with Client.connect() as client:
+        client.call("count_hardware", device=0, counter="mem_ecc_uncorrected", amount=7)
+        becomes(counter, "7\n")
+        counter.write_text("0")
+        becomes(counter, "0\n")
+        for _ in range(2000):
+            if client.snapshot().devices[0].hardware.mem_ecc_uncorrected == 0:
+                break
+            time.sleep(0.01)
+        else:
+            raise AssertionError("not reset")
+        client.call("count_hardware", device=0, counter="mem_ecc_uncorrected")
+        becomes(counter, "1\n")
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (143, "", "")
+
+
+def test_a_reset_of_a_device_in_use_is_refused(machine, watching, home):
+    process, _ = watching()
+    with Client.connect() as client:
+        os.close(client.register(command="python job.py", count=1).page_fd)
+        (home / "mirror" / DEVICE / "reset").write_text("1")
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("warning: neuron0/reset: ")
+        assert str(os.getpid()) in line
+        client.unregister()
+
+
+def test_ctrl_c_ends_it_and_resets_are_kept(machine, watching, home, tool):
+    process, _ = watching()
+    notify = home / "mirror" / DEVICE / "info/notify_delay"
+    notify.write_text("0")
+    becomes(notify, "0\n")
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == (130, "", "")
+    assert tool("neurontools", "sysfs", "export", "mirror").returncode == 0
+    assert notify.read_text() == "0\n"
+
+
+def test_a_killed_daemon_is_waited_for(machine, watching, home):
+    process, _ = watching()
+    os.kill(machine.pid, signal.SIGKILL)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "warning: machine not running, waiting for it\n"
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    assert process.stderr.readline() == "warning: the machine is back\n"
+    with Client.connect() as client:
+        client.call("count_hardware", device=0, counter="mem_ecc_uncorrected", amount=3)
+    becomes(home / "mirror" / ECC, "3\n")
+
+
+def test_a_machine_of_another_type_under_the_name_replaces_the_tree(machine, watching, home):
+    process, _ = watching()
+    launch.stop("default")
+    assert process.stderr is not None
+    process.stderr.readline()
+    launch.start(StartOptions("default", "inf2.24xlarge"))
+    becomes(home / "mirror/sys/devices/virtual/dmi/id/product_name", "inf2.24xlarge\n")
+    becomes(home / "mirror/sys/class/neuron_device/neuron5/info/architecture/arch_type", "NDv3\n")
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_deleted_directory_ends_it_with_one_line(machine, watching, home, running):
+    process, _ = watching()
+    if not running:
+        launch.stop("default")
+        assert process.stderr is not None
+        process.stderr.readline()
+    shutil.rmtree(home / "mirror", ignore_errors=True)
+    shutil.rmtree(home / "mirror", ignore_errors=True)
+    code, _, err = ended(process)
+    assert code == 1
+    assert f"error: {home}/mirror was deleted or replaced: the mirror ends\n" in err
+
+
+def test_two_exporters_on_one_directory(machine, watching, tool, home):
+    process, _ = watching()
+    run = tool("neurontools", "sysfs", "export", "mirror")
+    assert run.returncode == 1
+    assert f"mirror is kept current by another process (pid {process.pid})" in run.stderr
+
+
+def test_a_killed_exporter_leaves_a_directory_that_can_go_on(machine, watching, tool, home):
+    process, _ = watching()
+    process.kill()
+    process.wait()
+    assert tool("neurontools", "sysfs", "export", "mirror").returncode == 0
+
+
+def test_show_prints_a_file_as_it_is(machine, tool):
+    assert tool("neurontools", "sysfs", "show", "neuron0/core_count").stdout == "2\n"
+    path = "/sys/class/neuron_device/neuron0/info/architecture/arch_type"
+    assert tool("neurontools", "sysfs", "show", path).stdout == "NDv2\n"
+    assert tool("neurontools", "sysfs", "show", "/proc/devices").stdout.startswith("Character devices:\n")
+
+
+def test_show_prints_many_files_with_their_paths(machine, tool):
+    lines = tool("neurontools", "sysfs", "show", "neuron0/info").stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[0] == "/sys/devices/virtual/neuron_device/neuron0/info/architecture/arch_type: NDv2"
+    found = json.loads(tool("neurontools", "sysfs", "show", "neuron*/core_count", "--json").stdout)
+    assert found == {"/sys/devices/virtual/neuron_device/neuron0/core_count": "2"}
+
+
+def test_show_says_when_there_is_no_such_file(machine, tool):
+    run = tool("neurontools", "sysfs", "show", "neuron9/core_count")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "no file 'neuron9/core_count' in the tree" in run.stderr
