@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import running_machine
 from benchmarks.report import Row
+from neurontools.machine.client import Client
 from neurontools.machine.memory import MemoryCategory
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
 from neurontools.runtime.session import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from neurontools.runtime.session import Model
 
 CORES = (0, 1)
 BUDGET_NS = 3000.0
@@ -46,6 +49,7 @@ def _page_rows() -> list[Row]:
                 per_call_ns(lambda: writer.set_memory(0, MemoryCategory.TENSORS, 4096)),
                 "ns",
             ),
+            Row.info("looking whether a fault is armed", per_call_ns(lambda: writer.armed_faults), "ns"),
             Row.info("asking whether a page changed", per_call_ns(reader.changed), "ns"),
             Row.info(f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), 500), "ns"),
         ]
@@ -66,10 +70,19 @@ def _runtime_rows() -> list[Row]:
                 per_call_ns(lambda: runtime.execute(model, _nothing)),
                 "ns",
             ),
+            _fault_row(runtime, model),
             Row.info("allocating and freeing a tensor", per_call_ns(lambda: _tensor(runtime)), "ns"),
         ]
         runtime.close()
     return rows
+
+
+def _fault_row(runtime: Runtime, model: Model) -> Row:
+    with Client.connect(runtime.machine) as client:
+        client.inject("slow-core", core=runtime.cores[0], factor=1.0)
+        taken_ns = per_call_ns(lambda: runtime.execute(model, _nothing), 500)
+        client.clear_faults()
+    return Row.info("the same while a fault is armed, which asks the daemon", taken_ns, "ns")
 
 
 def _tensor(runtime: Runtime) -> None:

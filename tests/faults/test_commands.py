@@ -180,3 +180,14 @@ def test_a_lost_device_vanishes_from_neuron_ls(client: Client, tool: Tool) -> No
     )
     client.clear_faults()
     assert len(json.loads(tool("neuron-ls", "-j").stdout)) == 16
+
+
+def test_in_a_container_no_link_can_break_as_neighbours_have_the_hosts_numbers(tool: Tool) -> None:
+    tool("neurond", "start", "--instance", "trn1.32xlarge", "--visible-devices", "0,4-7")
+    done = tool("neurontools", "fault", "inject", "link-down", "--device", "0", "--to", "4")
+    assert done.returncode == 4
+    assert done.stderr == "error: device 0 has no link to device 4, its neighbours are: none\n"
+    assert tool("neurontools", "fault", "inject", "device-lost", "--device", "4").returncode == 0
+    listed = json.loads(tool("neuron-ls", "-j").stdout)
+    assert [row["neuron_device"] for row in listed] == [0, 1, 2, 3]
+    assert listed[0]["connected_to"] == [12, 3, 4, 1]

@@ -14,6 +14,7 @@ from neurontools.machine.events import (
     FaultTaken,
     KernelLine,
     Refused,
+    TakeFault,
     Tick,
 )
 from neurontools.machine.pages.page import ring
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from neurontools.machine.state import Machine
 
 log = logging.getLogger("neurond")
+
+_JOURNAL_DELAY_S = 0.5
 
 
 class FaultDesk:
@@ -56,6 +59,7 @@ class FaultDesk:
         self._loop = loop
         self._on_change = on_change
         self._timer: TimerHandle | None = None
+        self._journal_timer: TimerHandle | None = None
         self._rung: dict[ProcessKey, int] = {}
 
     def handle(self, event: FaultEvent | ResetDevice) -> Effect:
@@ -65,7 +69,8 @@ class FaultDesk:
         self._carry(others)
         if not isinstance(answer, Refused):
             _tell(answer)
-            self._settled(answer, changed=self._machine.faults.record() != before)
+            if self._machine.faults.record() != before:
+                self._settled(answer, asked=isinstance(event, TakeFault))
         return answer
 
     def settle(self) -> None:
@@ -89,26 +94,33 @@ class FaultDesk:
         self.settle()
 
     def close(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Stop the timers."""
+        for timer in (self._timer, self._journal_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._journal_timer = None
 
-    def _settled(self, answer: Effect, *, changed: bool) -> None:
-        if not changed:
-            return
+    def _settled(self, answer: Effect, *, asked: bool) -> None:
         self.settle()
-        endless = isinstance(answer, FaultTaken) and self._only_counted(answer)
-        if not endless:
+        if asked and isinstance(answer, FaultTaken) and not self._counts(answer):
+            self._journal_later()
+        else:
             self._on_change(True)
 
-    def _only_counted(self, taken: FaultTaken) -> bool:
-        # A fault without a count hits every execution: its number of hits may wait for the journal's next writing.
+    def _counts(self, taken: FaultTaken) -> bool:
+        # What a fault without a count has hit, and what a fault lets pass, may wait for a moment: nobody is promised
+        # a number of those.
         hit = taken.hit
-        faults = self._machine.faults.faults()
-        return hit is not None and any(
-            fault.id == hit.fault and fault.left is None and not fault.broken_cores for fault in faults
-        )
+        fault = None if hit is None else self._machine.faults.find(hit.fault)
+        return fault is not None and (fault.left is not None or bool(fault.broken_cores or fault.held))
+
+    def _journal_later(self) -> None:
+        if self._journal_timer is None:
+            self._journal_timer = self._loop.call_later(_JOURNAL_DELAY_S, self._journal)
+
+    def _journal(self) -> None:
+        self._journal_timer = None
+        self._on_change(False)
 
     def _tick(self) -> None:
         self._timer = None
@@ -117,7 +129,9 @@ class FaultDesk:
         self._on_change(True)
 
     def _schedule(self) -> None:
-        self.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         due_ns = self._machine.faults.next_ns()
         if due_ns is not None:
             delay_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)

@@ -43,6 +43,7 @@ class Report:
         lnc = definition.lnc
         self._devices = device_states(definition.kind, instance)
         self._wired = tuple(device.connected_to for device in self._devices)
+        self._in_container = definition.visible_devices is not None
         self._frame = Snapshot(
             machine=definition.machine,
             source="sim",
@@ -61,8 +62,11 @@ class Report:
 
     @property
     def links(self) -> tuple[tuple[int, ...], ...]:
-        """The neighbours of each device when every link works."""
-        return tuple(links or () for links in self._wired)
+        """The neighbours of each device when every link works, by this machine's own numbers.
+
+        In a container they have the host's numbers, of devices that may not be visible: there no link is known.
+        """
+        return tuple((() if self._in_container else links) or () for links in self._wired)
 
     def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
         """Return the machine as a value; refreshes the telemetry."""
