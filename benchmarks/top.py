@@ -1,0 +1,119 @@
+"""What dashboards cost to leave running, in a terminal of 200x60: neuron-top and, one after the other, its peers.
+
+Process CPU time over twenty seconds each. Peers that are not installed get a row that says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.peers import nvml_stub
+from benchmarks.report import Row
+from benchmarks.terminal import Cost, cost
+from benchmarks.wide import CORES, wide_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECONDS = 20.0
+BIN = Path(sys.executable).parent
+
+# The way of tools that redraw tables four times a second with rich.
+RICH_LIVE = """
+import random, time
+from rich.columns import Columns
+from rich.live import Live
+from rich.table import Table
+def tables():
+    made = [Table("device", "used", "load") for _ in range(3)]
+    for table in made:
+        for index in range(16):
+            table.add_row(f"device {index}", str(random.random()), str(random.random()))
+    return Columns(made)
+with Live(tables(), refresh_per_second=4, screen=True) as live:
+    while True:
+        time.sleep(0.25)
+        live.update(tables())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A dashboard and the text that its first paint has."""
+
+    name: str
+    command: tuple[str, ...]
+    shown: bytes
+    note: str = ""
+    needs_stub: bool = False
+
+
+PEERS = (
+    Peer("btop at 1 s", ("btop",), b"cpu"),
+    Peer("htop at 1 s", ("htop", "-d", "10"), b"Load average"),
+    Peer("nvitop at 1 s", ("nvitop", "--interval", "1"), b"NVITOP", "16 devices of an NVML stub", True),
+)
+
+
+def main(seconds: float = SECONDS) -> list[Row]:
+    """Measure and return the rows."""
+    with nvml_stub() as library_dir, wide_machine(busy=True) as environ:
+        rows = _changing(environ, seconds)
+        for peer in PEERS:
+            rows += _peer(peer, environ, library_dir, seconds)
+        live = cost((sys.executable, "-c", RICH_LIVE), environ, b"device 15", seconds)
+        rows += _info("rich Live, 3 tables of 16 rows, 4 Hz", live, "")
+    with wide_machine(busy=False) as environ:
+        idle = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
+    rows.append(Row.at_most("neuron-top, 512 idle cores, 1 Hz, CPU", 100 * idle.cpu_share, "%", 0.3))
+    return rows
+
+
+def _changing(environ: Mapping[str, str], seconds: float) -> list[Row]:
+    one = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
+    ten = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
+    what = f"neuron-top, {CORES} changing cores"
+    note = f"of one CPU, over {seconds:.0f} s; {one.written_bytes_s / 1024:.0f} KiB/s written"
+    return [
+        Row.at_most(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%", 1.5, note),
+        Row.at_most(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%", 10),
+        Row.at_most(f"{what}, first paint", 1e3 * one.first_paint_s, "ms", 350, "from its start, cold caches"),
+        Row.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
+    ]
+
+
+def _neuron_top(interval_s: str) -> tuple[str, ...]:
+    return (str(BIN / "neuron-top"), "--interval", interval_s)
+
+
+def _peer(peer: Peer, environ: Mapping[str, str], library_dir: str | None, seconds: float) -> list[Row]:
+    path = shutil.which(peer.command[0], path=f"{BIN}:{environ['PATH']}")
+    if path is None:
+        return [Row.missing(peer.name, "not installed")]
+    if peer.needs_stub and library_dir is None:
+        return [Row.missing(peer.name, "no C compiler for the stub")]
+    stubbed = {"LD_LIBRARY_PATH": library_dir} if peer.needs_stub and library_dir else {}
+    try:
+        measured = cost((path, *peer.command[1:]), {**environ, **stubbed}, peer.shown, seconds)
+    except RuntimeError as error:
+        return [Row.missing(peer.name, str(error)[:80])]
+    return _info(peer.name, measured, peer.note)
+
+
+def _info(name: str, measured: Cost, note: str) -> list[Row]:
+    facts = f"first paint {1e3 * measured.first_paint_s:.0f} ms, {measured.memory_mib:.0f} MiB"
+    written = f"{measured.written_bytes_s / 1024:.0f} KiB/s written"
+    return [
+        Row.info(
+            f"{name}, CPU", 100 * measured.cpu_share, "%", ", ".join(filter(None, (facts, written, note)))
+        )
+    ]
+
+
+if __name__ == "__main__":
+    for row in main(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS):
+        print(row)
