@@ -33,6 +33,7 @@ class ReportedMachine:
         self.clock_s = 0.0
         """Seconds that the reports cover so far."""
         self._identify = identify
+        self._step_s = 0.0
         self._clocks: dict[str, float] = {}
         self._accounts: dict[int, ProcessAccount] = {}
         self._seen: dict[int, tuple[float, float]] = {}
@@ -94,13 +95,15 @@ class ReportedMachine:
                 del self._seen[pid], self._accounts[pid]
 
     def _advance(self, periods: Mapping[str, float]) -> None:
+        # A report without any group is about processes, of which there are none; it covers as much as the last.
         # Groups may have periods of their own, so each has a clock; the furthest is the time of the report. How far
         # back the first period of a group reaches is not known: it only counts where there is nothing else.
         ends = [
             self._clocks[group] + period_s for group, period_s in periods.items() if group in self._clocks
         ]
-        first = self.clock_s + min(periods.values(), default=0.0)
-        self.clock_s = max((self.clock_s, *ends)) if ends else first
+        first = self.clock_s + min(periods.values(), default=self._step_s)
+        before, self.clock_s = self.clock_s, max((self.clock_s, *ends)) if ends else first
+        self._step_s = self.clock_s - before
         self._clocks.update(dict.fromkeys(periods, self.clock_s))
 
 

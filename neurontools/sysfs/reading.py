@@ -39,7 +39,11 @@ class CoreReading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One device. `connected_to` is None where the file may not be read; `memory_used_bytes` is what its cores hold."""
+    """One device.
+
+    `connected_to` is None where the file may not be read; `memory_used_bytes` is what its cores hold, `unhealthy` are
+    the components that are broken.
+    """
 
     index: int
     core_count: int
@@ -47,7 +51,7 @@ class DeviceReading:
     device_name: str
     hardware: HardwareCounters
     memory_used_bytes: int
-    unhealthy: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ def _read_device(root: str, index: int) -> DeviceReading:
     cores = _numbered(directory, _CORE)
     return DeviceReading(
         index=index,
+        unhealthy=tuple(filter(None, _text(f"{directory}/{_UNHEALTHY}").split(","))),
         core_count=_number(f"{directory}/core_count") or len(cores),
         connected_to=_neighbours(_content(f"{directory}/connected_devices")),
         device_name=_text(f"{directory}/info/architecture/device_name"),

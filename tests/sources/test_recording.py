@@ -1,0 +1,154 @@
+"""Recordings as a source: rates become totals, processes come and go, damage ends it with a notice."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from neurontools.machine.view import machine_view
+from neurontools.sources import open_source
+from neurontools.sources.recording import RecordingError
+from tests.sources.lines import MEMORY_INFO, TRN2, hardware_errors, line, runtime
+
+IDLE = line(system={"memory_info": MEMORY_INFO})
+
+
+@pytest.fixture
+def recording(home):
+    def write(*lines):
+        path = home / "run.jsonl"
+        path.write_text("".join(lines))
+        return open_source(str(path))
+
+    return write
+
+
+def test_the_captured_idle_line_is_an_idle_machine(recording):
+    source = recording(IDLE)
+    snapshot = source.snapshot()
+    assert (source.name, source.live, source.notices) == ("file:run.jsonl", False, ())
+    assert (snapshot.source, snapshot.instance_type, snapshot.lnc) == ("recording", "trn1.2xlarge", 1)
+    (device,) = snapshot.devices
+    assert (device.bdf, device.core_ids, device.memory_bytes) == ("0000:00:1e.0", (0, 1), 34359738368)
+    assert snapshot.processes == ()
+
+
+def test_rates_over_a_period_are_those_of_the_line(recording):
+    source = recording(
+        IDLE,
+        line(runtime(7, {0: 50.0, 1: 0.0})),
+        line(runtime(7, {0: 21.01, 1: 63.01})),
+        line(runtime(7, {0: 100.0, 1: 0.0}, period=5.0)),
+    )
+    snapshots = list(source.snapshots())
+    rates = [
+        [core.utilization for core in machine_view(before, after).devices[0].cores]
+        for before, after in itertools.pairwise(snapshots)
+    ]
+    assert rates[1] == pytest.approx([0.2101, 0.6301], abs=1e-6)
+    assert rates[2] == pytest.approx([1.0, 0.0], abs=1e-6)
+    flops = machine_view(snapshots[-2], snapshots[-1]).total_flops_s
+    assert flops == pytest.approx(100e9, rel=1e-6)
+    assert snapshots[-1].taken_ns - snapshots[0].taken_ns == pytest.approx(7e9, rel=1e-3)
+
+
+def test_a_process_has_its_totals(recording):
+    lines = [line(runtime(7, {0: 50.0, 1: 50.0}, tag="trainer", completed=9, failed=1, latency=0.002))] * 3
+    (process,) = recording(*lines).snapshot().processes
+    assert (process.pid, process.tag, process.origin, process.uses_device) == (7, "trainer", "recorded", True)
+    assert process.status_counts == ((0, 27), (6, 3))
+    assert sum(use.executions for use in process.cores) == 30
+    assert sum(count for use in process.cores for _, count in use.failures) == 3
+    assert sum(process.latency_counts) == 30
+    assert max(range(64), key=process.latency_counts.__getitem__) == 21  # 2 ms
+    assert [use.memory.tensors for use in process.cores] == [1 << 20, 1 << 20]
+    assert process.host_memory.application_memory == 4096
+
+
+def test_a_process_that_is_reported_no_more_is_gone(recording):
+    first, second = runtime(7, {0: 50.0}), runtime(8, {1: 50.0})
+    source = recording(line(first), line(first, second), line(second), line())
+    assert [[each.pid for each in snapshot.processes] for snapshot in source.snapshots()] == [
+        [7],
+        [7, 8],
+        [8],
+        [],
+    ]
+
+
+def test_a_line_of_another_group_does_not_end_a_process(recording):
+    slow = line(runtime(7, {0: 50.0}, period=5.0))
+    errors = [line(system=hardware_errors(1.0, mem_ecc_corrected=count)) for count in range(1, 5)]
+    gone = line(system=hardware_errors(1.0, mem_ecc_corrected=5))
+    snapshots = list(recording(slow, *errors, gone, gone).snapshots())
+    assert [len(snapshot.processes) for snapshot in snapshots] == [1, 1, 1, 1, 1, 0, 0]
+    assert [snapshot.devices[0].hardware.mem_ecc_corrected for snapshot in snapshots[:4]] == [0, 1, 2, 3]
+
+
+def test_groups_with_periods_of_their_own_share_one_clock(recording):
+    def pair(period):
+        return line(runtime(7, {0: 50.0}), system=hardware_errors(period))
+
+    alone = line(runtime(7, {0: 50.0}))
+    snapshots = list(recording(alone, pair(1.0), alone, pair(2.0), alone, pair(2.0)).snapshots())
+    assert [snapshot.taken_ns / 1e9 for snapshot in snapshots] == pytest.approx([1, 2, 3, 4, 5, 6])
+
+
+def test_idle_cores_that_a_line_lists_are_not_the_processes(recording):
+    trn2 = line(
+        runtime(7, {core: 40.0 if core in {8, 9} else 0.0 for core in range(64)}, memory=0),
+        instance={"instance_type": "trn2.48xlarge"},
+        hardware=TRN2,
+    )
+    snapshot = recording(trn2).snapshot()
+    assert [use.core for use in snapshot.processes[0].cores] == [8, 9]
+    assert (snapshot.lnc, snapshot.lnc_applies, snapshot.neuroncore_version) == (2, True, "v3d")
+    assert snapshot.devices[0].connected_to == (12, 1, 3, 4)
+
+
+def test_a_group_with_an_error_changes_nothing(recording):
+    good = line(runtime(7, {0: 50.0}))
+    bad = line(runtime(7, {0: 50.0}, error="cannot read"))
+    before, after = recording(good, bad).snapshots()
+    assert before.processes[0].cores[0].busy_ns == after.processes[0].cores[0].busy_ns
+
+
+def test_an_instance_type_that_nobody_knows_still_has_devices(recording):
+    snapshot = recording(line(instance={"instance_type": "trn9.huge"})).snapshot()
+    assert [(device.bdf, device.core_ids) for device in snapshot.devices] == [("", (0, 1))]
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_a_cut_line_ends_it_with_a_notice(recording, home, cut):
+    whole = line(runtime(7, {0: 50.0}))
+    source = recording(IDLE, whole, whole[:-cut])
+    shown = len(list(source.snapshots()))
+    if cut == 1:  # only the line end is missing
+        assert (shown, source.notices) == (3, ())
+    else:
+        assert (shown, source.notices) == (2, (f"{home}/run.jsonl ends before line 3, which is cut off",))
+
+
+def test_a_damaged_line_in_the_middle_ends_it(recording):
+    source = recording(IDLE, "{}}\n", IDLE)
+    assert len(list(source.snapshots())) == 1
+    assert "ends before line 2, which is no report" in source.notices[0]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "hello\n", "[]\n", '{"a": 1}\n', "\x00\x01"])
+def test_what_is_no_recording_is_refused(recording, content):
+    with pytest.raises(RecordingError):
+        recording(content).snapshot()
+    with pytest.raises(RecordingError):
+        next(recording(content).watch(0.0))
+
+
+def test_a_directory_is_refused(home):
+    with pytest.raises(RecordingError, match="Is a directory"):
+        open_source(str(home)).snapshot()
+
+
+def test_watching_yields_every_line(recording):
+    source = recording(IDLE, line(runtime(7, {0: 50.0})), line())
+    assert [len(snapshot.processes) for snapshot in source.watch(0.0)] == [0, 1, 0]
