@@ -22,7 +22,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     if arguments.json:
         console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
         return 0
-    rows = [("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")]
+    rows: list[tuple[str, ...]] = [("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")]
     rows += [
         (
             scenario.name,

@@ -81,9 +81,8 @@ def _optional(section: Section, name: str, convert: Callable[[str], T], form: st
     item = section.get(name)
     if item is None:
         return None
-    before = len(item.problems)
-    value = item.scalar(lambda text: (convert(text),), form, ())
-    return value[0] if value and len(item.problems) == before else None
+    nothing: T | None = None
+    return item.scalar(convert, form, nothing)
 
 
 def _layout(instance: InstanceType, lnc: int) -> Layout:

@@ -158,7 +158,7 @@ class _ProcessReader:
             "rank": rank,
             "count": self._count,
             "cores": core_ranges(cores),
-            "first_core": cores[0] if cores else "",
+            "first_core": cores[0] if cores else -1,
         }
         return ProcessPlan(
             group=self._group,
@@ -214,6 +214,11 @@ def _template(item: Item) -> str:
         if name not in _FIELDS:
             item.wrong(f"unknown field {{{name}}}; {suggestion(name, _FIELDS)}")
             return ""
+    try:
+        text.format(group="", rank=0, count=1, cores="", first_core=0)
+    except ValueError as error:
+        item.wrong(f"bad text: {error}")
+        return ""
     return text
 
 

@@ -91,9 +91,7 @@ def _fill(lives: list[list[Life]], device: int, scenario: Scenario, layout: Layo
             if life is not None:
                 living[index] = life
         while sum(now.values()) > layout.memory_bytes:
-            growing = [
-                index for index in living if living[index].fails_s is None or time_s < living[index].fails_s
-            ]
+            growing = [index for index, life in living.items() if not _has_failed(life, time_s)]
             if not growing:
                 break
             victim = max(growing, key=lambda index: (now[index] - before[index], index))
@@ -110,3 +108,7 @@ def _fill(lives: list[list[Life]], device: int, scenario: Scenario, layout: Layo
 
 def _living(lives: list[Life], time_s: float) -> Life | None:
     return next((life for life in reversed(lives) if life.start_s <= time_s < life.end_s), None)
+
+
+def _has_failed(life: Life, time_s: float) -> bool:
+    return life.fails_s is not None and time_s >= life.fails_s

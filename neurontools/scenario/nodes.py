@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import yaml
+from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
 from neurontools.scenario.problems import Problem, ScenarioError, suggestion
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from yaml.nodes import Node
 
 T = TypeVar("T")
+Default = TypeVar("Default")
 
 _NULL = "tag:yaml.org,2002:null"
 
@@ -33,18 +37,18 @@ class Item:
     @property
     def is_scalar(self) -> bool:
         """Whether it is a single value."""
-        return self.node.id == "scalar"
+        return isinstance(self.node, ScalarNode)
 
     @property
     def is_list(self) -> bool:
         """Whether it is a list."""
-        return self.node.id == "sequence"
+        return isinstance(self.node, SequenceNode)
 
     def wrong(self, text: str) -> None:
         """Note what is wrong with it."""
         self.problems.append(Problem(self.line, self.key, text))
 
-    def scalar(self, convert: Callable[[str], T], expected: str, default: T) -> T:
+    def scalar(self, convert: Callable[[str], T], expected: str, default: Default) -> T | Default:
         """Return a single value, or the default after noting that it is not what is expected."""
         if self.is_scalar and self.node.tag != _NULL:
             try:
@@ -65,7 +69,7 @@ class Item:
 
     def section(self, expected: str) -> Section:
         """Return its keys and values, none of them after noting that it has none."""
-        if self.node.id != "mapping":
+        if not isinstance(self.node, MappingNode):
             self.wrong(f"expected {expected}, found {_shown(self.node)}")
             return Section(self, {})
         values: dict[str, Item] = {}
@@ -134,8 +138,6 @@ def read_yaml(file: str, text: str) -> Item:
     Raises:
         ScenarioError: it is no YAML, empty, or more than one document.
     """
-    import yaml
-
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -151,9 +153,9 @@ def read_yaml(file: str, text: str) -> Item:
 
 
 def _shown(node: Node) -> str:
-    if node.id == "mapping":
+    if isinstance(node, MappingNode):
         return "a mapping"
-    if node.id == "sequence":
+    if isinstance(node, SequenceNode):
         return f"a list of {len(node.value)}"
     if node.tag == _NULL:
         return "nothing"

@@ -82,7 +82,8 @@ def play(
     make_room(len(scenario.processes))
     info = launch.start(_options(name, scenario))
     tell = on_event or _ignore
-    with Client.connect(name, start_again=lambda: _start_again(name, scenario)) as client:
+    again = launch.StartOptions(machine=name, resume=True) if info.was_running else _options(name, scenario)
+    with Client.connect(name, start_again=lambda: _start_again(again)) as client:
         stage = Stage(client, script.instance, scenario.lnc, speed, tell)
         try:
             return _Play(script, stage, info, speed, duration_s, loop, tell, on_progress, before_end).run()
@@ -180,7 +181,7 @@ class _Play:
 
     def _cues_until(self, time_s: float, end_s: float) -> None:
         # Ends at the very end stay for the last look at the machine. Starts that come together go in one call.
-        starting = []
+        starting: list[Life] = []
         while self._next_cue < len(self._script.cues):
             cue = self._script.cues[self._next_cue]
             if cue.at_s > time_s or cue.at_s >= end_s:
@@ -219,12 +220,13 @@ def _options(name: str, scenario: Scenario) -> launch.StartOptions:
     )
 
 
-def _start_again(name: str, scenario: Scenario) -> None:
+def _start_again(options: launch.StartOptions) -> None:
+    name = options.machine
     if wire.is_answering(name):
         return
     if not launch.has_crashed(name):
         raise NoMachineError(f"machine {name!r} was stopped", "play again to start it")
-    launch.start(_options(name, scenario))
+    launch.start(options)
 
 
 def _stop(name: str) -> None:

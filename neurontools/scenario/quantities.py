@@ -35,7 +35,7 @@ def duration(text: str) -> float:
         found = _DURATION.findall(words)
         if not found or _DURATION.sub("", words).strip():
             raise
-        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in found)
+        seconds = sum(float(amount) * _DURATION_UNITS[unit] for amount, unit in found)
     if not 0 <= seconds < math.inf:
         raise ValueError(text)
     return seconds
@@ -50,7 +50,7 @@ def size(text: str) -> float:
     match = _SIZE.fullmatch(text.strip().upper())
     if match is None:
         raise ValueError(text)
-    return float(match[1]) * _SIZE_UNITS[match[2] or ""]
+    return float(match[1]) * float(_SIZE_UNITS[match[2] or ""])
 
 
 def number(text: str) -> float:

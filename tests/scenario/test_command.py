@@ -1,0 +1,193 @@
+"""`neurontools scenario` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neurontools.machine import launch
+from neurontools.machine.info import StartOptions
+
+PROGRAM = str(Path(sys.executable).parent / "neurontools")
+
+
+@pytest.fixture
+def run(tool):
+    return lambda *arguments, **options: tool("neurontools", "scenario", *arguments, **options)
+
+
+@pytest.fixture
+def recorded(run, home):
+    """A recording of five lines."""
+    assert run("record", "single-training", "--offline", "--out", "r.jsonl", "--count", "5").returncode == 0
+    return (home / "r.jsonl").read_bytes()
+
+
+def test_list_names_every_scenario(run):
+    text = run("list").stdout
+    assert text.splitlines()[0].split() == ["NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT", "HAPPENS"]
+    assert "thousand-processes  trn2.48xlarge LNC 1  10m       1000" in text
+    found = json.loads(run("list", "--json").stdout)
+    assert {"name": "idle", "process_count": 0}.items() <= next(
+        one for one in found if one["name"] == "idle"
+    ).items()
+
+
+def test_show_says_what_happens(run):
+    text = run("show", "memory-leak").stdout
+    assert "starts       3 in all; ends: 2 by out of memory, 1 by end of scenario" in text
+    facts = json.loads(run("show", "ecc-storm", "--json").stdout)
+    assert facts["groups"][0]["ends"]["crash"] == 4
+    assert facts["faults"][0] == {"at_s": 30.0, "kind": "ecc", "target": "device 5"}
+
+
+def test_check_names_all_mistakes_and_fails(run, home):
+    (home / "bad.yaml").write_text("description: d\ninstance: trn1.2xlarge\nduration: 1m\nx: 1\ny: 2\n")
+    bad = run("check", "./bad.yaml", "idle")
+    assert bad.returncode == 1
+    assert "idle: fine, 0 processes on trn1.32xlarge" in bad.stdout
+    assert "./bad.yaml:4: x: unknown key" in bad.stdout
+    assert "./bad.yaml:5: y: unknown key" in bad.stdout
+    found = json.loads(run("check", "./bad.yaml", "--json").stdout)
+    assert [(one["line"], one["key"]) for one in found] == [(4, "x"), (5, "y")]
+    assert run("check", "idle").returncode == 0
+
+
+def test_play_prints_json_lines(run):
+    done = run("play", "single-training", "--json", "--speed", "500", "--duration", "100s")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["kind"] for event in events] == ["playing", "started", "ended", "finished"]
+    assert events[-1]["scenario_s"] == 100
+    assert events[2]["detail"] == "end of scenario"
+
+
+def test_play_says_what_it_did(run):
+    done = run("play", "crash-loop", "--speed", "900")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("playing crash-loop on machine 'default' (inf2.8xlarge)\n")
+    assert "played 15m of crash-loop in" in done.stdout
+    assert done.stderr == ""
+
+
+def test_play_refuses_a_machine_of_another_type(run):
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    done = run("play", "training-32")
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: machine 'default' is trn1.2xlarge, not trn1.32xlarge\nhint: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["play", "idle", "--speed", "0"], "a speed of 0 makes no sense"),
+        (["play", "idle", "--duration", "soon"], "--duration soon is no duration"),
+        (["play", "nothing"], "no scenario 'nothing'"),
+        (["play", "idle", "--machine", "a/b"], "bad machine name"),
+        (["record", "--out", "x", "--count", "0"], "--count 0 is less than 1"),
+        (["record", "--offline", "--out", "x"], "--offline needs a scenario"),
+        (["record", "idle", "--out", "x"], "'idle' needs --offline"),
+        (["record", "--out", "x", "--source", "moon"], "no source 'moon'"),
+        (["record", "-", "--out", "x", "--period", "1s"], "--period can't change what comes on stdin"),
+        (["replay", "x", "--speed", "-1"], "a speed of -1 makes no sense"),
+        (["replay", "-", "--loop"], "stdin can't be played again"),
+    ],
+)
+def test_wrong_command_lines_are_told(run, arguments, says):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert says in done.stderr
+    assert not Path("x").exists()
+
+
+def test_record_and_replay_give_the_same_bytes(run, recorded):
+    with subprocess.Popen(
+        [PROGRAM, "scenario", "replay", "r.jsonl", "--no-wait"], stdout=subprocess.PIPE
+    ) as again:
+        assert again.communicate()[0] == recorded
+    assert again.returncode == 0
+    assert recorded.count(b"\n") == 5
+
+
+def test_a_recording_from_stdin_is_what_came(run, recorded, home):
+    with open("r.jsonl", "rb") as source:
+        done = subprocess.run(
+            [PROGRAM, "scenario", "record", "-", "--out", "copy.jsonl"],
+            stdin=source,
+            capture_output=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (home / "copy.jsonl").read_bytes() == recorded
+
+
+def test_record_asks_the_machine(run, home):
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    done = run("record", "--out", "m.jsonl", "--count", "3", "--period", "200ms")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [json.loads(line) for line in (home / "m.jsonl").read_text().splitlines()]
+    assert len(lines) == 3
+    assert lines[0]["instance_info"]["instance_type"] == "trn1.2xlarge"
+    assert lines[2]["system_data"]["memory_info"]["period"] == pytest.approx(0.2, abs=0.15)
+
+
+def test_a_file_that_is_there_is_kept(run, recorded, home):
+    again = run("record", "idle", "--offline", "--out", "r.jsonl")
+    assert again.returncode == 1
+    assert again.stderr.startswith("error: r.jsonl is there already\nhint: ")
+    assert (home / "r.jsonl").read_bytes() == recorded
+    assert run("record", "idle", "--offline", "--out", "r.jsonl", "--force").returncode == 0
+    assert (home / "r.jsonl").read_bytes() != recorded
+
+
+def test_a_cut_recording_warns_and_is_no_failure(run, recorded, home):
+    (home / "cut.jsonl").write_bytes(recorded[:-200])
+    done = run("replay", "cut.jsonl", "--no-wait")
+    assert done.returncode == 0
+    assert done.stderr == "warning: line 5: the file breaks off here, the line is left out\n"
+    assert done.stdout.encode() == b"".join(recorded.splitlines(keepends=True)[:4])
+
+
+def test_a_damaged_line_is_a_failure_at_the_end(run, recorded, home):
+    lines = recorded.splitlines(keepends=True)
+    (home / "bad.jsonl").write_bytes(lines[0] + b"{]\n" + lines[1])
+    done = run("replay", "bad.jsonl", "--no-wait")
+    assert done.returncode == 1
+    assert done.stderr.startswith("warning: line 2: left out: no JSON")
+    assert done.stdout.encode() == lines[0] + lines[1]
+
+
+def test_a_reader_that_leaves_is_no_error(recorded):
+    with subprocess.Popen(
+        [PROGRAM, "scenario", "replay", "r.jsonl", "--no-wait", "--loop"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as playing:
+        assert playing.stdout is not None
+        assert playing.stdout.readline() == recorded.splitlines(keepends=True)[0]
+        playing.stdout.close()
+        assert playing.wait(30) == 0
+        assert playing.stderr is not None
+        assert playing.stderr.read() == b""
+
+
+def test_a_loop_puts_a_newline_between_two_rounds(home, recorded):
+    (home / "open.jsonl").write_bytes(recorded.splitlines()[0])
+    with subprocess.Popen(
+        [PROGRAM, "scenario", "replay", "open.jsonl", "--no-wait", "--loop"], stdout=subprocess.PIPE
+    ) as playing:
+        assert playing.stdout is not None
+        assert [playing.stdout.readline() for _ in range(3)] == [recorded.splitlines(keepends=True)[0]] * 3
+        playing.stdout.close()
+
+
+def test_an_empty_recording_is_a_failure(run, home):
+    (home / "empty.jsonl").touch()
+    assert run("replay", "empty.jsonl").returncode == 1
+    assert run("replay", "gone.jsonl").stderr.startswith("error: cannot read gone.jsonl: No such file")
