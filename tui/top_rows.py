@@ -65,9 +65,9 @@ def title_line(model: TopModel, width: int) -> Line:
         return fit(((trouble, Role.TROUBLE),), width, Role.TITLE)
     left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
     source = f" {clean(model.source)} " if model.source else ""
-    if left < width_of(source):
+    if width_of(source) + width_of(text) > room:
         source = ""
-    blank = " " * (left - width_of(source))
+    blank = " " * max(0, left - width_of(source))
     bar = fit(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
     return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
 
