@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.host_use import host_uses, presences
+from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.machine_history import MachineHistory
+from neurontools.dashboard.process_rows import ProcessRow, process_rows
 from neurontools.machine import host
-from neurontools.machine.view import ProcessKey, device_processes, machine_view, process_key
+from neurontools.machine.view import ProcessKey, core_rates, device_processes, machine_view, process_key
 from neurontools.tui.lines import clean
 from neurontools.tui.top_source import Tick, Trouble
 from neurontools.tui.top_tree import TreeRow, visible_rows, walk
 
 if TYPE_CHECKING:
+    from neurontools.machine.host import CpuShare
     from neurontools.machine.memory_tree import NodeKey, NodeKind
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.machine.view import MachineView
+    from neurontools.machine.view import CoreRate, MachineView
     from neurontools.tui.top_source import Update
 
 # Two snapshots closer together than this give rates that are mostly noise.
@@ -38,20 +43,26 @@ class TopModel:
     Args:
         colour: whether colours will be shown; without them bars use other characters.
         source: what the title bar says about where the data comes from.
+        lookout: what watches for alerts, one with the usual rules by default.
     """
 
-    def __init__(self, *, colour: bool = True, source: str = "") -> None:
+    def __init__(self, *, colour: bool = True, source: str = "", lookout: Lookout | None = None) -> None:
         self.colour = colour
         self.source = source
         self.flops = False
         self.trouble = ""
         self.tabs: tuple[Tab, ...] = (ALL,)
         self.tab = ALL
-        self.rows: tuple[TreeRow, ...] = ()
         self.selected = 0
-        self.view: MachineView | None = None
-        self.system_cpu = host.IDLE
-        self.runtime_cpu = host.IDLE
+        self.history = MachineHistory()
+        self.lookout = lookout or Lookout()
+        self._rows: tuple[TreeRow, ...] = ()
+        self._view: MachineView | None = None
+        self._system_cpu = host.IDLE
+        self._runtime_cpu = host.IDLE
+        self._rates: dict[int, CoreRate] = {}
+        self._processes: tuple[ProcessRow, ...] | None = None
+        self._is_stale = False
         self._before: Tick | None = None
         self._after: Tick | None = None
         self._opened: frozenset[NodeKey] = frozenset()
@@ -60,6 +71,47 @@ class TopModel:
     def snapshot(self) -> Snapshot | None:
         """The newest snapshot, None before the first."""
         return self._after.snapshot if self._after else None
+
+    @property
+    def before(self) -> Snapshot | None:
+        """The snapshot where the interval begins that rates are of, None when there is none."""
+        return self._before.snapshot if self._before else None
+
+    @property
+    def rates(self) -> dict[int, CoreRate]:
+        """The rates of every core of the machine by machine-wide id, whatever tab is chosen."""
+        return self._rates
+
+    @property
+    def view(self) -> MachineView | None:
+        """The numbers of the current tab, None before the first snapshot."""
+        self._refresh()
+        return self._view
+
+    @property
+    def rows(self) -> tuple[TreeRow, ...]:
+        """The visible rows of the memory tree."""
+        self._refresh()
+        return self._rows
+
+    @property
+    def system_cpu(self) -> CpuShare:
+        """What the whole host does."""
+        self._refresh()
+        return self._system_cpu
+
+    @property
+    def runtime_cpu(self) -> CpuShare:
+        """What the processes of the current tab take of the CPUs."""
+        self._refresh()
+        return self._runtime_cpu
+
+    @property
+    def processes(self) -> tuple[ProcessRow, ...]:
+        """The processes that use a device, oldest first, with their rates; made when somebody asks."""
+        if self._processes is None:
+            self._processes = self._process_rows()
+        return self._processes
 
     @property
     def selected_row(self) -> TreeRow | None:
@@ -81,13 +133,16 @@ class TopModel:
         first = self._after is None
         if self._after and not _same_machine(self._after.snapshot, update.snapshot):
             self._before = None
+            self.history = MachineHistory()
+            self.lookout.forget_machine()
         elif (
             self._after and update.snapshot.taken_ns - self._after.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS
         ):
             self._before = self._after
         self._after = update
         self._find_tabs(update.snapshot)
-        self._compute()
+        self._note(update.snapshot)
+        self._is_stale = True
         if first and len(update.snapshot.devices) == 1:
             self.toggle()
 
@@ -151,7 +206,23 @@ class TopModel:
         """Go to a tab by its position; nothing happens when there is none."""
         if 0 <= index < len(self.tabs):
             self.tab = self.tabs[index]
-            self._compute()
+            self._is_stale = True
+
+    def _note(self, snapshot: Snapshot) -> None:
+        self._processes = None
+        self._rates = core_rates(self.before, snapshot)
+        if self.before is not None:
+            utilization = {core: rate.utilization for core, rate in self._rates.items()}
+            self.history.add(self.before, snapshot, utilization)
+        self.lookout.look(snapshot)
+
+    def _process_rows(self) -> tuple[ProcessRow, ...]:
+        if self._after is None:
+            return ()
+        snapshot, before = self._after.snapshot, self._before
+        cpu = (before.cpu, self._after.cpu) if before and before.cpu and self._after.cpu else None
+        here = presences(snapshot) if self._after.cpu else {}
+        return process_rows(self.before, snapshot, host_uses(self.before, snapshot, cpu, here))
 
     def _find_tabs(self, snapshot: Snapshot) -> None:
         self.tabs = (
@@ -163,28 +234,32 @@ class TopModel:
         )
         self.tab = next((tab for tab in self.tabs if tab.key == self.tab.key), ALL)
 
-    def _compute(self) -> None:
-        if self._after is None:
+    def _refresh(self) -> None:
+        # Only a page that shows these numbers asks for them.
+        if not self._is_stale or self._after is None:
             return
-        before = self._before
-        self.view = machine_view(before.snapshot if before else None, self._after.snapshot, self.tab.key)
+        self._is_stale = False
+        before, after = self._before, self._after
+        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates)
         self._show_rows()
-        earlier = before.cpu if before else None
-        if self._after.cpu is not None:
-            self.system_cpu = host.host_share(earlier, self._after.cpu)
-            self.runtime_cpu = host.process_share(earlier, self._after.cpu, self.tab.key)
+        recorded = host.recorded_share(self.before, after.snapshot, self.tab.key)
+        if after.cpu is not None:
+            earlier = before.cpu if before else None
+            self._system_cpu = host.host_share(earlier, after.cpu)
+            recorded = host.together(host.process_share(earlier, after.cpu, self.tab.key), recorded)
+        self._runtime_cpu = recorded
 
     def _show_rows(self) -> None:
-        here = self.selected_row.node.key if self.selected_row else None
-        self.rows = visible_rows(self.view.memory.tree(self._opened)) if self.view else ()
+        here = self._rows[self.selected].node.key if self._rows else None
+        self._rows = visible_rows(self._view.memory.tree(self._opened)) if self._view else ()
         index = self.selected
         while here:
-            found = [i for i, row in enumerate(self.rows) if row.node.key == here]
+            found = [i for i, row in enumerate(self._rows) if row.node.key == here]
             if found:
                 index = found[0]
                 break
             here = here[:-1]
-        self.select(index)
+        self.selected = max(0, min(index, len(self._rows) - 1))
 
 
 def _same_machine(one: Snapshot, other: Snapshot) -> bool:

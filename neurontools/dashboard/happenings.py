@@ -28,9 +28,11 @@ class Kind(StrEnum):
     FOUND = "found"
     LINK_DOWN = "link-down"
     LINK_UP = "link-up"
+    ALERT = "alert"
+    ALERT_OVER = "alert-over"
 
 
-TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN})
+TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.ALERT})
 
 
 @dataclass(frozen=True, slots=True)

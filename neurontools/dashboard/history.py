@@ -99,10 +99,21 @@ class History:
         self._minute = Ring(series, SECOND_NS)
         self._hour = Ring(series, MINUTE_NS)
 
-    def add(self, now_ns: int, values: Sequence[float]) -> None:
-        """Take in one sample of every series, as in `Ring.add`."""
-        self._minute.add(now_ns, values)
-        self._hour.add(now_ns, values)
+    def add(self, now_ns: int, values: Sequence[float], since_ns: int | None = None) -> None:
+        """Take in one sample of every series, as in `Ring.add`.
+
+        Args:
+            now_ns: when, on a clock that does not go back.
+            values: one for each series.
+            since_ns: the values are rates since then: seconds and minutes in between hold them too.
+        """
+        for ring, slot_ns in ((self._minute, SECOND_NS), (self._hour, MINUTE_NS)):
+            if since_ns is not None:
+                first = max(since_ns + slot_ns, now_ns - SLOTS * slot_ns)
+                for between_ns in range(first, now_ns, slot_ns):
+                    if between_ns // slot_ns < now_ns // slot_ns:
+                        ring.add(between_ns, values)
+            ring.add(now_ns, values)
 
     def minute(self, index: int) -> tuple[Slot | None, ...]:
         """Return the seconds of the last minute of a series, oldest first."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from neurontools.errors import NeuronToolsError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -89,6 +91,45 @@ def process_share(
             user_s += times.user_s - start.user_s
             system_s += times.system_s - start.system_s
     return _share(before, after, CpuTimes(0.0, 0.0), CpuTimes(user_s, system_s))
+
+
+def recorded_share(before: Snapshot | None, after: Snapshot, only: tuple[int, int] | None = None) -> CpuShare:
+    """Return how much of the instance's CPU time processes used that this host does not know, by their own account.
+
+    Args:
+        before: an earlier snapshot, None when there is none.
+        after: the snapshot that is shown.
+        only: count this process alone.
+    """
+    recorded = [process for process in after.processes if process.origin != "live"]
+    if before is None or after.taken_ns <= before.taken_ns or not recorded:
+        return IDLE
+    earlier = {(process.pid, process.start_ticks): process for process in before.processes}
+    user_ns = system_ns = 0
+    for process in recorded:
+        key = (process.pid, process.start_ticks)
+        start = earlier.get(key)
+        if start is not None and only in {None, key}:
+            user_ns += process.cpu_user_ns - start.cpu_user_ns
+            system_ns += process.cpu_system_ns - start.cpu_system_ns
+    capacity_ns = (after.taken_ns - before.taken_ns) * _vcpus(after.instance_type)
+    user = min(1.0, max(0.0, user_ns / capacity_ns))
+    return CpuShare(user, min(1.0 - user, max(0.0, system_ns / capacity_ns)))
+
+
+def together(one: CpuShare, other: CpuShare) -> CpuShare:
+    """Return the sum of two shares, at most the whole."""
+    user = min(1.0, one.user + other.user)
+    return CpuShare(user, min(1.0 - user, one.system + other.system))
+
+
+def _vcpus(instance_type: str) -> int:
+    from neurontools.machine.instances import catalogue
+
+    try:
+        return catalogue.instance_type(instance_type).vcpus
+    except NeuronToolsError:
+        return os.cpu_count() or 1
 
 
 def _share(before: HostSample, after: HostSample, start: CpuTimes, end: CpuTimes) -> CpuShare:

@@ -6,9 +6,13 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from neurontools.machine.memory_tree import MemoryMap
 from neurontools.machine.snapshot import ProcessState, Snapshot, busy_share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ProcessKey = tuple[int, int]
 
@@ -82,7 +86,12 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
     return {core: CoreRate(core, share, flops[core] * 1e9 / wall_ns) for core, share in shares.items()}
 
 
-def machine_view(before: Snapshot | None, after: Snapshot, process: ProcessKey | None = None) -> MachineView:
+def machine_view(
+    before: Snapshot | None,
+    after: Snapshot,
+    process: ProcessKey | None = None,
+    rates: Mapping[int, CoreRate] | None = None,
+) -> MachineView:
     """Compute the dashboard of a machine, or of one process on it.
 
     Args:
@@ -90,11 +99,13 @@ def machine_view(before: Snapshot | None, after: Snapshot, process: ProcessKey |
         after: the snapshot that is shown.
         process: restrict every number to this process. Means are then over the cores that it claims; without it
             they are over all cores of the machine.
+        rates: what `core_rates` says of the two snapshots, where the caller knows that; not used for a process.
     """
     if process is not None:
         before = None if before is None else restrict(before, process)
         after = restrict(after, process)
-    rates = core_rates(before, after)
+    if process is not None or rates is None:
+        rates = core_rates(before, after)
     counted = set(rates)
     if process is not None:
         counted = {use.core for owner in after.processes for use in owner.cores} & counted

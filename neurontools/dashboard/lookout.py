@@ -1,0 +1,106 @@
+"""What happened on a machine so far, and which alerts hold now: fed with snapshots, asked by pages.
+
+It looks at most once a second: thresholds are about seconds, and a faster screen must not cost more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.alerts import DEFAULT_RULES, Watch
+from neurontools.dashboard.happenings import Happening, Kind, happenings
+from neurontools.dashboard.process_rows import process_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.dashboard.alerts import Alert, Rule
+    from neurontools.machine.snapshot import Snapshot
+
+KEPT = 1000
+_SHORTEST_LOOK_NS = 900_000_000
+
+
+class Lookout:
+    """Remembers what happened and evaluates the rules.
+
+    Args:
+        rules: at most one of each condition.
+        on_alert: is told of every alert that begins.
+        kept: how many happenings are remembered.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = DEFAULT_RULES,
+        on_alert: Callable[[Alert], None] | None = None,
+        kept: int = KEPT,
+    ) -> None:
+        self.happened: deque[Happening] = deque(maxlen=kept)
+        """What happened, oldest first; also alerts that began and ended."""
+        self.alerts: tuple[Alert, ...] = ()
+        """What holds now."""
+        self.alerts_of_pid: dict[int, list[Alert]] = {}
+        self.alerts_of_device: dict[int, list[Alert]] = {}
+        self.seen = 0
+        """How many happenings there were, also those that are no longer remembered."""
+        self._rules = rules
+        self._on_alert = on_alert
+        self._watch = Watch(rules)
+        self._last: Snapshot | None = None
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot of the machine."""
+        last = self._last
+        if last is not None and 0 <= snapshot.taken_ns - last.taken_ns < _SHORTEST_LOOK_NS:
+            return
+        if last is None or snapshot.taken_ns < last.taken_ns:
+            self._last = snapshot
+            return
+        new = happenings(last, snapshot)
+        self._remember(*new)
+        rows = process_rows(last, snapshot, {})
+        self._judge(self._watch.look(snapshot.taken_ns / 1e9, snapshot, rows, new), snapshot.taken_unix_s)
+        self._last = snapshot
+
+    def forget_machine(self) -> None:
+        """Another machine comes next: nothing of it is compared with the one before, whose alerts are over."""
+        self._last = None
+        self._watch = Watch(self._rules)
+        self._set(())
+
+    def _judge(self, alerts: tuple[Alert, ...], unix_s: float) -> None:
+        before = {_subject(alert): alert for alert in self.alerts}
+        now = {_subject(alert): alert for alert in alerts}
+        for subject, alert in now.items():
+            if subject not in before:
+                self._remember(_told(Kind.ALERT, alert, unix_s))
+                if self._on_alert:
+                    self._on_alert(alert)
+        for subject, alert in before.items():
+            if subject not in now:
+                self._remember(_told(Kind.ALERT_OVER, alert, unix_s))
+        self._set(alerts)
+
+    def _remember(self, *new: Happening) -> None:
+        self.happened.extend(new)
+        self.seen += len(new)
+
+    def _set(self, alerts: tuple[Alert, ...]) -> None:
+        self.alerts = alerts
+        self.alerts_of_pid, self.alerts_of_device = {}, {}
+        for alert in alerts:
+            if alert.pid is not None:
+                self.alerts_of_pid.setdefault(alert.pid, []).append(alert)
+            if alert.device is not None:
+                self.alerts_of_device.setdefault(alert.device, []).append(alert)
+
+
+def _subject(alert: Alert) -> tuple[object, ...]:
+    return alert.condition, alert.pid, alert.device
+
+
+def _told(kind: Kind, alert: Alert, unix_s: float) -> Happening:
+    text = f"{alert.condition}: {alert.text}" + (" (over)" if kind is Kind.ALERT_OVER else "")
+    return Happening(unix_s, kind, text, alert.pid, alert.device)

@@ -1,0 +1,87 @@
+"""The lookout remembers what happened and says which alerts begin and end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.alerts import Alert, Condition, Rule
+from neurontools.dashboard.happenings import Kind
+from neurontools.dashboard.history import Slot
+from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.machine_history import MACHINE, MachineHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.machine.snapshot import ProcessState, Snapshot
+
+    Machine = Callable[..., Snapshot]
+    Process = Callable[..., ProcessState]
+
+IDLE = (Rule(Condition.IDLE_CLAIM, 0.01, for_s=2.0),)
+
+
+def test_an_alert_begins_once_and_ends_once(machine_at: Machine, process_at: Process) -> None:
+    begun: list[Alert] = []
+    lookout = Lookout(IDLE, begun.append)
+    for second in range(6):
+        lookout.look(machine_at(second, process_at(7)))
+    assert [(alert.condition, alert.pid) for alert in begun] == [(Condition.IDLE_CLAIM, 7)]
+    assert list(lookout.alerts_of_pid) == [7]
+    lookout.look(machine_at(6, process_at(7, busy_ns=10**9)))
+    assert lookout.alerts == ()
+    kinds = [one.kind for one in lookout.happened]
+    assert kinds == [Kind.ALERT, Kind.ALERT_OVER]
+
+
+def test_it_looks_once_a_second_however_often_it_is_asked(machine_at: Machine, process_at: Process) -> None:
+    lookout = Lookout()
+    for tenth in range(20):
+        lookout.look(machine_at(tenth / 10, process_at(7, statuses=((0, tenth), (5, tenth)))))
+    assert [one.kind for one in lookout.happened if one.kind is Kind.FAILED] == [Kind.FAILED] * 2
+    assert sum(one.count for one in lookout.happened if one.kind is Kind.FAILED) == 18
+
+
+def test_another_machine_ends_all_alerts_and_is_not_compared(
+    machine_at: Machine, process_at: Process
+) -> None:
+    lookout = Lookout((Rule(Condition.LOST_DEVICE, 0),))
+    snapshot = machine_at(0)
+    lost = (replace(snapshot.devices[0], lost=True), snapshot.devices[1])
+    lookout.look(snapshot)
+    lookout.look(machine_at(1, devices=lost))
+    assert list(lookout.alerts_of_device) == [0]
+    lookout.forget_machine()
+    assert lookout.alerts == ()
+    before = lookout.seen
+    lookout.look(machine_at(2, process_at(9)))
+    assert lookout.seen == before
+
+
+def test_what_is_remembered_is_limited_and_all_is_counted(machine_at: Machine, process_at: Process) -> None:
+    lookout = Lookout(kept=3)
+    for second in range(8):
+        lookout.look(machine_at(second, process_at(100 + second)))
+    assert len(lookout.happened) == 3
+    assert lookout.seen == 14
+
+
+def test_a_rate_belongs_to_every_second_of_its_interval(machine_at: Machine) -> None:
+    history = MachineHistory()
+    history.add(machine_at(0), machine_at(5), {0: 1.0, 1: 0.5, 2: 0.0, 3: 0.0})
+    minute = history.minute(("core", 0))
+    assert minute[-5:] == (Slot(1.0, 1.0),) * 5
+    assert minute[-6] is None
+    assert history.minute(("device", 0))[-1] == Slot(0.75, 0.75)
+    assert history.hour(MACHINE)[-1] == Slot(0.375, 0.375)
+    assert history.minute(("device", 9)) == ()
+
+
+def test_a_machine_of_another_shape_begins_anew(machine_at: Machine) -> None:
+    history = MachineHistory()
+    history.add(machine_at(0), machine_at(1), {0: 1.0})
+    other = machine_at(2).devices[:1]
+    history.add(machine_at(1, devices=other), machine_at(2, devices=other), {0: 0.5})
+    assert [slot for slot in history.minute(("core", 0)) if slot] == [Slot(0.5, 0.5)]
+    assert history.minute(("core", 3)) == ()
