@@ -148,7 +148,7 @@ def terminal(machine: launch.DaemonInfo) -> Iterator[Callable[..., Terminal]]:
 def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch.DaemonInfo) -> None:
     done = tool("neuron-top", "--interval", "0.1")
     assert done.returncode == 0
-    assert re.match(r"\s*neuron-top \S+ running on i-\w{17} \(trn1\.32xlarge\)\n", done.stdout)
+    assert re.match(r" sim:default +neuron-top \S+ running on i-\w{17} \(trn1\.32xlarge\)\n", done.stdout)
     assert [f" ND{index}" in done.stdout for index in range(16)] == [True] * 16
     assert "\x1b" not in done.stdout
     assert done.stderr.startswith("warning: no terminal")
