@@ -142,6 +142,15 @@ def _is_aside(name: str, daemon_pid: int) -> bool:
     return last.isdigit() and len(last) > 1 and int(last) != daemon_pid
 
 
+def failures_of(log: str) -> list[str]:
+    """Return the beginnings of the tracebacks in the daemon's log."""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()
+    return [
+        " / ".join(lines[max(0, at - 1) : at + 12]) for at, line in enumerate(lines) if "Traceback" in line
+    ]
+
+
 def descriptor_count(pid: int) -> int:
     """Return how many descriptors a process has."""
     return len(os.listdir(f"/proc/{pid}/fd"))

@@ -60,7 +60,8 @@ class StormClient:
             self._rest()
             self._try(self._choose())
         self._rest()
-        random.choice([self._exit, self._raise, self._kill, self._exec, self._unregister_and_exit])()
+        endings = [self._exit, self._raise, self._kill, self._exec, self._unregister_and_exit]
+        random.choices(endings, [3, 2, 4, 1, 2])[0]()
 
     def _choose(self) -> Callable[[], None]:
         if self._slot[Word.BELIEF] != Belief.REGISTERED:
@@ -230,9 +231,11 @@ class StormClient:
 
     def _die_at_work(self) -> None:
         # As the out-of-memory killer would: at a moment of its own, most likely in the middle of a change.
+        me = os.getpid()
         if os.fork() == 0:
             time.sleep(random.random() * 0.005)
-            os.kill(os.getppid(), signal.SIGKILL)
+            if os.getppid() == me:
+                os.kill(me, signal.SIGKILL)
             os._exit(0)
         while True:
             self._execute()
@@ -241,7 +244,7 @@ class StormClient:
         self._let_go()
         self._slot[Word.BELIEF] = Belief.NOT_REGISTERED
         self._slot[Word.AT_REST] = 1
-        os.execv("/bin/sleep", ["sleep", "3600"])
+        os.execv("/bin/sleep", ["sleep", "15"])
 
     def _unregister_and_exit(self) -> None:
         if self._slot[Word.BELIEF] == Belief.REGISTERED:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MACHINE = "storm"
 KILL_EVERY_S = 1.5
+JUMP_EVERY_S = 0.4
 YEARS_S = 3600 * 24 * 365
 PR_SET_CHILD_SUBREAPER = 36
 BIRTHS_AT_ONCE = 40
@@ -83,7 +84,7 @@ class Storm:
         self._others: set[int] = set()
         self._lifetime: dict[str, int] = {}
         self._kills = False
-        self._next_kill_s = 0.0
+        self._next_kill_s = self._next_jump_s = 0.0
         self._complaints, self._complain_fd = os.pipe()
         os.set_blocking(self._complaints, False)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -92,7 +93,7 @@ class Storm:
 
     def run(self) -> Outcome:
         """Let it storm and return what happened."""
-        info = launch.start(launch.StartOptions(MACHINE, self._options.instance))
+        info = launch.start(launch.StartOptions(MACHINE, self._options.instance, lnc=1))
         self._core_count = info.core_count
         self._client = Client(MACHINE)
         outcome, seconds = self._outcome, self._options.seconds
@@ -162,7 +163,7 @@ class Storm:
         self._become(slot.index)
         rest_s = min(1.5, self._options.clients / 500)
         client = StormClient(self._board, slot, self._core_count, rest_s, self._complain)
-        client.live(random.randint(1, 30))
+        client.live(random.randint(1, 12))
 
     def _become(self, index: int) -> None:
         users = self._options.users
@@ -191,7 +192,8 @@ class Storm:
         self._outcome.wrong += self._heard()
         if self._slot_of and random.random() < 0.2:
             self._kill_a_client()
-        if self._options.clock and random.random() < 0.05:
+        if self._options.clock and now > self._next_jump_s:
+            self._next_jump_s = now + random.uniform(0.0, JUMP_EVERY_S)
             self._jump()
         if self._kills and now > self._next_kill_s:
             self._next_kill_s = now + random.uniform(0.2, 2 * KILL_EVERY_S)
@@ -213,13 +215,9 @@ class Storm:
     def _fill_the_disk(self, seconds: float) -> None:
         begin, filler = time.monotonic(), f"{os.path.dirname(paths.runtime_dir())}/filler"
         log = launch.find(MACHINE).log
-        with open(filler, "wb", buffering=0) as file:
-            try:
-                while file.write(bytes(1 << 12)):
-                    pass
-            except OSError:
-                pass
-            self._blow(seconds)
+        while time.monotonic() < begin + seconds:
+            _fill(filler)  # again and again: who dies makes room
+            self._blow(0.1)
         os.unlink(filler)
         self._outcome.full_disk_s = time.monotonic() - begin
         with open(log, encoding="utf-8", errors="replace") as file:
@@ -235,6 +233,7 @@ class Storm:
         wrong += checks.settled(
             lambda: checks.files_are_right(self._board, MACHINE, self._daemon_pid(), private_pages=filled)
         )
+        wrong += checks.failures_of(launch.find(MACHINE).log)
         self._outcome.resident_at_most_mib = max(
             self._outcome.resident_at_most_mib, checks.resident_bytes(self._daemon_pid()) / 2**20
         )
@@ -288,3 +287,13 @@ class Storm:
         return [
             text for text in os.read(self._complaints, 1 << 16).decode(errors="replace").split("\0") if text
         ]
+
+
+def _fill(path: str) -> None:
+    # Closed before clients are forked: one that had it open would keep the disk full.
+    with open(path, "ab", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 12)):
+                pass
+        except OSError:
+            pass

@@ -229,13 +229,19 @@ class AnyHistory(RuleBasedStateMachine):
         self.machine = Machine(LAYOUT)
         self.joined: dict[ProcessKey, Process] = {}
 
-    def apply(self, event: object) -> None:
-        for effect in self.machine.handle(event, 1):  # type: ignore[arg-type]
+    def reserved(self, key: ProcessKey, core: int) -> int:
+        return self.joined[key].reserved_on(core) if key in self.joined else 0
+
+    def apply(self, event: object) -> bool:
+        """Whether it was granted."""
+        effects = self.machine.handle(event, 1)  # type: ignore[arg-type]
+        for effect in effects:
             match effect:
                 case Joined() | Changed():
                     self.joined[effect.process.key] = effect.process
                 case Left():
                     del self.joined[effect.process.key]
+        return not any(isinstance(effect, Refused) for effect in effects)
 
     @rule(
         key=keys,
@@ -255,11 +261,15 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
     def allocate(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
-        self.apply(Allocate(key, core, size, held))
+        before = self.reserved(key, core)
+        if self.apply(Allocate(key, core, size, held)):
+            assert self.reserved(key, core) == (before if held is None else held) + size
 
     @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
     def free(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
-        self.apply(Free(key, core, size, held))
+        before = self.reserved(key, core)
+        if self.apply(Free(key, core, size, held)):
+            assert self.reserved(key, core) == (before if held is None else held) - size
 
     @invariant()
     def effects_tell_everything(self) -> None:

@@ -70,9 +70,11 @@ class Telemetry:
             return
         value = reader.read(now_ns)
         if value is None:
+            if self.state.stale:
+                return
             if self._value is None:
                 self._salvage()
-            elif not self.state.stale:
+            else:
                 self._show(stale=True)
         elif value is not self._value or self.state.stale:
             self._value = value
