@@ -21,7 +21,7 @@ from neurontools.machine.pages.page import ring
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.events import FaultEvent, ResetDevice
@@ -73,11 +73,14 @@ class FaultDesk:
                 self._settled(answer, asked=isinstance(event, TakeFault))
         return answer
 
-    def settle(self) -> None:
-        """Bring doorbells and timer up to date after anything that may matter to faults."""
-        if self._machine.faults.faults() or self._rung:
-            self._ring()
-            self._schedule()
+    def joined(self, key: ProcessKey) -> None:
+        """Tell a new process of the faults that wait for it. No other process is concerned: cores have one owner."""
+        if self._machine.faults.faults():
+            self._ring((key,))
+
+    def left(self, key: ProcessKey) -> None:
+        """Forget a process that is gone."""
+        self._rung.pop(key, None)
 
     def adopted(self) -> None:
         """Go on where a former daemon was killed: nobody hangs who is gone, and every doorbell is right."""
@@ -91,7 +94,7 @@ class FaultDesk:
             if telemetry.page_fd is not None:
                 ring(telemetry.page_fd, 0)
                 self._rung.pop(key, None)
-        self.settle()
+        self._settle()
 
     def close(self) -> None:
         """Stop the timers."""
@@ -101,7 +104,7 @@ class FaultDesk:
         self._timer = self._journal_timer = None
 
     def _settled(self, answer: Effect, *, asked: bool) -> None:
-        self.settle()
+        self._settle()
         if asked and isinstance(answer, FaultTaken) and not self._counts(answer):
             self._journal_later()
         else:
@@ -125,7 +128,7 @@ class FaultDesk:
     def _tick(self) -> None:
         self._timer = None
         self._carry(self._machine.handle(Tick(), time.monotonic_ns()))
-        self.settle()
+        self._settle()
         self._on_change(True)
 
     def _schedule(self) -> None:
@@ -137,16 +140,17 @@ class FaultDesk:
             delay_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
             self._timer = self._loop.call_later(delay_s, self._tick)
 
-    def _ring(self) -> None:
-        rung = {}
-        for key, telemetry in self._telemetry.items():
+    def _settle(self) -> None:
+        self._ring(self._telemetry)
+        self._schedule()
+
+    def _ring(self, keys: Iterable[ProcessKey]) -> None:
+        for key in keys:
+            telemetry = self._telemetry[key]
             armed = self._machine.faults.armed_for(telemetry.process)
-            if telemetry.page_fd is not None and (armed or self._rung.get(key)):
-                if self._rung.get(key) != armed:
-                    ring(telemetry.page_fd, armed)
-                if armed:
-                    rung[key] = armed
-        self._rung = rung
+            if armed != self._rung.get(key, 0) and telemetry.page_fd is not None:
+                ring(telemetry.page_fd, armed)
+                self._rung[key] = armed
 
     def _carry(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         for effect in effects:

@@ -172,7 +172,7 @@ class Keeper:
         self._lives.untie(key)
         self.unattended.discard(key)
         self._count_and_close(telemetry)
-        self._faults.settle()
+        self._faults.left(key)
         level = logging.INFO if telemetry.process.player is None else logging.DEBUG
         log.log(level, "process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
         self._on_change(at_once)
@@ -290,7 +290,7 @@ class Keeper:
             raise
         self._watch(process, page_fd)
         self._records.save(process)
-        self._faults.settle()
+        self._faults.joined(process.key)
         return process, page_fd
 
     def _ended(self, keys: tuple[ProcessKey, ...]) -> None:
