@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.client_errors import error_of, no_machine, silent
+from neurontools.machine.client_errors import ended, error_of, no_machine, silent
 from neurontools.machine.processes import peer_of, wait_for_end
 from neurontools.machine.protocol import MAX_DESCRIPTORS, PROTOCOL_VERSION, request_line
 
@@ -141,7 +141,10 @@ def rendered(machine: str, line: bytes) -> tuple[int, bytes, bytes]:
         DaemonError: the answer breaks off or is none.
     """
     with open_socket(machine) as sock:
-        sock.sendall(line)
+        try:
+            sock.sendall(line)
+        except OSError as error:
+            raise ended(machine) from error
         answer = bytearray()
         while b"\n" not in answer:
             answer += _some(sock, machine)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools import paths
-from neurontools.errors import NoMachineError
+from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import wire
 from neurontools.machine.client import Client
 from neurontools.machine.daemon import records
@@ -155,3 +156,11 @@ def test_files_that_killed_daemons_left_aside_are_deleted(
         aside.write_text("{")
     lifetime()
     assert not any(aside.exists() for aside in asides)
+
+
+def test_a_daemon_that_ends_before_it_was_asked_to_render_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    monkeypatch.setattr(wire, "open_socket", lambda machine: ours)
+    with pytest.raises(DaemonError, match="neurond of machine 'default' ended"):
+        Client("default").render("neuron-ls", [], "2.32")
