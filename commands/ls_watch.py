@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from select import poll
 
 from neurontools import env, paths
 from neurontools.commands.ls_output import show
@@ -28,7 +29,7 @@ def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
         lines_of_json: the replies are JSON; each becomes one line.
 
     Returns:
-        The exit code of a reply that is a failure, None when there are no more.
+        The exit code of a reply that is a failure, 0 when the reader went away, None when there are no more.
     """
     shown = None
     for reply in replies:
@@ -38,6 +39,8 @@ def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
             shown = reply
         if code:
             return code
+        if _reader_goes(0.0):
+            return 0
     return None
 
 
@@ -54,7 +57,17 @@ def replies_of(ask: Callable[[], Reply | None], machine: str, period_s: float) -
     """
     while (reply := _persistently(ask, machine)) is not None:
         yield reply
-        time.sleep(period_s)
+        _reader_goes(period_s)
+
+
+def _reader_goes(within_s: float) -> bool:
+    """Wait until whoever reads standard output is gone, at most so long; return whether it is."""
+    try:
+        watched = poll()
+        watched.register(1, 0)  # errors and hang-ups are always reported
+        return bool(watched.poll(within_s * 1000))
+    except OSError:
+        return True
 
 
 def _persistently(ask: Callable[[], Reply | None], machine: str) -> Reply | None:

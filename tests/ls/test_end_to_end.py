@@ -309,6 +309,19 @@ def test_watching_replaces_a_daemon_that_was_killed(monkeypatch):
         assert frame()[0]["neuron_processes"] == []
 
 
+def test_watching_ends_when_its_reader_goes():
+    start("trn1.2xlarge")
+    with subprocess.Popen(
+        [NEURON_LS, "--watch=3600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "instance-type: trn1.2xlarge\n"
+        watching.stdout.close()
+        assert watching.wait() == 0
+        assert watching.stderr is not None
+        assert watching.stderr.read() == ""
+
+
 def test_with_verbose_it_says_where_the_list_is_from(tool):
     start("trn1.2xlarge", "ci")
     run = tool("neuron-ls", "--verbose", "--machine=ci", "--source=sim", "-j")
