@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
@@ -42,6 +43,7 @@ class Actor:
     def __init__(self, clock: LifeClock, place: SyntheticPlace, flops_s: float, speed: float) -> None:
         self.life: Life = clock.life
         self.pid = place.pid
+        self.cores = place.cores
         self._clock = clock
         self._flops_s = flops_s
         self._speed = speed
@@ -49,7 +51,6 @@ class Actor:
             self._writer = PageWriter(place.page_fd)
         finally:
             os.close(place.page_fd)
-        self._cores = place.cores
         self._memory = MemoryUse()
         self._refused: MemoryUse | None = None
         self._host_memory = MemoryUse()
@@ -60,6 +61,9 @@ class Actor:
         self._wanted_models: tuple[int, ...] = ()
         self._has_failed = False
         self._is_still = clock.is_still
+        self._asked_for = 0
+        self._hits: dict[int, dict[int, int]] = {}
+        self._core_changed = False
 
     @property
     def armed_faults(self) -> int:
@@ -89,12 +93,24 @@ class Actor:
         if self._wanted in (self._memory, self._refused):
             self._show_models()
             return []
-        return [Reservation(self.pid, core, self._wanted.total_bytes) for core in self._cores]
+        return [Reservation(self.pid, core, self._wanted.total_bytes) for core in self.cores]
+
+    def new_executions(self) -> int:
+        """Return how many executions there were on each core since the last call."""
+        done = 0 if self._core is None else self._core.executions
+        before, self._asked_for = self._asked_for, done
+        return done - before
+
+    def fail(self, slot: int, status: int) -> None:
+        """Count an execution on a core (by its position) that a fault of the machine made fail, besides its own."""
+        hits = self._hits.setdefault(slot, {})
+        hits[status] = hits.get(status, 0) + 1
+        self._core_changed = True
 
     def grant(self) -> None:
         """Show the memory that `show` wanted: the machine has granted it."""
         before, self._memory, self._refused = self._memory, self._wanted, None
-        for slot in range(len(self._cores)):
+        for slot in range(len(self.cores)):
             for category in MemoryCategory:
                 nbytes = getattr(self._memory, category)
                 if nbytes != getattr(before, category):
@@ -105,7 +121,7 @@ class Actor:
     def refuse(self) -> list[Reservation]:
         """Keep the memory that it has; return what puts cores right that were granted the new size already."""
         self._refused = self._wanted
-        return [Reservation(self.pid, core, self._memory.total_bytes) for core in self._cores]
+        return [Reservation(self.pid, core, self._memory.total_bytes) for core in self.cores]
 
     def close(self) -> None:
         """Unmap the page."""
@@ -131,13 +147,14 @@ class Actor:
             state.failures,
             state.latency_counts,
         )
-        if counters == before:
+        if counters == before and not self._core_changed:
             return
-        self._core = counters
-        for slot in range(len(self._cores)):
+        self._core, self._core_changed = counters, False
+        for slot in range(len(self.cores)):
             model = NO_MODEL if slots is None or not since_ns else slots[slot]
+            shown = counters if model == counters.model_slot else replace(counters, model_slot=model)
             self._writer.write_core(
-                slot, counters if model == counters.model_slot else _with_model(counters, model)
+                slot, _with_hits(shown, self._hits[slot]) if slot in self._hits else shown
             )
 
     def _show_host(self, state: LifeState) -> None:
@@ -160,8 +177,7 @@ class Actor:
         for index in self._wanted_models:
             if index not in self._models:
                 self._models[index] = [
-                    self._writer.add_model(model)
-                    for model in shown_models(self.life.plan, index, self._cores)
+                    self._writer.add_model(model) for model in shown_models(self.life.plan, index, self.cores)
                 ]
 
 
@@ -185,7 +201,16 @@ def _seen(counters: CoreCounters, now_ns: int) -> int:
     return counters.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
 
-def _with_model(counters: CoreCounters, slot: int) -> CoreCounters:
-    from dataclasses import replace
-
-    return replace(counters, model_slot=slot)
+def _with_hits(counters: CoreCounters, hits: dict[int, int]) -> CoreCounters:
+    # They last as long as most others do.
+    failures = dict(counters.failures)
+    for status, count in hits.items():
+        failures[status] = failures.get(status, 0) + count
+    latency, more = list(counters.latency_counts), sum(hits.values())
+    latency[max(range(len(latency)), key=latency.__getitem__)] += more
+    return replace(
+        counters,
+        executions=counters.executions + more,
+        failures=tuple(sorted(failures.items())),
+        latency_counts=tuple(latency),
+    )

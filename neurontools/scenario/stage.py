@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.faults.kinds import FaultKind
 from neurontools.machine.synthetic import (
     SyntheticPlace,
     SyntheticProcess,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Besides pages: sockets, standard streams, libraries.
 _OTHER_DESCRIPTORS = 128
 _RATED_DTYPE = "bf16"
+# Faults of the machine: how many executions ask whether they are hit.
+_ASKS_A_CORE, _ASKS_A_TICK = 8, 64
 
 
 class Stage:
@@ -59,6 +62,7 @@ class Stage:
         self._actors: dict[tuple[int, int], Actor] = {}
         self._waiting: dict[tuple[int, int], Life] = {}
         self._faults: list[int] = []
+        self._turn = 0
 
     @property
     def living(self) -> int:
@@ -124,6 +128,7 @@ class Stage:
                 actors += [actor] * len(wanted)
         if changes:
             self._reserve(actors, changes, time_s)
+        self._strike()
 
     def inject(self, plan: FaultPlan) -> None:
         """Let something go wrong with the machine."""
@@ -169,6 +174,31 @@ class Stage:
             except DaemonError:
                 continue  # it is over already
         self._faults.clear()
+
+    def _strike(self) -> None:
+        # Nothing but a look into each page as long as no fault is armed.
+        aimed_at = [actor for actor in self._actors.values() if actor.armed_faults]
+        if not aimed_at:
+            return
+        first = self._turn % len(aimed_at)
+        self._turn += 1
+        budget = _ASKS_A_TICK
+        for actor in aimed_at[first:] + aimed_at[:first]:
+            executions = min(actor.new_executions(), _ASKS_A_CORE)
+            for slot, core in enumerate(actor.cores):
+                for _ in range(min(executions, budget)):
+                    budget -= 1
+                    self._ask(actor, slot, core)
+
+    def _ask(self, actor: Actor, slot: int, core: int) -> None:
+        try:
+            hit = self._client.take_fault(core, pid=actor.pid)
+            if hit is not None and hit.kind is FaultKind.HANG:
+                self._client.call("release_fault", pid=actor.pid, core=core)  # it gives up by a timeout
+        except DaemonError:
+            return  # the fault was cleared, or the process is not known any more
+        if hit is not None and hit.status:
+            actor.fail(slot, hit.status)
 
     def _enter(self, life: Life, place: SyntheticPlace, time_s: float) -> None:
         flops_s = self._peak_flops_s * life.plan.work.mfu

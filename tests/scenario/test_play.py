@@ -50,8 +50,10 @@ def counted(snapshot):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_machine_shows_what_the_scenario_says(name):
-    found, shown = played(name, speed=400, duration_s=299.5)
-    expected = Snapshots(Script(found), "default").at(299.5)
+    # The storm's uncorrected errors, which begin at 4 min, hit synthetic processes on top of what the file says.
+    until_s = 235.0 if name == "ecc-storm" else 299.5
+    found, shown = played(name, speed=400, duration_s=until_s)
+    expected = Snapshots(Script(found), "default").at(until_s)
     assert counted(shown) == counted(expected)
     assert all(process.origin == "synthetic" for process in shown.processes)
     assert all(process.pid > SYNTHETIC_PIDS_ABOVE for process in shown.processes)
@@ -165,8 +167,10 @@ def test_real_processes_and_synthetic_ones_compete_for_cores(steady, player, sna
     holder = subprocess.Popen(
         [
             *(sys.executable, "-c"),
-            ("import sys; from neurontools.machine.client import Client\n"
-            "Client.connect().register(cores=(2,)); print(flush=True); sys.stdin.read()"),
+            (
+                "import sys; from neurontools.machine.client import Client\n"
+                "Client.connect().register(cores=(2,)); print(flush=True); sys.stdin.read()"
+            ),
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -181,7 +185,7 @@ def test_real_processes_and_synthetic_ones_compete_for_cores(steady, player, sna
     finally:
         holder.communicate()
     assert playing.wait_for("started", 3)["process"] == "worker 1"
-    with Client.connect() as client, pytest.raises(DaemonError, match="cores"):
+    with Client.connect() as client, pytest.raises(DaemonError, match="asked for, 0 of them free"):
         client.register(cores=(2,))
 
 
@@ -280,3 +284,21 @@ def test_nothing_is_started_for_a_scenario_with_mistakes(home, tool):
     assert launch.list_machines() == ()
     with pytest.raises(NoMachineError):
         launch.find("default")
+
+
+def test_faults_of_the_machine_hit_synthetic_processes(steady, player, snapshot, wait_until):
+    player(steady).wait_for("started", 4)
+    with Client.connect() as client:
+        client.inject("numerical", tag="steady-2", count=5)
+        client.inject("hang", core=1, count=1)
+
+    def failures():
+        return {process.tag: dict(process.status_counts) for process in snapshot().processes}
+
+    wait_until(lambda: failures()["steady-2"].get(1003) == 5)
+    wait_until(lambda: failures()["steady-0"].get(5, 0) >= 1)
+    assert all(1003 not in failures()[tag] for tag in ("steady-0", "steady-1", "steady-3"))
+    with Client.connect() as client:
+        wait_until(lambda: client.faults() == ())
+    for process in snapshot().processes:
+        assert sum(process.latency_counts) == sum(count for _, count in process.status_counts)
