@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.events import FaultEvent, ResetDevice
+    from neurontools.machine.faults.book import FaultRecord
     from neurontools.machine.kernel_log import KernelLog
     from neurontools.machine.processes import ProcessKey
     from neurontools.machine.state import Machine
@@ -69,8 +70,11 @@ class FaultDesk:
         self._carry(others)
         if not isinstance(answer, Refused):
             _tell(answer)
-            if self._machine.faults.record() != before:
-                self._settled(answer, asked=isinstance(event, TakeFault))
+            after = self._machine.faults.record()
+            if _reach(after) != _reach(before):
+                self._settle()
+            if after != before:
+                self._journal_change(answer, asked=isinstance(event, TakeFault))
         return answer
 
     def joined(self, key: ProcessKey) -> None:
@@ -103,8 +107,7 @@ class FaultDesk:
                 timer.cancel()
         self._timer = self._journal_timer = None
 
-    def _settled(self, answer: Effect, *, asked: bool) -> None:
-        self._settle()
+    def _journal_change(self, answer: Effect, *, asked: bool) -> None:
         if asked and isinstance(answer, FaultTaken) and not self._counts(answer):
             self._journal_later()
         else:
@@ -162,6 +165,11 @@ class FaultDesk:
             self._kernel_log.write(text)
         except OSError as error:
             log.error("cannot write the kernel log: %s", error)  # noqa: TRY400  no traceback wanted
+
+
+def _reach(record: FaultRecord) -> list[object]:
+    # What doorbells and timers depend on; most hits change only a count.
+    return [(fault.id, fault.phase, fault.broken_cores, fault.held, fault.next_ns) for fault in record.faults]
 
 
 def _tell(answer: Effect) -> None:
