@@ -30,6 +30,7 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.book import FaultBook, record_from_json
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
+from neurontools.machine.faults.rules import MAX_FAULTS
 from neurontools.machine.faults.spec import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import Machine
@@ -369,6 +370,12 @@ def test_wishes_that_make_no_sense_are_refused(
 ) -> None:
     assert bench.refused(kind, **wish).startswith(said)
     assert bench.machine.faults.faults() == ()
+
+
+def test_there_is_an_end_to_how_many_faults_a_machine_keeps(bench: Bench) -> None:
+    for _ in range(MAX_FAULTS):
+        bench.inject("hang", after_s=9.0)
+    assert bench.refused("hang") == f"this machine has {MAX_FAULTS} faults already"
 
 
 def test_a_fault_that_is_not_there_can_not_be_cleared(bench: Bench) -> None:

@@ -130,9 +130,16 @@ class FaultDesk:
 
     def _tick(self) -> None:
         self._timer = None
+        before = self._phases()
         self._carry(self._machine.handle(Tick(), time.monotonic_ns()))
         self._settle()
-        self._on_change(True)
+        if self._phases() == before:
+            self._journal_later()  # the next errors of a storm, perhaps a hundred a second
+        else:
+            self._on_change(True)
+
+    def _phases(self) -> list[object]:
+        return [(fault.id, fault.phase) for fault in self._machine.faults.faults()]
 
     def _schedule(self) -> None:
         if self._timer is not None:

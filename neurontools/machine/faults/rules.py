@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from neurontools.machine.error_counters import ErrorCounters
     from neurontools.machine.faults.spec import Hit, MemoryErrors
 
+MAX_FAULTS = 1000
+
 
 class FaultRules:
     """Answers the events about faults; memory errors go to the machine's counters.
@@ -63,6 +65,8 @@ class FaultRules:
 
     def _inject(self, event: InjectFault, now_ns: int) -> tuple[Effect, ...]:
         reason = why_not(event.spec, self._layout)
+        if len(self.book.faults()) >= MAX_FAULTS:
+            reason = f"this machine has {MAX_FAULTS} faults already"
         if reason:
             return (Refused(Invalid(reason)),)
         number = self.book.inject(event.spec, now_ns)
