@@ -111,3 +111,20 @@ def test_a_lost_device_is_gone_from_both(client: Client, program: Any) -> None:
     neighbours = entries["sys/devices/virtual/neuron_device/neuron4/connected_devices"]
     assert isinstance(neighbours, File)
     assert neighbours.text == "0, 7, 8\n"
+
+
+def test_the_driver_calls_a_broken_device_unhealthy_until_it_is_reset(client: Client) -> None:
+    def unhealthy() -> str:
+        entries = tree(client.snapshot(), instance_type("trn1.32xlarge"), generation("2.32"))
+        path = "neuron8/stats/hardware/health_status/unhealthy_components"
+        entry = entries[f"sys/devices/virtual/neuron_device/{path}"]
+        assert isinstance(entry, File)
+        return entry.text
+
+    assert unhealthy() == "\n"
+    client.inject("ecc", device=8)
+    client.inject("ecc", device=8, ecc="sram-uncorrected")
+    client.inject("link-down", device=8, to=4)
+    assert unhealthy() == "hbm,sram,link_intraserver\n"
+    client.reset_device(8)
+    assert unhealthy() == "link_intraserver\n"
