@@ -192,7 +192,10 @@ class Folder:
             if error.errno != errno.ENOENT:
                 _unlink(name, above)  # a link or a file in the place of a directory
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=above)
-        return os.open(name, _DIRECTORY, dir_fd=above)
+        made = os.open(name, _DIRECTORY, dir_fd=above)
+        if self._umask & _DIRECTORY_MODE:
+            os.fchmod(made, _DIRECTORY_MODE)
+        return made
 
     def _write_aside(self, text: str, mode: int) -> None:
         aside = self._open_aside()

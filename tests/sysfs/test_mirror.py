@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +92,7 @@ def test_it_shows_the_tree(root, mirrored, umask):
     finally:
         os.umask(before)
     assert contents(root) == expected(busy("inf2.24xlarge"))
+    assert stat.S_IMODE((root / CLASS).stat().st_mode) == 0o755
     assert (root / CLASS / "neuron5/connected_devices").read_text() == "4\n"
 
 
@@ -434,3 +439,50 @@ class TestClaims:
         mirrored().close()
         (root / MARK / "history.json").write_text("{")
         mirrored().update(machine("trn1.2xlarge"))
+
+
+UNPRIVILEGED = """
+import os, sys
+from neurontools.sysfs.generation import generation
+from neurontools.sysfs.mirror import Mirror
+from tests.sysfs.machines import busy
+old = generation("2.28")
+first, second = busy("trn1.2xlarge"), busy("inf2.xlarge")
+os.setgid(65534)
+os.setuid(65534)
+with Mirror(sys.argv[1], "default", driver=old) as mirror:
+    mirror.update(first)
+    mirror.update(second)
+path = sys.argv[1] + "/sys/class/neuron_device/neuron0/"
+print(open(path + "core_count").read(), oct(os.stat(path + "core_count").st_mode & 0o777), os.stat(path).st_uid)
+print(open(path + "info/architecture/device_name").read())
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_user_without_privileges_has_a_mirror_of_his_own(root):
+    root.parent.chmod(0o777)
+    run = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, str(root)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.stdout, run.stderr) == ("2 0o400 65534\nInferentia2\n\n", "")
+
+
+def test_a_full_disk_is_one_clear_error(root, mirrored, monkeypatch):
+    mirror = mirrored()
+    mirror.update(machine("trn1.2xlarge"))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(mirror._folder, "write", full)
+    with pytest.raises(NeuronToolsError, match=r"cannot write the mirror .*: No space left on device"):
+        mirror.update(busy("trn1.2xlarge"))
+    monkeypatch.undo()
+    mirror.update(busy("trn1.2xlarge"))
+    mirror.update(busy("trn1.2xlarge"))
+    assert contents(root) == expected(busy("trn1.2xlarge")) | _power(root)
