@@ -63,10 +63,10 @@ class _Screen:
             return
         when = f"at {duration_text(event.scenario_s)}"
         if event.kind is EventKind.PLAYING:
-            console.out(f"playing {event.detail}")
+            console.out_now(f"playing {event.detail}")
         elif event.kind is EventKind.FAULT:
             self.clear()
-            console.out(f"{when}: fault: {event.detail}")
+            console.out_now(f"{when}: fault: {event.detail}")
         elif event.kind in _WORTH_A_WARNING:
             self.clear()
             who = f"{event.process}: " if event.process else ""

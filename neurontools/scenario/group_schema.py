@@ -19,7 +19,7 @@ from neurontools.scenario.quantities import (
     status,
     whole,
 )
-from neurontools.scenario.work_schema import work_of
+from neurontools.scenario.work_schema import MOST_BYTES, work_of
 
 if TYPE_CHECKING:
     from neurontools.scenario.nodes import Item, Section
@@ -193,14 +193,24 @@ class _ProcessReader:
         unload = section.get("unload")
         plan = ModelPlan(
             name="" if named is None else _template(named),
-            code_bytes=int(section.scalar("code", size, SIZE_FORM, 0.0)),
-            constant_bytes=int(section.scalar("constants", size, SIZE_FORM, 0.0)),
-            scratchpad_bytes=int(section.scalar("scratchpad", size, SIZE_FORM, 0.0)),
+            code_bytes=_bytes(section, "code"),
+            constant_bytes=_bytes(section, "constants"),
+            scratchpad_bytes=_bytes(section, "scratchpad"),
             load_s=section.scalar("load", duration, DURATION_FORM, 0.0),
             unload_s=None if unload is None else unload.scalar(duration, DURATION_FORM, 0.0),
         )
         section.finish()
         return plan
+
+
+def _bytes(section: Section, name: str) -> int:
+    item = section.get(name)
+    if item is None:
+        return 0
+    nbytes = item.scalar(size, SIZE_FORM, 0.0)
+    if nbytes > MOST_BYTES:
+        item.wrong(f"is {nbytes:g}; the greatest is {MOST_BYTES:g}")
+    return int(nbytes)
 
 
 def _template(item: Item) -> str:

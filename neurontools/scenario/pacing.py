@@ -22,6 +22,11 @@ class Pacer:
         self._interval_s = _USUAL_S
         self._first = True
 
+    @property
+    def interval_s(self) -> float:
+        """The seconds between the last two lines."""
+        return self._interval_s
+
     def time_s(self, report: dict[str, Any]) -> float:
         """Return when a line was written, in seconds after the first one.
 

@@ -134,6 +134,8 @@ def record(
             on_line(written, time_s)
         if count is not None and written >= count:
             break
+        if duration_s is not None and written > 1 and time_s + pacer.interval_s / 2 > duration_s:
+            break  # the next line would come too late: don't wait for it
     return written, damaged
 
 

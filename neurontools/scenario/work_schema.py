@@ -40,6 +40,9 @@ HOST_CATEGORIES = (
     MemoryCategory.TENSORS,
 )
 RATE_FORM = "a number per second"
+MOST_BYTES = float(2**50)
+_MOST_A_SECOND = 1e6
+_MOST_CPU_PERCENT = 1e5
 
 _Name = tuple[str, str]  # such as ("memory", "tensors") or ("utilization", "")
 
@@ -94,20 +97,20 @@ def _curves(section: Section) -> dict[_Name, Curve]:
     found: dict[_Name, Curve] = {}
     for name, convert, form, greatest in (
         ("utilization", percent, PERCENT_FORM, 100.0),
-        ("executions", number, RATE_FORM, None),
+        ("executions", number, RATE_FORM, _MOST_A_SECOND),
     ):
         item = section.get(name)
         if item is not None:
             found[name, ""] = curve_of(item, convert, form, greatest)
     for name, categories in (("memory", DEVICE_CATEGORIES), ("host_memory", HOST_CATEGORIES)):
         for key, item in _keys(section, name, "a mapping of memory categories", categories):
-            found[name, key] = curve_of(item, size, SIZE_FORM)
+            found[name, key] = curve_of(item, size, SIZE_FORM, MOST_BYTES)
     for key, item in _keys(section, "cpu", "a mapping such as {user: 120, system: 5}", ("user", "system")):
-        found["cpu", key] = curve_of(item, percent, PERCENT_FORM)
+        found["cpu", key] = curve_of(item, percent, PERCENT_FORM, _MOST_CPU_PERCENT)
     errors = section.get("errors")
     if errors is not None:
         for key, item in errors.section("a mapping of NRT statuses").all().items():
-            found["errors", str(_status(key, item))] = curve_of(item, number, RATE_FORM)
+            found["errors", str(_status(key, item))] = curve_of(item, number, RATE_FORM, _MOST_A_SECOND)
     return found
 
 

@@ -15,6 +15,14 @@ HEAD = "description: d\ninstance: trn1.32xlarge\nduration: 1m\n"
 GROUP = HEAD + "processes:\n  g:\n    cores: 1\n"
 
 MISTAKES = [
+    (GROUP + "    memory: {tensors: 9999 TiB}\n", 7, "processes.g.memory.tensors", "the greatest is"),
+    (GROUP + "    executions: 5000000\n", 7, "processes.g.executions", "the greatest is 1e+06"),
+    (
+        GROUP + "    models: [{name: a, code: 9999 TiB}]\n",
+        7,
+        "processes.g.models[0].code",
+        "the greatest is",
+    ),
     ("", 1, "", "the file is empty"),
     ("a: [1", 1, "", "no YAML"),
     ("- 1\n", 1, "", "expected a mapping with instance"),
@@ -148,6 +156,7 @@ MISTAKES = [
     (GROUP + "    lifetime: {shortest: 9s, longest: 2s}\n", 7, "processes.g.lifetime", "not shorter than"),
     (GROUP + "    restart: {after: 0s}\n", 7, "processes.g.restart", "a delay longer than 0"),
     (GROUP + "    mfu: 140%\n", 6, "processes.g", "'mfu' is 140; the greatest is 100"),
+    (GROUP + "    models: [{name: a, code: 9999 TiB}]\n", 7, "processes.g.models[0].code", "the greatest is"),
     (GROUP + "    models: [{code: 1 MiB}]\n", 7, "processes.g.models[0]", "'name' is missing"),
     (GROUP + "    phases: [{name: a}]\n", 7, "processes.g.phases[0]", "'for' is missing"),
     (
