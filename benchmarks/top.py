@@ -81,7 +81,9 @@ def _changing(environ: Mapping[str, str], seconds: float) -> list[Row]:
     return [
         Row.at_most(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%", 1.5, note),
         Row.at_most(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%", 10),
-        Row.at_most(f"{what}, first paint", 1e3 * one.first_paint_s, "ms", 350, "from its start, cold caches"),
+        Row.at_most(
+            f"{what}, first paint", 1e3 * one.first_paint_s, "ms", 350, "from its start, cold caches"
+        ),
         Row.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
     ]
 

@@ -13,6 +13,7 @@ from neurontools import env
 from neurontools.machine import launch
 from neurontools.machine.aio_wire import AsyncWire
 from neurontools.machine.api import StartChoices, start_options
+from neurontools.machine.changes import pushed
 from neurontools.machine.client_errors import SilentDaemonError, ended, ends_always
 from neurontools.machine.faults.spec import fault_from_json
 from neurontools.machine.naming import check_name
@@ -87,9 +88,11 @@ class AsyncClient:
         while True:
             stream = await AsyncWire.open(self.machine)
             try:
-                await stream.call("watch", {"period_s": period_s})
+                await stream.call("watch", {"period_s": period_s, "changes": True})
+                snapshot: Snapshot | None = None
                 while True:
-                    yield snapshot_from_json(await stream.push(period_s + ANSWER_TIMEOUT_S))
+                    snapshot = pushed(snapshot, *await stream.push(period_s + ANSWER_TIMEOUT_S))
+                    yield snapshot
             except ConnectionError:
                 await self._start_again()
             finally:

@@ -82,11 +82,11 @@ class AsyncWire:
             if answers(message, request_id):
                 return message["result"]
 
-    async def push(self, within_s: float) -> Any:
-        """Return the parameters of the next notification."""
+    async def push(self, within_s: float) -> tuple[str, Any]:
+        """Return method and parameters of the next notification."""
         while "method" not in (message := await self._message(within_s)):
             continue
-        return message["params"]
+        return message["method"], message["params"]
 
     def close(self) -> None:
         """Close the connection at once; what was not sent is lost."""

@@ -144,14 +144,11 @@ class Client(FaultCalls):
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
         """
-        from neurontools.machine.snapshot import snapshot_from_json
-
         while True:
             stream = self._greeted(owner=False)
             try:
-                stream.call("watch", {"period_s": period_s})
-                while True:
-                    yield snapshot_from_json(stream.push(period_s + wire.ANSWER_TIMEOUT_S))
+                stream.call("watch", {"period_s": period_s, "changes": True})
+                yield from _pushed(stream, period_s + wire.ANSWER_TIMEOUT_S)
             except ConnectionError:
                 self._start_again()
             finally:
@@ -340,6 +337,15 @@ class Client(FaultCalls):
         self._registered = self._registration_in_doubt = False
         self._forget_memory()
         self._drop()
+
+
+def _pushed(stream: wire.Wire, within_s: float) -> Iterator[Snapshot]:
+    from neurontools.machine.changes import pushed
+
+    snapshot: Snapshot | None = None
+    while True:
+        snapshot = pushed(snapshot, *stream.push(within_s))
+        yield snapshot
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -3,6 +3,7 @@ r"""The wire between neurond and its clients: JSON-RPC 2.0, one message a line, 
     {"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"client":"neuron-top"}}
     {"jsonrpc":"2.0","id":1,"result":{...}}   or   {"jsonrpc":"2.0","id":1,"error":{"code":..,"message":..,"data":{..}}}
     {"jsonrpc":"2.0","method":"snapshot","params":{...}}            pushed to who asked to watch
+    {"jsonrpc":"2.0","method":"changes","params":[...]}             to who asked for changes (module `changes`)
 
     RENDER <tool>\0<emulate>\0<argument>\0...                        ->  <exit> <stdout bytes> <stderr bytes>\n, then both
 
@@ -22,6 +23,7 @@ MAX_LINE_BYTES = 1 << 20
 MAX_DESCRIPTORS = 200
 RENDER = b"RENDER "
 SNAPSHOT = "snapshot"
+CHANGES = "changes"
 SYNTHETIC_PIDS_ABOVE = 4194304  # the greatest pid that Linux gives
 
 Value = int | float | str | bool | list[Any] | dict[str, Any] | None

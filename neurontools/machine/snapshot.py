@@ -7,8 +7,10 @@ Counters are cumulative since the process registered (or the machine was made); 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from typing import Any
 
+from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounters, core_totals_from_json, pairs
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.ultraserver import UltraServer, ultraserver_from_json
@@ -142,14 +144,23 @@ def snapshot_from_json(data: dict[str, Any]) -> Snapshot:
     Raises:
         KeyError, TypeError, ValueError: the value is not a snapshot of this version.
     """
+    fields = snapshot_fields_from_json(data)
+    fields["processes"] = tuple([process_from_json(process) for process in data["processes"]])
+    return Snapshot(**fields)
+
+
+def snapshot_fields_from_json(data: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of a snapshot, but for `processes`, of their JSON form; those that are not there are left out."""
     fields = dict(data)
-    fields["devices"] = tuple(_device(device) for device in data["devices"])
-    fields["processes"] = tuple(_process(process) for process in data["processes"])
-    fields["lifetime"] = tuple((name, count) for name, count in data["lifetime"])
-    fields["core_totals"] = tuple(core_totals_from_json(totals) for totals in data.get("core_totals", ()))
+    if "devices" in data:
+        fields["devices"] = tuple([device_from_json(device) for device in data["devices"]])
+    if "lifetime" in data:
+        fields["lifetime"] = tuple([(name, count) for name, count in data["lifetime"]])
+    if "core_totals" in data:
+        fields["core_totals"] = tuple([core_totals_from_json(totals) for totals in data["core_totals"]])
     if data.get("ultraserver") is not None:
         fields["ultraserver"] = ultraserver_from_json(data["ultraserver"])
-    return Snapshot(**fields)
+    return fields
 
 
 def busy_share(before: Snapshot, after: Snapshot) -> dict[int, float]:
@@ -170,7 +181,8 @@ def busy_share(before: Snapshot, after: Snapshot) -> dict[int, float]:
     return shares
 
 
-def _device(data: dict[str, Any]) -> DeviceState:
+def device_from_json(data: dict[str, Any]) -> DeviceState:
+    """Return a device of its JSON form; raises as `snapshot_from_json`."""
     fields = dict(data)
     connected = data["connected_to"]
     fields["connected_to"] = None if connected is None else tuple(connected)
@@ -181,19 +193,53 @@ def _device(data: dict[str, Any]) -> DeviceState:
     return DeviceState(**fields)
 
 
-def _core_use(data: dict[str, Any]) -> CoreUse:
-    return CoreUse(
-        **{**data, "memory": MemoryUse(**data["memory"]), "failures": pairs(data.get("failures", ()))}
-    )
+def process_from_json(data: dict[str, Any]) -> ProcessState:
+    """Return a process of its JSON form; raises as `snapshot_from_json`."""
+    return ProcessState(**process_fields_from_json(data))
 
 
-def _process(data: dict[str, Any]) -> ProcessState:
+def process_fields_from_json(data: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of a process of their JSON form; those that are not there are left out."""
     fields = dict(data)
-    fields["cores"] = tuple(_core_use(use) for use in data["cores"])
-    fields["models"] = tuple(
-        ModelState(**{**model, "memory": MemoryUse(**model["memory"])}) for model in data["models"]
+    if "cores" in data:
+        fields["cores"] = tuple([core_use_from_json(use) for use in data["cores"]])
+    if "models" in data:
+        fields["models"] = tuple([_model(model) for model in data["models"]])
+    if "host_memory" in data:
+        fields["host_memory"] = _memory(data["host_memory"])
+    if "status_counts" in data:
+        fields["status_counts"] = pairs(data["status_counts"])
+    if "latency_counts" in data:
+        fields["latency_counts"] = tuple(data["latency_counts"])
+    return fields
+
+
+def core_use_from_json(data: dict[str, Any]) -> CoreUse:
+    """Return what a process did on a core of its JSON form; raises as `snapshot_from_json`."""
+    failures = data.get("failures")
+    return _core_use(
+        data["core"],
+        data["busy_ns"],
+        data["executions"],
+        data["flops"],
+        data["gpsimd_ns"],
+        data["executing"],
+        _memory(data["memory"]),
+        data.get("model_loads", 0),
+        pairs(failures) if failures else (),
     )
-    fields["host_memory"] = MemoryUse(**data["host_memory"])
-    fields["status_counts"] = pairs(data["status_counts"])
-    fields["latency_counts"] = tuple(data["latency_counts"])
-    return ProcessState(**fields)
+
+
+def _model(data: dict[str, Any]) -> ModelState:
+    return _model_state(*_model_fields(data), _memory(data["memory"]))
+
+
+def _memory(data: dict[str, int]) -> MemoryUse:
+    return _memory_use(*_memory_fields(data))
+
+
+_core_use = fast_constructor(CoreUse)
+_model_state = fast_constructor(ModelState)
+_memory_use = fast_constructor(MemoryUse)
+_memory_fields = itemgetter(*MemoryUse.__slots__)
+_model_fields = itemgetter(*ModelState.__slots__[:-1])

@@ -52,12 +52,12 @@ class Wire:
             if answers(message, self._last_id):
                 return message["result"]
 
-    def push(self, within_s: float) -> Any:
-        """Return the parameters of the next notification."""
+    def push(self, within_s: float) -> tuple[str, Any]:
+        """Return method and parameters of the next notification."""
         self._sock.settimeout(within_s)
         while "method" not in (message := self._message()):
             continue
-        return message["params"]
+        return message["method"], message["params"]
 
     def hello(self, client: str, *, owner: bool = False) -> Any:
         """Greet, which every other method needs, and return what the daemon says of itself and of this process.

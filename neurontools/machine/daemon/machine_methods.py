@@ -83,8 +83,9 @@ class MachineMethods:
         return self._keeper.encoded_snapshot(), ()
 
     def _watch(self, connection: Connection, params: Params) -> Answer:
-        params.only("period_s")
-        self._watching.add(connection, params.number("period_s", _PERIOD_MIN_S, _PERIOD_MAX_S))
+        params.only("period_s", "changes")
+        period_s = params.number("period_s", _PERIOD_MIN_S, _PERIOD_MAX_S)
+        self._watching.add(connection, period_s, changes=params.boolean("changes", default=False))
         return answer({})
 
     def _stop_request(self, _connection: Connection, params: Params) -> Answer:

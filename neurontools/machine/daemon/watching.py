@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from neurontools.machine.protocol import SNAPSHOT, push_line
+from neurontools.machine.changes import changes
+from neurontools.machine.daemon.telemetry import encode
+from neurontools.machine.protocol import CHANGES, SNAPSHOT, push_line
 
 if TYPE_CHECKING:
     from neurontools.machine.daemon.keeper import Keeper
     from neurontools.machine.daemon.server import Connection
+    from neurontools.machine.snapshot import Snapshot
 
 
 class Watching:
@@ -17,37 +20,73 @@ class Watching:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._watchers: dict[float, set[Connection]] = {}
+        self._whole: dict[float, set[Connection]] = {}
+        # With what was pushed last: a connection gets everything in order or is dropped.
+        self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
+        self._timers: set[float] = set()
 
-    def add(self, connection: Connection, period_s: float) -> None:
-        """Push a snapshot to a connection every so many seconds; a former period is forgotten."""
+    def add(self, connection: Connection, period_s: float, *, changes: bool = False) -> None:
+        """Push a snapshot to a connection every so many seconds; a former period is forgotten.
+
+        Args:
+            connection: whose.
+            period_s: seconds between two.
+            changes: push only the first one whole, then what changed.
+        """
         self.remove(connection)
-        if period_s not in self._watchers:
-            self._watchers[period_s] = set()
+        if changes:
+            self._changes.setdefault(period_s, {})[connection] = None
+        else:
+            self._whole.setdefault(period_s, set()).add(connection)
+        if period_s not in self._timers:
+            self._timers.add(period_s)
             self._schedule(period_s)
-        self._watchers[period_s].add(connection)
 
     def remove(self, connection: Connection) -> None:
         """Push nothing more to a connection."""
-        for watchers in self._watchers.values():
-            watchers.discard(connection)
+        for whole in self._whole.values():
+            whole.discard(connection)
+        for bases in self._changes.values():
+            bases.pop(connection, None)
 
     def push_first(self, connection: Connection) -> None:
         """Push a snapshot now: a new watcher need not wait."""
-        connection.send(self._line())
+        for bases in self._changes.values():
+            if connection in bases:
+                bases[connection] = snapshot = self._keeper.snapshot()
+                connection.send(push_line(SNAPSHOT, encode(snapshot)))
+                return
+        connection.send(self._whole_line())
 
     def _schedule(self, period_s: float) -> None:
         asyncio.get_running_loop().call_later(period_s, self._tick, period_s)
 
     def _tick(self, period_s: float) -> None:
-        watchers = self._watchers[period_s]
-        if not watchers:
-            del self._watchers[period_s]
+        whole, bases = self._whole.get(period_s), self._changes.get(period_s)
+        if not whole and not bases:
+            self._timers.discard(period_s)
+            self._whole.pop(period_s, None)
+            self._changes.pop(period_s, None)
             return
         self._schedule(period_s)
-        line = self._line()
-        for connection in list(watchers):
+        if whole:
+            line = self._whole_line()
+            for connection in list(whole):
+                connection.send(line)
+        if bases:
+            self._push_changes(bases)
+
+    def _push_changes(self, bases: dict[Connection, Snapshot | None]) -> None:
+        snapshot = self._keeper.snapshot()
+        lines: dict[int, bytes] = {}
+        for connection, base in list(bases.items()):
+            if base is None:
+                continue
+            line = lines.get(id(base))
+            if line is None:
+                line = lines[id(base)] = push_line(CHANGES, encode(changes(base, snapshot)))
+            bases[connection] = snapshot
             connection.send(line)
 
-    def _line(self) -> bytes:
+    def _whole_line(self) -> bytes:
         return push_line(SNAPSHOT, self._keeper.encoded_snapshot())

@@ -1,0 +1,162 @@
+"""Snapshots as changes: whatever happened in between, who gets the changes sees what the daemon saw."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.machine import launch
+from neurontools.machine.changes import changed, changes, pushed
+from neurontools.machine.client import Client
+from neurontools.machine.daemon.telemetry import encode
+from neurontools.machine.hardware import CoreTotals, HardwareCounters
+from neurontools.machine.info import StartOptions
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.protocol import CHANGES, SNAPSHOT
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    CoreUse,
+    DeviceState,
+    ModelState,
+    ProcessState,
+    Snapshot,
+    snapshot_from_json,
+)
+
+few = st.integers(0, 3)
+counts = st.integers(0, 1 << 40)
+texts = st.sampled_from(["", "a", "train.py", 'né"\n'])
+memories = st.builds(MemoryUse, tensors=few, model_code=few)
+failures = st.lists(st.tuples(few, few), max_size=2).map(tuple)
+uses = st.builds(
+    CoreUse, few, counts, counts, counts, counts, st.booleans(), memories, model_loads=few, failures=failures
+)
+models = st.builds(ModelState, few, texts, texts, few, st.booleans(), memories)
+histograms = st.dictionaries(st.integers(0, LATENCY_BUCKETS - 1), counts, max_size=3).map(
+    lambda some: tuple(some.get(bucket, 0) for bucket in range(LATENCY_BUCKETS))
+)
+processes = st.builds(
+    ProcessState,
+    pid=few,
+    start_ticks=st.integers(0, 1),
+    uid=few,
+    command=texts,
+    tag=texts,
+    runtime_version=texts,
+    origin=st.sampled_from(["live", "synthetic"]),
+    uses_device=st.booleans(),
+    cores=st.lists(uses, max_size=3).map(tuple),
+    host_memory=memories,
+    models=st.lists(models, max_size=3).map(tuple),
+    status_counts=failures,
+    latency_counts=histograms,
+    registered_ns=counts,
+    stale=st.booleans(),
+    cpu_user_ns=few,
+    cpu_system_ns=few,
+)
+devices = st.builds(
+    DeviceState,
+    index=few,
+    bdf=texts,
+    cpu_affinity=texts,
+    numa_node=texts,
+    connected_to=st.one_of(st.none(), st.lists(few, max_size=2).map(tuple)),
+    core_ids=st.lists(few, max_size=2).map(tuple),
+    memory_bytes=counts,
+    memory_used_bytes=few,
+    hardware=st.builds(HardwareCounters, few, few, few, few, few),
+    lost=st.booleans(),
+    links_down=st.lists(few, max_size=2).map(tuple),
+    unhealthy=st.lists(texts, max_size=2).map(tuple),
+)
+snapshots = st.builds(
+    Snapshot,
+    machine=texts,
+    source=texts,
+    instance_type=texts,
+    instance_id=texts,
+    lnc=few,
+    lnc_applies=st.booleans(),
+    neuroncore_version=texts,
+    taken_ns=counts,
+    taken_unix_s=st.floats(0, 1e10),
+    started_unix_s=st.floats(0, 1e10),
+    devices=st.lists(devices, max_size=3).map(tuple),
+    processes=st.lists(processes, max_size=4, unique_by=lambda one: (one.pid, one.start_ticks)).map(tuple),
+    lifetime=st.lists(st.tuples(texts, counts), max_size=2).map(tuple),
+    core_totals=st.lists(st.builds(CoreTotals, few, few, failures=failures), max_size=2).map(tuple),
+)
+
+
+def sent(value: object) -> object:
+    return json.loads(encode(value))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(snapshots, min_size=1, max_size=4))
+def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
+    seen = pushed(None, SNAPSHOT, sent(series[0]))
+    for before, after in pairwise(series):
+        seen = pushed(seen, CHANGES, sent(changes(before, after)))
+        assert seen == after == snapshot_from_json(sent(after))
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots, st.data())
+def test_small_changes_of_a_process_are_told(before, data):
+    """Changes as they mostly are: the same processes, with some of their values replaced."""
+    wild = data.draw(st.lists(processes, min_size=4, max_size=4))
+    names = data.draw(st.sets(st.sampled_from(["cores", "models", "latency_counts", "tag", "stale"])))
+    after = replace(
+        before,
+        taken_ns=before.taken_ns + 1,
+        processes=tuple(
+            replace(process, **{name: getattr(other, name) for name in names})
+            for process, other in zip(before.processes, wild, strict=False)
+        ),
+    )
+    assert changed(before, sent(changes(before, after))) == after
+
+
+@settings(max_examples=30, deadline=None)
+@given(snapshots)
+def test_without_a_change_next_to_nothing_is_sent(snapshot):
+    later = replace(snapshot, taken_ns=snapshot.taken_ns + 1)
+    assert len(encode(changes(snapshot, later))) < 60
+    assert changed(snapshot, sent(changes(snapshot, later))).processes is snapshot.processes
+
+
+def test_changes_of_another_machine_are_an_error():
+    data = [{}, [], None, [], [[5, [], [0], [], [], {}]]]
+    nothing = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), ())
+    with pytest.raises(IndexError):
+        changed(nothing, data)
+
+
+def test_watchers_of_both_forms_see_the_same_machine():
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    with Client.connect() as client:
+        client.register("job", "python train.py")
+        whole = client._greeted(owner=False)  # the form that is not the client's own
+        whole.call("watch", {"period_s": 0.05})
+        told = client.watch(0.05)
+        first = next(told)
+        client.allocate(first.processes[0].cores[0].core, 1 << 20)
+        later = next(each for each in told if each.devices[0].memory_used_bytes)
+        method, value = next(
+            (method, value)
+            for method, value in iter(lambda: whole.push(5), None)
+            if value["devices"][0]["memory_used_bytes"]
+        )
+        assert method == SNAPSHOT
+        plain = snapshot_from_json(value)
+        assert plain.processes == later.processes
+        assert plain.devices == later.devices
+        whole.close()
+    launch.stop("default", force=True)
