@@ -264,12 +264,17 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         (["-wa=1"], "unknown flag `='"),
         (["--wid"], "unknown flag `wid'"),
         (["--", "-w"], "unexpected argument `-w'"),
-        (["--filter", "state=busy", "x=1"], "unexpected argument `x=1'"),
+        (["--filter", "state=busy", "more"], "unexpected argument `more'"),
         (["--owner", "no-such-user"], "flag `--owner' does not understand `no-such-user': owner needs a user or a uid, not 'no-such-user'"),
     ],
 )  # fmt: skip
 def test_wrong_values_are_said_as_the_flag_parser_says_them(make, words, text):
     assert render(make("trn1.2xlarge"), words, "2.32") == (1, f"{text}\n".encode(), b"")
+
+
+def test_every_word_after_a_filter_that_looks_like_one_is_one(make):
+    out = render(make("trn1.2xlarge"), ["--filter", "state=busy", "stat=idle"], "2.32")[1].decode()
+    assert out.startswith("flag `--filter' does not understand `stat=idle': no key 'stat'; known are bdf, ")
 
 
 def test_flags_given_twice_mean_the_same_or_the_last_one_wins(make):

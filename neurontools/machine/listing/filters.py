@@ -74,9 +74,8 @@ class Filter:
 
 
 def looks_like_filter(word: str) -> bool:
-    """Return whether a word is a key of ours and an operator, whatever follows."""
-    key, operator, _ = _split(word)
-    return bool(operator) and key in {**DEVICE_KEYS, **PROCESS_KEYS}
+    """Return whether a word is meant as a filter: it has an operator, whatever is around it."""
+    return bool(_split(word)[1])
 
 
 def parse_filter(text: str) -> Filter:
