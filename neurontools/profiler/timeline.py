@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EIGHTHS = 8
 NO_EVENT = -1
 _BLOCK = 16
-CANDIDATES_PER_CELL = 16
+_CANDIDATES_PER_CELL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class TimelineRow:
 
     def _candidates(self, first: int, last: int, cells: int) -> Int64s:
         level, size = 0, 1
-        while (last - first) // size > CANDIDATES_PER_CELL * cells and level < len(self._pyramid) - 1:
+        while (last - first) // size > _CANDIDATES_PER_CELL * cells and level < len(self._pyramid) - 1:
             level, size = level + 1, size * _BLOCK
         chosen = self._pyramid[level][first // size : (last - 1) // size + 1]
         return chosen[(chosen >= first) & (chosen < last)]
