@@ -32,6 +32,10 @@ class Layout:
         """Return the device of a core."""
         return core // self.cores_per_device
 
+    def cores_of(self, device: int) -> range:
+        """Return the cores of a device."""
+        return range(device * self.cores_per_device, (device + 1) * self.cores_per_device)
+
 
 @dataclass(frozen=True, slots=True)
 class Process:

@@ -66,9 +66,8 @@ class Machine:
         past = history or History()
         self.layout = layout
         self.lifetime = dict(past.lifetime)
-        self.core_totals = {
-            totals.core: totals for totals in past.core_totals if totals.core < layout.core_count
-        }
+        there = range(layout.core_count)
+        self.core_totals = {totals.core: totals for totals in past.core_totals if totals.core in there}
         self._errors = ErrorCounters(layout.device_count, past.hardware)
         self.hardware = self._errors.devices
         self._fault_rules = FaultRules(layout, self._errors, faults)
@@ -184,10 +183,8 @@ class Machine:
         return self._refuse((), everything, count)
 
     def _lost(self, cores: Iterable[int]) -> DeviceLost | None:
-        for device in dict.fromkeys(map(self.layout.device_of, cores)):
-            if self.faults.lost_by(device) is not None:
-                return DeviceLost(device)
-        return None
+        devices = dict.fromkeys(map(self.layout.device_of, cores))
+        return next((DeviceLost(one) for one in devices if self.faults.lost_by(one) is not None), None)
 
     def _busy(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
         if all(self._owners[core] is None for core in among):
@@ -289,14 +286,12 @@ class Machine:
         return (Changed(changed),)
 
     def _reset_device(self, event: ResetDevice) -> tuple[Effect, ...]:
-        if not 0 <= event.device < self.layout.device_count:
+        if event.device not in range(self.layout.device_count):
             return (Refused(Invalid(f"there is no device {event.device}")),)
-        first = event.device * self.layout.cores_per_device
-        cores = range(first, first + self.layout.cores_per_device)
+        cores = self.layout.cores_of(event.device)
         if lost := self._lost(cores):
             return (Refused(lost),)
-        owners = self._refuse((), cores, 0).owners
-        if owners and not event.force:
+        if (owners := self._refuse((), cores, 0).owners) and not event.force:
             return (Refused(DeviceBusy(event.device, owners)),)
         self.faults.reset(cores)
         return (DeviceChanged(event.device),)

@@ -226,8 +226,7 @@ class FaultBook:
         if spec.core is not None:
             return (spec.core,)
         assert spec.device is not None
-        first = spec.device * self._layout.cores_per_device
-        return tuple(range(first, first + self._layout.cores_per_device))
+        return tuple(self._layout.cores_of(spec.device))
 
     def _end(self, number: int, now_ns: int) -> None:
         fault = self._faults.get(number)
