@@ -67,7 +67,12 @@ def resolve(options: StartOptions, past: Past) -> Definition:
     instance = catalogue.instance_type(wish)
     kind = kind_of(options, instance, before.kind if before is not None else None)
     if before is not None and past.inhabited and kind != before.kind:
-        raise other_type(options.machine, before.kind, kind)
+        raise other_type(
+            options.machine,
+            before.kind,
+            kind,
+            "end the processes that still live on it: 'neurond start' and 'neurond status' list them",
+        )
     same_type = before is not None and before.instance_type == instance.name
     return Definition(
         machine=options.machine,
@@ -83,11 +88,19 @@ def resolve(options: StartOptions, past: Past) -> Definition:
     )
 
 
-def other_type(machine: str, runs: Kind, wanted: Kind) -> DaemonError:
-    """Return the error of a start under a name that belongs to another kind of machine."""
+def other_type(machine: str, runs: Kind, wanted: Kind, remedy: str | None = None) -> DaemonError:
+    """Return the error of a start under a name that belongs to another kind of machine.
+
+    Args:
+        machine: the name.
+        runs: the kind of the machine that has it.
+        wanted: the kind that was asked for.
+        remedy: what helps beside another name; None: stopping the machine.
+    """
     return DaemonError(
         f"machine {machine!r} is {_in_words(runs, wanted)}, not {_in_words(wanted, runs)}",
-        "choose another name with --name, or stop it first: neurond stop" + _name_flag(machine),
+        "choose another name with --name, or "
+        + (remedy or "stop it first: neurond stop" + _name_flag(machine)),
     )
 
 

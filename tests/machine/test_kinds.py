@@ -289,3 +289,17 @@ def test_nonsense_starts_nothing(tool, words, code):
     assert "error: " in run.stderr
     assert "Traceback" not in run.stderr
     assert launch.list_machines() == ()
+
+
+def test_a_name_whose_daemon_stopped_keeps_its_kind_while_processes_live_and_the_hint_says_so():
+    start(instance_type="trn2.48xlarge", visible_devices="13")
+    with Client.connect() as client:
+        os.close(client.register("job", "python job.py", runtime_version="2.1").page_fd)
+        launch.stop(force=True)
+        with pytest.raises(DaemonError) as caught:
+            start(instance_type="trn2.48xlarge", visible_devices="12")
+    assert "with visible devices 13, not trn2.48xlarge with visible devices 12" in caught.value.message
+    assert (
+        "end the processes that still live on it: 'neurond start' and 'neurond status'" in caught.value.remedy
+    )
+    assert start().visible_devices == (13,)
