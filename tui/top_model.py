@@ -240,7 +240,7 @@ class TopModel:
             return
         self._is_stale = False
         before, after = self._before, self._after
-        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates)
+        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates, self._view)
         self._show_rows()
         recorded = host.recorded_share(self.before, after.snapshot, self.tab.key)
         if after.cpu is not None:

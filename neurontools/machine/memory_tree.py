@@ -77,17 +77,21 @@ class MemoryMap:
     Args:
         snapshot: the machine.
         only_used: leave out of the tree devices and cores that no process of the snapshot uses.
+        former: that of an earlier snapshot of the machine; its sums are taken where no memory changed since.
     """
 
-    def __init__(self, snapshot: Snapshot, *, only_used: bool = False) -> None:
-        self._snapshot = snapshot
+    def __init__(
+        self, snapshot: Snapshot, *, only_used: bool = False, former: MemoryMap | None = None
+    ) -> None:
+        self.snapshot = snapshot
         self._only_used = only_used
-        self._places = _places(snapshot)
-        on_cores = _sum(place.total for places in self._places.values() for place in places)
-        on_host = _sum(_amounts(process.host_memory) for process in snapshot.processes)
-        self.host = _memory(_add(on_host, (*_NOTHING[:_DEVICE_COUNT], *on_cores[_DEVICE_COUNT:])))
+        if former is not None and _same_memory(former.snapshot, snapshot):
+            self.sums = former.sums
+        else:
+            self.sums = _Sums(snapshot)
+        self.host = self.sums.host
         """Host memory of all processes by category."""
-        self.device = _memory((*on_cores[:_DEVICE_COUNT], *_NOTHING[_DEVICE_COUNT:]))
+        self.device = self.sums.device
         """Device memory of all processes by category."""
 
     def tree(self, opened: Container[NodeKey] | None = None) -> tuple[MemoryNode, ...]:
@@ -96,67 +100,97 @@ class MemoryMap:
         Args:
             opened: keys of the nodes whose children are wanted, None for all; a closed node costs next to nothing.
         """
-        tree = _Tree(opened)
+        tree = _Tree(opened, self.sums, self.snapshot.processes)
         nodes = []
-        for device in self._snapshot.devices:
-            cores = {
-                core: self._places[core]
+        for device in self.snapshot.devices:
+            cores = [
+                core
                 for core in sorted(device.core_ids)
-                if self._places[core] or not self._only_used
-            }
+                if not self._only_used or self.sums.processes_on[core]
+            ]
             if cores or not self._only_used:
                 nodes.append(tree.device(device, cores))
-        hosted = [process for process in self._snapshot.processes if process.host_memory.total_bytes]
+        hosted = [process for process in self.snapshot.processes if process.host_memory.total_bytes]
         return (*nodes, tree.host(hosted)) if hosted else tuple(nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A process on one core: its memory there, models included, and the models."""
+class _Sums:
+    """Memory of every core and of every device, models included; who uses a core, by position in the snapshot."""
 
-    process: ProcessState
-    total: _Amounts
-    models: Sequence[ModelState]
+    def __init__(self, snapshot: Snapshot) -> None:
+        parts: dict[int, list[_Amounts]] = {
+            core: [] for device in snapshot.devices for core in device.core_ids
+        }
+        self.processes_on: dict[int, list[int]] = {core: [] for core in parts}
+        for position, process in enumerate(snapshot.processes):
+            in_models: dict[int, list[_Amounts]] = {}
+            for model in process.models:
+                in_models.setdefault(model.core, []).append(_amounts(model.memory))
+            own = {use.core: _amounts(use.memory) for use in process.cores}
+            for core in own.keys() | in_models.keys():
+                if core not in parts:
+                    continue
+                total = own.get(core, _NOTHING)
+                if core in in_models:
+                    # A core's figure includes its models; a page read between two updates may show the model first.
+                    total = tuple(map(max, total, _sum(in_models[core])))
+                parts[core].append(total)
+                self.processes_on[core].append(position)
+        self.cores = {core: _sum(amounts) for core, amounts in parts.items()}
+        self.devices = {
+            device.index: _sum([self.cores[core] for core in device.core_ids]) for device in snapshot.devices
+        }
+        on_cores = _sum(self.devices.values())
+        on_host = _sum(_amounts(process.host_memory) for process in snapshot.processes)
+        self.host = _memory(_add(on_host, (*_NOTHING[:_DEVICE_COUNT], *on_cores[_DEVICE_COUNT:])))
+        self.device = _memory((*on_cores[:_DEVICE_COUNT], *_NOTHING[_DEVICE_COUNT:]))
 
 
-def _places(snapshot: Snapshot) -> dict[int, list[_Place]]:
-    places: dict[int, list[_Place]] = {core: [] for device in snapshot.devices for core in device.core_ids}
-    for process in snapshot.processes:
-        models: dict[int, list[ModelState]] = {}
-        for model in process.models:
-            models.setdefault(model.core, []).append(model)
-        own = {use.core: _amounts(use.memory) for use in process.cores}
-        for core in places.keys() & (own.keys() | models.keys()):
-            total = own.get(core, _NOTHING)
-            there = models.get(core, ())
-            if there:
-                # A core's figure includes its models; a page read between two updates may show the model first.
-                total = tuple(map(max, total, _sum([_amounts(model.memory) for model in there])))
-            places[core].append(_Place(process, total, there))
-    return places
+def _same_memory(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether sums over memory are the same; says no where telling would take as long as adding."""
+    if len(before.processes) != len(after.processes) or before.devices is not after.devices:
+        return False
+    for old, new in zip(before.processes, after.processes, strict=True):
+        if old is new:
+            continue
+        if (
+            old.pid != new.pid
+            or old.host_memory is not new.host_memory
+            or len(old.cores) != len(new.cores)
+            or len(old.models) != len(new.models)
+        ):
+            return False
+        for use, later in zip(old.cores, new.cores, strict=True):
+            if use.memory is not later.memory or use.core != later.core:
+                return False
+        if old.models is not new.models:
+            for model, moved in zip(old.models, new.models, strict=True):
+                if model.memory is not moved.memory or model.core != moved.core:
+                    return False
+    return True
 
 
 class _Tree:
     """Makes nodes; their children only where they are wanted."""
 
-    def __init__(self, opened: Container[NodeKey] | None) -> None:
+    def __init__(
+        self, opened: Container[NodeKey] | None, sums: _Sums, processes: Sequence[ProcessState]
+    ) -> None:
         self._opened = opened
+        self._sums = sums
+        self._processes = processes
 
-    def device(self, device: DeviceState, cores: dict[int, list[_Place]]) -> MemoryNode:
+    def device(self, device: DeviceState, cores: list[int]) -> MemoryNode:
         key: NodeKey = ("device", device.index)
-        total = _sum(place.total for places in cores.values() for place in places)
-        children = (
-            self.core(key, sorted(device.core_ids).index(core), core, places)
-            for core, places in cores.items()
-        )
+        ids = sorted(device.core_ids)
+        children = (self.core(key, ids.index(core), core) for core in cores)
+        total = self._sums.devices[device.index]
         return self._branch(key, NodeKind.DEVICE, device.index, "", tuple(cores), total, children)
 
-    def core(self, parent: NodeKey, index: int, core: int, places: list[_Place]) -> MemoryNode:
+    def core(self, parent: NodeKey, index: int, core: int) -> MemoryNode:
         key = (*parent, "core", core)
-        total = _sum(place.total for place in places)
-        return self._branch(
-            key, NodeKind.CORE, index, "", (core,), total, self._on_core(key, core, places, total)
-        )
+        total = self._sums.cores[core]
+        return self._branch(key, NodeKind.CORE, index, "", (core,), total, self._on_core(key, core, total))
 
     def host(self, processes: list[ProcessState]) -> MemoryNode:
         key: NodeKey = ("host",)
@@ -176,15 +210,15 @@ class _Tree:
         )
         return self._branch(key, NodeKind.HOST, 0, "", (), _sum(totals), children, on_host=True)
 
-    def _on_core(
-        self, key: NodeKey, core: int, places: list[_Place], total: _Amounts
-    ) -> Iterator[MemoryNode]:
+    def _on_core(self, key: NodeKey, core: int, total: _Amounts) -> Iterator[MemoryNode]:
         in_models = _NOTHING
-        for place in places:
-            for model in place.models:
-                amounts = _amounts(model.memory)
-                in_models = _add(in_models, amounts)
-                yield self._model(key, place.process, model, amounts)
+        for position in self._sums.processes_on[core]:
+            process = self._processes[position]
+            for model in process.models:
+                if model.core == core:
+                    amounts = _amounts(model.memory)
+                    in_models = _add(in_models, amounts)
+                    yield self._model(key, process, model, amounts)
         yield from _leaves(key, tuple(map(sub, total, in_models)), (core,))
 
     def _model(
@@ -212,7 +246,10 @@ class _Tree:
     ) -> MemoryNode:
         everything = sum(total)
         on_device = 0 if on_host else sum(total[:_DEVICE_COUNT])
-        first = next(children, None)
+        # What is there to be seen has memory, but for the cores of a device and models that have none.
+        first = None
+        if self._opened is None or key in self._opened or not everything:
+            first = next(children, None)
         is_open = first is not None and (self._opened is None or key in self._opened)
         return MemoryNode(
             key=key,
@@ -223,7 +260,7 @@ class _Tree:
             host_bytes=everything - on_device,
             cores=cores,
             running=running,
-            expandable=first is not None,
+            expandable=first is not None or everything > 0,
             children=(first, *children) if is_open and first is not None else (),
         )
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory_tree import MemoryMap
-from neurontools.machine.snapshot import ProcessState, Snapshot, busy_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from neurontools.machine.snapshot import ProcessState, Snapshot
 
 ProcessKey = tuple[int, int]
 
@@ -49,6 +51,9 @@ class MachineView:
     memory: MemoryMap
 
 
+_core_rate = fast_constructor(CoreRate)
+
+
 def process_key(process: ProcessState) -> ProcessKey:
     """Return what identifies a process for its whole life, also when its pid is used again."""
     return process.pid, process.start_ticks
@@ -74,16 +79,28 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
         return {
             core: CoreRate(core, 0.0, 0.0) for device in after.devices for core in sorted(device.core_ids)
         }
-    shares = busy_share(before, after)
-    earlier = {
-        (*process_key(process), use.core): use.flops for process in before.processes for use in process.cores
-    }
-    flops = dict.fromkeys(shares, 0)
+    earlier = {(process.pid, process.start_ticks): process for process in before.processes}
+    rates = {core: _core_rate(core, 0.0, 0.0) for device in after.devices for core in device.core_ids}
     for process in after.processes:
+        start = earlier.get((process.pid, process.start_ticks))
+        if start is process:
+            continue
+        starts = {use.core: use for use in start.cores} if start else {}
         for use in process.cores:
-            done = use.flops - earlier.get((*process_key(process), use.core), 0)
-            flops[use.core] = flops.get(use.core, 0) + max(0, done)
-    return {core: CoreRate(core, share, flops[core] * 1e9 / wall_ns) for core, share in shares.items()}
+            core = use.core
+            old = starts.get(core)
+            if old is use:
+                continue
+            busy_ns, flops = use.busy_ns, use.flops
+            if old is not None:
+                busy_ns -= old.busy_ns
+                flops -= old.flops
+            share = busy_ns / wall_ns
+            flops_s = flops * 1e9 / wall_ns if flops > 0 else 0.0
+            if core in rates:
+                flops_s += rates[core].flops_s
+            rates[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
+    return rates
 
 
 def machine_view(
@@ -91,6 +108,7 @@ def machine_view(
     after: Snapshot,
     process: ProcessKey | None = None,
     rates: Mapping[int, CoreRate] | None = None,
+    former: MachineView | None = None,
 ) -> MachineView:
     """Compute the dashboard of a machine, or of one process on it.
 
@@ -100,6 +118,7 @@ def machine_view(
         process: restrict every number to this process. Means are then over the cores that it claims; without it
             they are over all cores of the machine.
         rates: what `core_rates` says of the two snapshots, where the caller knows that; not used for a process.
+        former: an earlier view of this machine, of which what did not change since is taken.
     """
     if process is not None:
         before = None if before is None else restrict(before, process)
@@ -118,5 +137,7 @@ def machine_view(
         mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,
         mean_flops_s=total_flops_s / len(counted) if counted else 0.0,
         total_flops_s=total_flops_s,
-        memory=MemoryMap(after, only_used=process is not None),
+        memory=MemoryMap(
+            after, only_used=process is not None, former=former.memory if former is not None else None
+        ),
     )

@@ -211,3 +211,21 @@ def test_a_model_that_is_seen_before_its_memory_counts_once() -> None:
         (NodeKind.MODEL, 15),
         (NodeKind.CATEGORY, 1),
     ]
+
+
+@pytest.mark.parametrize("only_used", [False, True])
+def test_a_map_made_from_a_former_one_is_the_same_as_a_new_one(only_used):
+    first = two_devices(0, process(1, (busy(0, 1, 1), busy(1, 2, 2))), process(2, (busy(2, 1, 1),)))
+    grown = MemoryUse(tensors=77)
+    one, other = first.processes
+    moved = replace(one, cores=tuple(replace(use, busy_ns=use.busy_ns + 5) for use in one.cores))
+    bigger = replace(one, cores=(replace(one.cores[0], memory=grown), *one.cores[1:]))
+    for processes in ((moved, other), (bigger, other), (other,), (other, one), (bigger, moved)):
+        later = replace(first, processes=processes)
+        former = MemoryMap(first, only_used=only_used)
+        quick, plain = (
+            MemoryMap(later, only_used=only_used, former=former),
+            MemoryMap(later, only_used=only_used),
+        )
+        assert quick.tree() == plain.tree()
+        assert (quick.host, quick.device) == (plain.host, plain.device)
