@@ -89,6 +89,16 @@ class Faults:
         Raises:
             NrtError: a fault makes it fail.
         """
+        try:
+            return self._execute(model, run)
+        except NrtError:
+            raise
+        except BaseException:
+            # A signal may have come at any moment since the daemon counted a hang.
+            self._release(model)
+            raise
+
+    def _execute(self, model: Model, run: Callable[[], T]) -> tuple[T, NrtStatus, float]:
         hit = self._take(model.core, Action.EXECUTION, collective=model.collective)
         if hit is None:
             return run(), NrtStatus.NRT_SUCCESS, 1.0
@@ -140,16 +150,6 @@ class Faults:
 
     def _hangs(self, hit: Hit, model: Model) -> bool:
         """Wait until the fault is cleared (False) or the time for an execution has passed (True)."""
-        try:
-            if not self._waits_in_vain(hit, model):
-                return False
-        except BaseException:
-            self._release(model)
-            raise
-        self._release(model)
-        return True
-
-    def _waits_in_vain(self, hit: Hit, model: Model) -> bool:
         now_ns = time.monotonic_ns()
         end_ns = None if self._timeout_s == 0 else now_ns + self._timeout_s * 1_000_000_000
         ask_ns, armed = now_ns + _ASK_EVERY_NS, self._writer.armed_faults
@@ -162,6 +162,7 @@ class Faults:
                 ask_ns = now_ns + _ASK_EVERY_NS
                 if not self._is_held(hit, model):
                     return False
+        self._release(model)
         return True
 
     def _is_held(self, hit: Hit, model: Model) -> bool:
