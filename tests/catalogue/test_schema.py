@@ -79,3 +79,9 @@ def test_a_missing_file_is_named(name):
 def test_an_empty_file_is_no_mapping():
     with pytest.raises(CatalogueError, match=r"expected a mapping, found None"):
         compile_catalogue({**_yaml_files(), "inf1.yaml": b""})
+
+
+def test_where_yaml_has_no_parser_in_c_the_slow_one_reads_the_same(monkeypatch):
+    fast = compile_catalogue(_yaml_files())
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert compile_catalogue(_yaml_files()) == fast
