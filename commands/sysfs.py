@@ -81,6 +81,7 @@ def _run(argv: Sequence[str] | None) -> int:
             f"--interval {arguments.interval:g} is out of range",
             f"give {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
+    console.notice(f"writing the tree into {arguments.directory} ...")
     return _watch(arguments) if arguments.watch else _export(arguments)
 
 

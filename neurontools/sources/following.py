@@ -56,7 +56,6 @@ class Follower:
         self._machine = machine
         self._looker = looker
         self._closed = threading.Event()
-        self._followed = False
         self._source: Source | None = self._open(start=True, on_notice=on_notice)
         self.name = self._source.name
         self.live = self._source.live
@@ -70,7 +69,6 @@ class Follower:
 
     def updates(self) -> Iterator[Snapshot | Trouble]:
         """Yield a snapshot each period, or why there is none; ends when closed or where a recording ends."""
-        self._followed = True
         failures = 0
         while not self._closed.is_set():
             try:
@@ -88,15 +86,18 @@ class Follower:
             else:
                 return
             self._drop()
+            if self._closed.is_set():
+                return
             yield Trouble(trouble)
             self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
             failures += 1
 
     def close(self) -> None:
-        """End `updates` at its next step; may be called from another thread, and closes a source that nobody follows."""
+        """Close the source, which ends `updates` at its next step; may be called from another thread."""
         self._closed.set()
-        if not self._followed:
-            self._drop()
+        source = self._source
+        if source is not None:
+            source.close()
 
     def _snapshots(self) -> Iterator[Snapshot]:
         if self._source is None:

@@ -15,7 +15,7 @@ class History:
 
     A number that was set to 0 shows what came since. When it falls below what it was then, because memory was freed
     or the machine forgot its counters, it shows 0 and counts from there. A peak that was set to 0 stays so until the
-    use changes.
+    use changes; all peaks begin anew with another start of the machine.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,15 @@ class History:
         self._peaks: dict[str, int] = {}
         self._held: dict[str, int] = {}
         self._notify: dict[str, str] = {}
+        self._started_unix_s = 0.0
         self.changed = False
+
+    def started(self, unix_s: float) -> None:
+        """Take note of when the machine that the numbers are from was started."""
+        if unix_s != self._started_unix_s:
+            self._started_unix_s = unix_s
+            self._peaks.clear()
+            self._held.clear()
 
     def shown(self, path: str, role: Role, amount: int) -> int:
         """Return what a file shows of a number, and remember its peak."""
@@ -67,6 +75,7 @@ class History:
             "peaks": {path: peak for path, peak in self._peaks.items() if peak},
             "held": self._held,
             "notify": self._notify,
+            "started_unix_s": self._started_unix_s,
         }
 
     def _peak(self, path: str, amount: int) -> int:
@@ -90,4 +99,5 @@ def history_from_json(data: Mapping[str, Any]) -> History:
     for name, table in (("zeros", history._zeros), ("peaks", history._peaks), ("held", history._held)):  # noqa: SLF001  its own maker
         table.update({str(path): int(amount) for path, amount in data[name].items()})
     history._notify.update({str(path): str(text) for path, text in data["notify"].items()})  # noqa: SLF001
+    history._started_unix_s = float(data["started_unix_s"])  # noqa: SLF001
     return history

@@ -60,7 +60,7 @@ class Mirror:
         self._on_notice = on_notice
         self._power = PowerMeter()
         self._watcher = Watcher()
-        self._tree: tuple[str, Tree] | None = None
+        self._tree: tuple[tuple[str, str, int, float], Tree] | None = None
         self._entries: dict[str, Entry] = {}
         self._parts: dict[str, Part] = {}
         self._own: set[str] = set()
@@ -155,9 +155,12 @@ class Mirror:
         return written
 
     def _tree_of(self, snapshot: Snapshot) -> Tree:
-        if self._tree is None or self._tree[0] != snapshot.instance_type:
+        identity = snapshot.instance_id, snapshot.instance_type, snapshot.lnc, snapshot.started_unix_s
+        if self._tree is None or self._tree[0] != identity:
+            self._history.started(snapshot.started_unix_s)
+            self._parts = {}
             instance = instance_type(snapshot.instance_type)
-            self._tree = snapshot.instance_type, Tree(instance, self._driver, self._power)
+            self._tree = identity, Tree(instance, self._driver, self._power)
         return self._tree[1]
 
     def _different(self, parts: dict[str, Part], again: set[str]) -> dict[str, Entry]:

@@ -87,7 +87,7 @@ class Part:
 
 
 class Tree:
-    """The tree of a machine whose instance type and devices do not change.
+    """The tree of a machine whose instance type, id and LNC do not change.
 
     Args:
         instance: its type.

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,6 +212,18 @@ def test_a_monitor_that_ends_is_started_again(host):
         trouble = next(update for update in updates if isinstance(update, Trouble))
         assert "neuron-monitor ended" in trouble.text
         assert not isinstance(next(updates), Trouble)
+
+
+def test_closing_from_another_thread_ends_the_monitor_at_once(host):
+    host.show(machine("trn1.2xlarge"))
+    host.monitor(line())
+    follower = Follower("real", 3600.0)
+    updates = follower.updates()
+    next(updates)
+    process = follower._source._monitor._process
+    threading.Timer(0.1, follower.close).start()
+    assert list(updates) == []
+    assert process.poll() == -signal.SIGTERM
 
 
 def test_a_driver_that_is_unloaded_is_waited_for(host):

@@ -18,7 +18,7 @@ from neurontools.sysfs.claim import MARK, MirrorLostError
 from neurontools.sysfs.mirror import Mirror
 from neurontools.sysfs.tree import CLASS, DEVICES, File
 from neurontools.sysfs.watcher import Watcher
-from tests.sysfs.machines import busy, job, machine, tree_of
+from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 
 CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
 EXECUTIONS = f"{CORE}/other_info/inference_count/total"
@@ -142,6 +142,29 @@ def test_a_machine_of_another_type_takes_its_place(root, mirrored):
     mirror.update(machine("trn1.32xlarge"))
     mirror.update(busy("inf2.xlarge"))
     assert contents(root) == expected(busy("inf2.xlarge")) | _power(root)
+
+
+def test_the_same_type_with_another_lnc_divides_anew(root, mirrored):
+    mirror = mirrored()
+    mirror.update(busy("trn2.3xlarge", 1))
+    again = replace(busy("trn2.3xlarge", 2), started_unix_s=STARTED_S + 5)
+    mirror.update(again)
+    assert contents(root) == expected(again) | _power(root)
+
+
+def test_peaks_begin_anew_when_the_machine_does(root, mirrored):
+    peak = root / CORE / "memory_usage/device_mem/peak"
+    mirror = mirrored()
+    mirror.update(busy("trn1.2xlarge"))
+    mirror.update(machine("trn1.2xlarge"))
+    assert peak.read_text() == "1515\n"
+    mirror.save()
+    mirror.close()
+    with mirrored() as after:
+        after.update(machine("trn1.2xlarge"))
+        assert peak.read_text() == "1515\n"
+        after.update(machine("trn1.2xlarge", started_unix_s=STARTED_S + 5))
+        assert peak.read_text() == "0\n"
 
 
 def test_what_is_not_of_the_tree_is_swept_at_the_start(root, mirrored, home):
@@ -445,7 +468,7 @@ UNPRIVILEGED = """
 import os, sys
 from neurontools.sysfs.generation import generation
 from neurontools.sysfs.mirror import Mirror
-from tests.sysfs.machines import busy
+from tests.sysfs.machines import STARTED_S, busy
 old = generation("2.28")
 first, second = busy("trn1.2xlarge"), busy("inf2.xlarge")
 os.setgid(65534)
