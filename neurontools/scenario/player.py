@@ -15,6 +15,7 @@ from neurontools.errors import DaemonError, NoMachineError, UsageError
 from neurontools.machine import launch, wire
 from neurontools.machine.client import Client
 from neurontools.machine.naming import check_name
+from neurontools.machine.processes import wait_for_end
 from neurontools.scenario.events import EventKind, PlayEvent, Progress
 from neurontools.scenario.script import Script
 from neurontools.scenario.stage import Stage, make_room
@@ -31,6 +32,7 @@ _LONGEST_TICK_S = 1.0
 # The player spends at most about this share of one CPU on pages: it looks at them less often when there are many.
 _CPU_SHARE = 0.05
 _CHECK_S = 1.0
+_END_S = 5.0
 MIN_SPEED, MAX_SPEED = 0.001, 10_000.0
 
 
@@ -224,6 +226,11 @@ def _start_again(options: launch.StartOptions) -> None:
     name = options.machine
     if wire.is_answering(name):
         return
+    try:
+        # A daemon that is being killed closes its connections a moment before it is gone.
+        wait_for_end(launch.find(name).pid, _END_S)
+    except NoMachineError:
+        pass
     if not launch.has_crashed(name):
         raise NoMachineError(f"machine {name!r} was stopped", "play again to start it")
     launch.start(options)

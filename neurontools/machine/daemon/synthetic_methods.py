@@ -96,9 +96,10 @@ class SyntheticMethods:
         return {"reserved_bytes": nbytes}
 
     def _leave(self, player: ProcessKey, pids: set[int]) -> None:
-        for pid, process in self._keeper.synthetic_of(player).items():
-            if pid in pids:
-                self._keeper.leave(process.key, "ends")
+        leaving = [process.key for pid, process in self._keeper.synthetic_of(player).items() if pid in pids]
+        for place, key in enumerate(leaving, 1):
+            # The journal once for all of them, before the player hears of it.
+            self._keeper.leave(key, "ends", at_once=place == len(leaving))
 
     def _pids(self, count: int) -> range:
         taken = max((key.pid for key in self._keeper.machine.processes), default=0)
