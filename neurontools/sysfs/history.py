@@ -23,15 +23,21 @@ class History:
         self._peaks: dict[str, int] = {}
         self._held: dict[str, int] = {}
         self._notify: dict[str, str] = {}
-        self._started_unix_s = 0.0
+        self._kind, self._started_unix_s = "", 0.0
         self.changed = False
 
-    def started(self, unix_s: float) -> None:
-        """Take note of when the machine that the numbers are from was started."""
-        if unix_s != self._started_unix_s:
-            self._started_unix_s = unix_s
+    def begin(self, kind: str, started_unix_s: float) -> None:
+        """Take note of which kind of machine the numbers are from, and when it was started.
+
+        Another kind has nothing to do with what was before; of another start of the same, the peaks are new.
+        """
+        if kind != self._kind:
+            for table in (self._zeros, self._peaks, self._held, self._notify):
+                table.clear()
+        elif started_unix_s != self._started_unix_s:
             self._peaks.clear()
             self._held.clear()
+        self._kind, self._started_unix_s = kind, started_unix_s
 
     def shown(self, path: str, role: Role, amount: int) -> int:
         """Return what a file shows of a number, and remember its peak."""
@@ -75,6 +81,7 @@ class History:
             "peaks": {path: peak for path, peak in self._peaks.items() if peak},
             "held": self._held,
             "notify": self._notify,
+            "kind": self._kind,
             "started_unix_s": self._started_unix_s,
         }
 
@@ -99,5 +106,5 @@ def history_from_json(data: Mapping[str, Any]) -> History:
     for name, table in (("zeros", history._zeros), ("peaks", history._peaks), ("held", history._held)):  # noqa: SLF001  its own maker
         table.update({str(path): int(amount) for path, amount in data[name].items()})
     history._notify.update({str(path): str(text) for path, text in data["notify"].items()})  # noqa: SLF001
-    history._started_unix_s = float(data["started_unix_s"])  # noqa: SLF001
+    history._kind, history._started_unix_s = str(data["kind"]), float(data["started_unix_s"])  # noqa: SLF001
     return history

@@ -157,7 +157,8 @@ class Mirror:
     def _tree_of(self, snapshot: Snapshot) -> Tree:
         identity = snapshot.instance_id, snapshot.instance_type, snapshot.lnc, snapshot.started_unix_s
         if self._tree is None or self._tree[0] != identity:
-            self._history.started(snapshot.started_unix_s)
+            kind = f"{snapshot.instance_type} LNC {snapshot.lnc}"
+            self._history.begin(kind, snapshot.started_unix_s)
             self._parts = {}
             instance = instance_type(snapshot.instance_type)
             self._tree = identity, Tree(instance, self._driver, self._power)

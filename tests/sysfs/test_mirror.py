@@ -152,6 +152,16 @@ def test_the_same_type_with_another_lnc_divides_anew(root, mirrored):
     assert contents(root) == expected(again) | _power(root)
 
 
+def test_resets_are_forgotten_with_the_kind_of_machine(root, mirrored):
+    mirror = mirrored()
+    mirror.update(busy("trn1.2xlarge"))
+    (root / EXECUTIONS).write_text("0")
+    mirror.update(busy("trn1.2xlarge"))
+    assert (root / EXECUTIONS).read_text() == "0\n"
+    mirror.update(busy("inf2.xlarge"))
+    assert (root / EXECUTIONS).read_text() == "15\n"
+
+
 def test_peaks_begin_anew_when_the_machine_does(root, mirrored):
     peak = root / CORE / "memory_usage/device_mem/peak"
     mirror = mirrored()
