@@ -107,12 +107,11 @@ def test_a_torn_page_gives_what_is_certain(home: Path) -> None:
     successes = layout.core_sections[0] + 8 * CORE_STATUS_WORD
     os.pwrite(fd, (3).to_bytes(8, "little"), successes)
     assert reader.read(0) is None
-    value = reader.salvage()
-    assert value is not None
-    first, second = value.cores
+    assert reader.salvage()
+    first, second = reader.uses
     assert (first.executions, first.failures, first.flops) == (4, ((5, 1),), 21)
     assert (second.executions, second.flops) == (1, 7)
     os.truncate(fd, layout.page_bytes - 8)
-    assert reader.salvage() is None
+    assert not reader.salvage()
     writer.close()
     os.close(fd)

@@ -80,8 +80,9 @@ class Report:
         return frame.replace(_NO_PROCESSES, f'"processes":[{processes}]', 1)
 
     def _at(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
+        now_ns = moment.monotonic_ns
         for page in telemetry:
-            page.refresh(moment.monotonic_ns)
+            page.refresh(now_ns)
         # Three lists, not zip: its thousand iterators would set the garbage collector off on what was just made.
         sums = [sum([page.counts[place] for page in telemetry]) for place in range(COUNTERS)]
         lifetime = dict(machine.lifetime)

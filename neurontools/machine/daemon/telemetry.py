@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.pages.page import PageError, PageReader, PageValue
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
+from neurontools.machine.pages.page import PageError, PageReader
+from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ModelState, ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ FLOPS = "flops"
 
 _COUNTERS = (EXECUTIONS, EXECUTION_ERRORS, FLOPS)
 COUNTERS = len(_COUNTERS)
-_NO_MEMORY = MemoryUse()
 _process_state = fast_constructor(ProcessState)
 
 
@@ -35,7 +34,7 @@ class Telemetry:
         page_fd: its page, owned by this object from now on; None when the page is lost.
     """
 
-    __slots__ = ("_encoded", "_fd", "_origin", "_reader", "_value", "counts", "process", "state")
+    __slots__ = ("_encoded", "_fd", "_has_been_read", "_origin", "_reader", "counts", "process", "state")
 
     state: ProcessState
     counts: tuple[int, int, int]
@@ -46,10 +45,10 @@ class Telemetry:
         self._origin = process.origin
         self._encoded: str | None = None
         self._reader: PageReader | None = None
-        self._value: PageValue | None = None
+        self._has_been_read = False
         if page_fd is not None:
             self._reader = _reader_of(page_fd, process)
-        self._show(stale=self._reader is None)
+        self._show(self._reader or _LostPage(process.cores), stale=self._reader is None)
 
     @property
     def page_fd(self) -> int | None:
@@ -68,23 +67,22 @@ class Telemetry:
         reader = self._reader
         if reader is None:
             return
-        value = reader.read(now_ns)
-        if value is None:
-            if self.state.stale:
-                return
-            if self._value is None:
-                self._salvage()
-            else:
-                self._show(stale=True)
-        elif value is not self._value or self.state.stale:
-            self._value = value
-            self._show(stale=False)
+        changed = reader.refresh(now_ns)
+        if changed is not None:
+            if changed or self.state.stale:
+                self._has_been_read = True
+                self._show(reader, stale=False)
+        elif not self.state.stale:
+            if not self._has_been_read:
+                self._has_been_read = reader.salvage()
+            self._show(reader, stale=True)
 
     def take_last(self, now_ns: int) -> None:
         """Bring `state` up to date for the last time: nobody writes the page any more, perhaps since amid a change."""
         self.refresh(now_ns)
-        if self.state.stale:
-            self._salvage()
+        reader = self._reader
+        if reader is not None and self.state.stale and reader.salvage():
+            self._show(reader, stale=True)
 
     def totals(self) -> tuple[tuple[str, int], ...]:
         """Return what the process did so far, by lifetime counter."""
@@ -112,17 +110,9 @@ class Telemetry:
             os.close(self._fd)
             self._fd = self._reader = None
 
-    def _salvage(self) -> None:
-        value = self._reader.salvage() if self._reader else None
-        if value is not None:
-            self._value = value
-        self._show(stale=True)
-
-    def _show(self, *, stale: bool) -> None:
-        process, value = self.process, self._value
-        if value is None:
-            value = _nothing(process.cores)
-        key, (user_ns, system_ns) = process.key, value.cpu_ns
+    def _show(self, page: PageReader | _LostPage, *, stale: bool) -> None:
+        process = self.process
+        key, (user_ns, system_ns) = process.key, page.cpu_ns
         self.state = _process_state(
             key.pid,
             key.start_ticks,
@@ -132,18 +122,32 @@ class Telemetry:
             process.runtime_version,
             self._origin,
             process.uses_device,
-            value.cores,
-            value.host_memory,
-            value.models,
-            value.status_counts,
-            value.latency_counts,
+            page.uses,
+            page.host_memory,
+            page.models,
+            page.status_counts,
+            page.latency_counts,
             process.registered_ns,
             stale,
             user_ns,
             system_ns,
         )
-        self.counts = _counts(value)
+        self.counts = page.counts
         self._encoded = None
+
+
+class _LostPage:
+    """What stands for a page that can't be opened: nothing was done."""
+
+    def __init__(self, cores: tuple[int, ...]) -> None:
+        memory = MemoryUse()
+        self.uses = tuple([CoreUse(core, 0, 0, 0, 0, executing=False, memory=memory) for core in cores])
+        self.host_memory = memory
+        self.models: tuple[ModelState, ...] = ()
+        self.status_counts: tuple[tuple[int, int], ...] = ()
+        self.latency_counts = (0,) * LATENCY_BUCKETS
+        self.cpu_ns = (0, 0)
+        self.counts = (0, 0, 0)
 
 
 def named_counts(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
@@ -167,20 +171,3 @@ def _reader_of(page_fd: int, process: Process) -> PageReader | None:
         return None
     # The page is the process's to write; its claims are not.
     return reader if reader.cores == process.cores else None
-
-
-def _counts(value: PageValue) -> tuple[int, int, int]:
-    uses = value.cores
-    if len(uses) == 1:
-        (use,) = uses
-        executions, flops, failures = use.executions, use.flops, use.failures
-    else:
-        executions, flops = sum([use.executions for use in uses]), sum([use.flops for use in uses])
-        failures = value.status_counts
-    failed = sum([count for status, count in failures if status]) if failures else 0
-    return executions, failed, flops
-
-
-def _nothing(cores: tuple[int, ...]) -> PageValue:
-    uses = tuple([CoreUse(core, 0, 0, 0, 0, executing=False, memory=_NO_MEMORY) for core in cores])
-    return PageValue(uses, _NO_MEMORY, (), (), (0,) * LATENCY_BUCKETS, (0,) * len(cores))

@@ -11,7 +11,6 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages import sections
 from neurontools.machine.pages.header import parse_header
@@ -21,6 +20,7 @@ from neurontools.machine.pages.layout import (
     CPU_USER_WORD,
     FIRST_CORE_SECTION,
     HEADER,
+    LATENCY_BUCKETS,
     MAX_CORES,
     MODEL_LOADS_WORD,
     MODELS_BYTES,
@@ -61,11 +61,13 @@ class PageValue:
 
 
 _pread = os.pread
-_page_value = fast_constructor(PageValue)
 
 
 class PageReader:
     """Read somebody else's page. The descriptor stays the caller's.
+
+    `cores` are the page's machine-wide logical ids, `uses` what was done on them; `counts` are executions, failed ones
+    and FLOPs of all cores; the other attributes are as in `PageValue`. They are those of the last good read.
 
     Raises:
         PageError: the descriptor is no page of this version, or its static part is damaged.
@@ -74,24 +76,29 @@ class PageReader:
     __slots__ = (
         "_alone",
         "_cores",
-        "_cpu_ns",
         "_executing",
         "_fd",
         "_first_bytes",
         "_first_offset",
-        "_host_memory",
         "_layout",
         "_models",
         "_models_sequence",
         "_process_sequence",
-        "_reserved_bytes",
         "_seen",
         "_sequences_at",
         "_sequences_end",
         "_unpack_sequences",
         "_value",
         "cores",
+        "counts",
+        "cpu_ns",
+        "host_memory",
         "identity",
+        "latency_counts",
+        "models",
+        "reserved_bytes",
+        "status_counts",
+        "uses",
     )
 
     def __init__(self, fd: int) -> None:
@@ -114,9 +121,14 @@ class PageReader:
             )
         ]
         self._alone = self._cores[0] if len(self._cores) == 1 else None
-        self._host_memory = MemoryUse()
-        self._reserved_bytes: tuple[int, ...] = ()
-        self._cpu_ns = (0, 0)
+        self.uses = tuple([core.use for core in self._cores])
+        self.host_memory = MemoryUse()
+        self.models: tuple[ModelState, ...] = ()
+        self.status_counts: tuple[tuple[int, int], ...] = ()
+        self.latency_counts = (0,) * LATENCY_BUCKETS
+        self.reserved_bytes = (0,) * len(self.cores)
+        self.cpu_ns = (0, 0)
+        self.counts = (0, 0, 0)
         self._models: tuple[sections.ShownModel, ...] = ()
         self._executing: list[CoreSection] = []
         self._value: PageValue | None = None
@@ -135,6 +147,22 @@ class PageReader:
         The same object as last time means that nothing changed. A section whose writer was stopped in the middle of
         a change stays torn until the writer goes on.
         """
+        if self.refresh(now_ns) is None:
+            return None
+        if self._value is None:
+            self._value = PageValue(
+                self.uses,
+                self.host_memory,
+                self.models,
+                self.status_counts,
+                self.latency_counts,
+                self.reserved_bytes,
+                self.cpu_ns,
+            )
+        return self._value
+
+    def refresh(self, now_ns: int) -> bool | None:
+        """Bring the attributes up to date, as `read` does, and return whether anything changed; None as in `read`."""
         try:
             block = _pread(self._fd, self._first_bytes, self._first_offset)
         except OSError:
@@ -143,33 +171,37 @@ class PageReader:
             self._forget()
             return None
         seen = block[self._sequences_at : self._sequences_end]
-        if seen != self._seen:
-            alone = self._alone
-            if alone and alone.take_alone(block, self._process_sequence, self._models_sequence, now_ns):
-                self._seen = seen
-                self._show_alone(alone)
-                return self._value
-            if self._take(block, seen, now_ns):
-                return self._value
-            self._forget()
-            return None
-        if self._executing:
-            # Nothing was written, but the executions under way last longer.
-            for core in self._executing:
-                core.show(now_ns)
-            self._show(changed=False)
-        return self._value
+        if seen == self._seen:
+            return self._grow(now_ns) if self._executing else False
+        alone = self._alone
+        if alone and alone.take_alone(block, self._process_sequence, self._models_sequence, now_ns):
+            # As `_show` does, for the case that is by far the most frequent.
+            use = alone.use
+            executions = use.executions
+            self._seen, self._value = seen, None
+            self._executing = [alone] if use.executing else []
+            self.uses = (use,)
+            self.status_counts = ((0, executions),) if executions else ()
+            self.latency_counts = alone.latency
+            self.counts = (executions, 0, use.flops)
+            if self._models:
+                self.models = self._running_models()
+            return True
+        if self._take(block, seen, now_ns):
+            return True
+        self._forget()
+        return None
 
-    def salvage(self) -> PageValue | None:
-        """Return what can be known of a page that `read` refuses, because its writer stopped in the middle of a change.
+    def salvage(self) -> bool:
+        """Take what can be known of a page that is refused because its writer stopped in the middle of a change.
 
         Of the cores whose sections check these are the last values, of the others the counters as they stand; memory
-        and models are those of the last good read. None when the page is cut short.
+        and models are those of the last good read. False when the page is cut short.
         """
         layout = self._layout
         block = self._pread(layout.page_bytes - layout.process_offset, layout.process_offset)
         if len(block) != layout.page_bytes - layout.process_offset:
-            return None
+            return False
         start = layout.sequences_offset - layout.process_offset
         _, _, *sequences = self._unpack_sequences(block[start : start + 8 * layout.sequence_count])
         for core, sequence in zip(self._cores, sequences, strict=True):
@@ -177,7 +209,14 @@ class PageReader:
                 core.salvage(block, core.start)
         self._forget()
         self._show(changed=True)
-        return self._value
+        return True
+
+    def _grow(self, now_ns: int) -> bool:
+        # Nothing was written, but the executions under way last longer.
+        for core in self._executing:
+            core.show(now_ns)
+        self._show(changed=False)
+        return True
 
     def _take(self, block: bytes, seen: bytes, now_ns: int) -> bool:
         if not self._sequences_at:
@@ -216,14 +255,14 @@ class PageReader:
         words = struct.unpack(f"<{layout.process_words}Q", section)
         rows = range(1, layout.process_words, ROW_WORDS)
         host, *cores = (MemoryUse(*words[row : row + RESERVED_WORD]) for row in rows)
-        self._host_memory, self._process_sequence = host, sequence
-        self._cpu_ns = words[1 + CPU_USER_WORD], words[1 + CPU_SYSTEM_WORD]
+        self.host_memory, self._process_sequence = host, sequence
+        self.cpu_ns = words[1 + CPU_USER_WORD], words[1 + CPU_SYSTEM_WORD]
         of_cores = words[1 + ROW_WORDS :]
         for core, memory, loads in zip(
             self._cores, cores, of_cores[MODEL_LOADS_WORD::ROW_WORDS], strict=True
         ):
             core.memory, core.model_loads = memory, loads
-        self._reserved_bytes = of_cores[RESERVED_WORD::ROW_WORDS]
+        self.reserved_bytes = of_cores[RESERVED_WORD::ROW_WORDS]
         return True
 
     def _take_models(self, sequence: int) -> bool:
@@ -254,34 +293,17 @@ class PageReader:
         return b"", _NEVER
 
     def _show(self, *, changed: bool) -> None:
-        value, cores = self._value, self._cores
-        if changed or value is None:
+        cores = self._cores
+        self._value = None
+        self.uses = uses = tuple([core.use for core in cores])
+        if changed:
             self._executing = [core for core in cores if core.use.executing]
-            status_counts, latency_counts = sections.status_counts(cores), sections.latency_counts(cores)
-        else:
-            status_counts, latency_counts = value.status_counts, value.latency_counts
-        self._value = _page_value(
-            tuple([core.use for core in cores]),
-            self._host_memory,
-            self._running_models() if self._models else (),
-            status_counts,
-            latency_counts,
-            self._reserved_bytes,
-            self._cpu_ns,
-        )
-
-    def _show_alone(self, core: CoreSection) -> None:
-        use = core.use
-        self._executing = [core] if use.executing else []
-        self._value = _page_value(
-            (use,),
-            self._host_memory,
-            self._running_models() if self._models else (),
-            ((0, use.executions),) if use.executions else (),
-            core.latency,
-            self._reserved_bytes,
-            self._cpu_ns,
-        )
+            self.status_counts = sections.status_counts(cores)
+            self.latency_counts = sections.latency_counts(cores)
+            failed = sum([count for status, count in self.status_counts if status])
+            executions, flops = sum([use.executions for use in uses]), sum([use.flops for use in uses])
+            self.counts = (executions, failed, flops)
+        self.models = self._running_models() if self._models else ()
 
     def _running_models(self) -> tuple[ModelState, ...]:
         running = {core.model_slot for core in self._executing}
