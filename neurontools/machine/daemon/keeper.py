@@ -234,14 +234,17 @@ class Keeper:
         """Take over the living processes of a former daemon, count the dead ones, and delete what is of no use.
 
         Args:
-            counted: the dead ones that the former daemon counted itself.
+            counted: those that had left, which the former daemon counted itself; it may not have come to delete
+                their files.
         """
         names = _names(self._pages_dir)
         living = []
         for process in _recorded_processes(self._pages_dir, self._boot):
+            if process.key in counted:
+                continue
             if is_alive(process.lives_with) and not is_replaced(process):
                 living.append(process)
-            elif process.key not in counted:
+            else:
                 self._count_dead(process)
         for process in sorted(living, key=lambda process: process.registered_ns):
             self._adopt(process)
