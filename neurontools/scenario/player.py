@@ -82,6 +82,8 @@ def play(
     name = check_name(env.machine() if machine is None else machine)
     script = Script(scenario)
     make_room(len(scenario.processes))
+    if launch.has_crashed(name):
+        launch.start(launch.StartOptions(machine=name, resume=True))  # it is somebody's, not the player's own
     info = launch.start(_options(name, scenario))
     tell = on_event or _ignore
     again = launch.StartOptions(machine=name, resume=True) if info.was_running else _options(name, scenario)

@@ -156,6 +156,15 @@ def test_a_stopped_machine_ends_the_play(steady, player):
     assert launch.list_machines() == ()
 
 
+def test_a_crashed_machine_is_resumed_and_stays(steady, kill_daemon):
+    launch.start(StartOptions("default", "trn1.32xlarge"))
+    kill_daemon()
+    scenario.play(scenario.load(steady), speed=50, duration_s=10)
+    assert launch.find("default").parent_pid is None
+    with Client.connect() as client:
+        assert sum(totals.executions for totals in client.snapshot().core_totals) > 0
+
+
 def test_a_machine_of_another_type_is_refused(steady):
     launch.start(StartOptions("default", "trn1.2xlarge"))
     with pytest.raises(DaemonError, match=r"machine 'default' is trn1\.2xlarge, not trn1\.32xlarge"):
