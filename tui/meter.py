@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from neurontools.tui.lines import Role, Span
 
 PLAIN_PART = ":"
@@ -15,11 +17,15 @@ def meter(share: float, width: int, *, colour: bool, marked: bool = False) -> tu
 
     Without colour the three are told apart by their characters.
     """
-    on, part, off = _MARKED if marked else _PLAIN
     steps = round(min(1.0, max(0.0, share)), 4) * width
     whole = int(steps + 1e-9)
     begun = 1 if whole < width and steps - whole > 1e-9 else 0
-    rest = width - whole - begun
+    return _drawn(whole, begun, width - whole - begun, colour, marked)
+
+
+@lru_cache(maxsize=4096)
+def _drawn(whole: int, begun: int, rest: int, colour: bool, marked: bool) -> tuple[Span, ...]:
+    on, part, off = _MARKED if marked else _PLAIN
     return tuple(
         span
         for span in (

@@ -1,0 +1,73 @@
+"""Spans as a strip for Textual's compositor, with what a style becomes looked up instead of made again for each span."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.color import ColorSystem
+from rich.segment import Segment
+from textual.strip import Strip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Console
+    from rich.style import Style
+
+    from neurontools.tui.lines import Line, Role, Span
+
+_MOST_SEGMENTS = 20_000
+
+
+class Segments(dict["Span", Segment]):
+    """The segment of each span, made when it is first asked for; spans repeat from line to line and frame to frame.
+
+    Args:
+        style_of: the look of every role, background included.
+    """
+
+    def __init__(self, style_of: Mapping[Role, Style]) -> None:
+        self._style_of = style_of
+
+    def __missing__(self, span: Span) -> Segment:
+        """Make the segment of a span."""
+        if len(self) >= _MOST_SEGMENTS:
+            self.clear()
+        text, role = span
+        segment = self[span] = Segment(text, self._style_of[role])
+        return segment
+
+
+class LineStrip(Strip):
+    """A line as a strip that names a style once for all neighbours that share it.
+
+    Args:
+        line: the spans.
+        segments: of spans.
+        width: cells of the line.
+    """
+
+    def __init__(self, line: Line, segments: Segments, width: int) -> None:
+        super().__init__([segments[span] for span in line], width)
+
+    def render(self, console: Console) -> str:
+        """Return the terminal sequences."""
+        if self._render_cache is None:
+            system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Strip.render
+            self._render_cache = _rendered(self._segments, self.render_ansi, system)
+        return self._render_cache
+
+
+def _rendered(
+    segments: list[Segment], render_ansi: Callable[[Style, ColorSystem], str], system: ColorSystem
+) -> str:
+    pieces: list[str] = []
+    before: Style | None = None
+    for text, style, _ in segments:
+        if style is not before and style is not None:
+            before = style
+            ansi = style._ansi  # noqa: SLF001  where rich keeps it, as Strip.render_style
+            pieces.append(f"\x1b[0;{render_ansi(style, system) if ansi is None else ansi}m")
+        pieces.append(text)
+    pieces.append("\x1b[0m")
+    return "".join(pieces)
