@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from neurontools.commands.scenario import main
 from neurontools.machine import launch
 from neurontools.machine.info import StartOptions
 
@@ -37,24 +38,26 @@ def test_list_names_every_scenario(run):
     ).items()
 
 
-def test_show_says_what_happens(run):
-    text = run("show", "memory-leak").stdout
-    assert "starts       3 in all; ends: 2 by out of memory, 1 by end of scenario" in text
-    facts = json.loads(run("show", "ecc-storm", "--json").stdout)
+def test_show_says_what_happens(capsys):
+    assert main(["show", "memory-leak"]) == 0
+    assert "starts       3 in all; ends: 2 by out of memory, 1 by end of scenario" in capsys.readouterr().out
+    assert main(["show", "ecc-storm", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
     assert facts["groups"][0]["ends"]["crash"] == 4
     assert facts["faults"][0] == {"at_s": 30.0, "kind": "ecc", "target": "device 5"}
 
 
-def test_check_names_all_mistakes_and_fails(run, home):
+def test_check_names_all_mistakes_and_fails(capsys, home):
     (home / "bad.yaml").write_text("description: d\ninstance: trn1.2xlarge\nduration: 1m\nx: 1\ny: 2\n")
-    bad = run("check", "./bad.yaml", "idle")
-    assert bad.returncode == 1
-    assert "idle: fine, 0 processes on trn1.32xlarge" in bad.stdout
-    assert "./bad.yaml:4: x: unknown key" in bad.stdout
-    assert "./bad.yaml:5: y: unknown key" in bad.stdout
-    found = json.loads(run("check", "./bad.yaml", "--json").stdout)
+    assert main(["check", "./bad.yaml", "idle"]) == 1
+    text = capsys.readouterr().out
+    assert "idle: fine, 0 processes on trn1.32xlarge" in text
+    assert "./bad.yaml:4: x: unknown key" in text
+    assert "./bad.yaml:5: y: unknown key" in text
+    assert main(["check", "./bad.yaml", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
     assert [(one["line"], one["key"]) for one in found] == [(4, "x"), (5, "y")]
-    assert run("check", "idle").returncode == 0
+    assert main(["check", "idle"]) == 0
 
 
 def test_play_prints_json_lines(run):
@@ -97,12 +100,13 @@ def test_play_refuses_a_machine_of_another_type(run):
         (["replay", "-", "--loop"], "stdin can't be played again"),
     ],
 )
-def test_wrong_command_lines_are_told(run, arguments, says):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert says in done.stderr
+def test_wrong_command_lines_are_told(arguments, says, capsys, monkeypatch):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert says in err
     assert not Path("x").exists()
 
 
