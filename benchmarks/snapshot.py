@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
 
 DEVICES, CORES, PROCESSES = 64, 512, 1000
-WARMING_UP, ROUNDS = 5, 25
+WARMING_UP, ROUNDS = 5, 101
 CPU = "process CPU time, median"
 
 
