@@ -22,7 +22,7 @@ from benchmarks.report import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROUNDS = 7
+ROUNDS = 4
 STUB = Path(__file__).with_name("nvml_stub.c")
 LIBRARY = "libnvidia-ml.so.1"
 
