@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING
 
 from neurontools.tui.lines import Line, Role, Span, fit
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from neurontools.tui.top_model import TopModel
 
 
+_How = tuple[int, "CoreGrid", bool, bool, frozenset[int]]
+_drawn: dict[int, tuple[_How, tuple[DeviceRates, ...], Line]] = {}
+
+
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
     """Return the pane: its bar, the heads, and the device rows that fit (those around the selected device)."""
     view = model.view
@@ -36,7 +41,7 @@ def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
     return (
         section(_title(model, view), width, note),
         _heads(shown, width, grid),
-        *(_line(model, shown[line :: grid.lines], width, grid) for line in range(grid.lines)),
+        *(_remembered(model, line, shown[line :: grid.lines], width, grid) for line in range(grid.lines)),
     )
 
 
@@ -76,6 +81,24 @@ def _head(index: int, grid: CoreGrid) -> str:
         if len(text) < grid.cell:
             return " " + text.center(grid.cell - 1)
     return str(index % 10).ljust(grid.cell)
+
+
+def _remembered(
+    model: TopModel, line: int, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid
+) -> Line:
+    # A row whose devices show what they showed before is not drawn again.
+    how = (width, grid, model.flops, model.colour, model.marked_cores)
+    last = _drawn.get(line)
+    if (
+        last is not None
+        and last[0] == how
+        and len(last[1]) == len(devices)
+        and all(map(is_, devices, last[1]))
+    ):
+        return last[2]
+    drawn = _line(model, devices, width, grid)
+    _drawn[line] = (how, devices, drawn)
+    return drawn
 
 
 def _line(model: TopModel, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid) -> Line:

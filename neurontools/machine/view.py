@@ -6,6 +6,7 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.machine.fast_values import fast_constructor
@@ -54,6 +55,11 @@ class MachineView:
 _core_rate = fast_constructor(CoreRate)
 
 
+@cache
+def _idle(core: int) -> CoreRate:
+    return CoreRate(core, 0.0, 0.0)
+
+
 def process_key(process: ProcessState) -> ProcessKey:
     """Return what identifies a process for its whole life, also when its pid is used again."""
     return process.pid, process.start_ticks
@@ -76,11 +82,9 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
     """Return the rates of every core of the machine by its machine-wide id."""
     wall_ns = after.taken_ns - before.taken_ns if before is not None else 0
     if before is None or wall_ns <= 0:
-        return {
-            core: CoreRate(core, 0.0, 0.0) for device in after.devices for core in sorted(device.core_ids)
-        }
+        return {core: _idle(core) for device in after.devices for core in sorted(device.core_ids)}
     earlier = {(process.pid, process.start_ticks): process for process in before.processes}
-    rates = {core: _core_rate(core, 0.0, 0.0) for device in after.devices for core in device.core_ids}
+    rates = {core: _idle(core) for device in after.devices for core in device.core_ids}
     for process in after.processes:
         start = earlier.get((process.pid, process.start_ticks))
         if start is process:
@@ -99,7 +103,8 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
             flops_s = flops * 1e9 / wall_ns if flops > 0 else 0.0
             if core in rates:
                 flops_s += rates[core].flops_s
-            rates[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
+            if share > 0 or flops_s > 0:
+                rates[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
     return rates
 
 
@@ -130,10 +135,7 @@ def machine_view(
         counted = {use.core for owner in after.processes for use in owner.cores} & counted
     total_flops_s = sum(rates[core].flops_s for core in counted)
     return MachineView(
-        devices=tuple(
-            DeviceRates(device.index, tuple(rates[core] for core in sorted(device.core_ids)), device.lost)
-            for device in after.devices
-        ),
+        devices=_devices(after, rates, former.devices if former is not None else ()),
         mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,
         mean_flops_s=total_flops_s / len(counted) if counted else 0.0,
         total_flops_s=total_flops_s,
@@ -141,3 +143,17 @@ def machine_view(
             after, only_used=process is not None, former=former.memory if former is not None else None
         ),
     )
+
+
+def _devices(
+    after: Snapshot, rates: Mapping[int, CoreRate], former: tuple[DeviceRates, ...]
+) -> tuple[DeviceRates, ...]:
+    # A device that shows what it showed before is the same object: who draws it need not look into it.
+    known = {device.index: device for device in former}
+    shown = []
+    for device in after.devices:
+        cores = tuple([rates[core] for core in sorted(device.core_ids)])
+        old = known.get(device.index)
+        same = old is not None and old.cores == cores and old.lost == device.lost
+        shown.append(old if same and old else DeviceRates(device.index, cores, device.lost))
+    return tuple(shown)

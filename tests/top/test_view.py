@@ -229,3 +229,12 @@ def test_a_map_made_from_a_former_one_is_the_same_as_a_new_one(only_used):
         )
         assert quick.tree() == plain.tree()
         assert (quick.host, quick.device) == (plain.host, plain.device)
+
+
+def test_devices_that_show_the_same_as_before_are_the_same_objects():
+    before = two_devices(0, process(1, (busy(0, 1, 0), busy(2, 1, 0))))
+    after = two_devices(10, process(1, (busy(0, 6, 0), busy(2, 1, 0))))
+    first = machine_view(before, before)
+    later = machine_view(before, after, former=first)
+    assert later.devices == machine_view(before, after).devices
+    assert [new is old for new, old in zip(later.devices, first.devices, strict=True)] == [False, True]
