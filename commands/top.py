@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
@@ -14,6 +15,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.tui.top_run import Wishes
+
 EXAMPLES = """examples:
   neuron-top                     live view; q quits, ? shows the keys
   neuron-top --interval 0.5      two updates a second
@@ -21,12 +24,15 @@ EXAMPLES = """examples:
   neuron-top --machine ci        another machine
   neuron-top --source real       this host's own devices, where the Neuron driver is
   neuron-top --source run.jsonl  a recording: lines that neuron-monitor wrote
+  neuron-top --page processes --filter 'owner=me tag~train'
+                                 begin on a page, the process table filtered as by neuron-ls
+  neuron-top --once --page devices --json
+                                 a page as JSON
+  neuron-top --exec-on-alert 'logger -t neuron alert'
+                                 run a command when an alert begins; NEURONTOOLS_ALERT* tell it which
 
 exit codes: 0 fine, 2 wrong command line, 3 no machine, 4 daemon trouble, 130 interrupted
 """
-
-_SHORTEST_INTERVAL_S = 0.1
-_LONGEST_INTERVAL_S = 3600.0
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--interval", metavar="S", type=float, default=1.0, help="seconds between updates (default: 1)"
+        "--interval", metavar="S", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
     )
     parser.add_argument(
         "--machine", metavar="NAME", help="machine to show (default: NEURONTOOLS_MACHINE or 'default')"
@@ -51,7 +57,23 @@ def build_parser() -> argparse.ArgumentParser:
         help="where the data comes from: sim, real, or a file of neuron-monitor's lines, shown one each interval "
         "(default: sim)",
     )
+    parser.add_argument("--page", metavar="PAGE", help="page to begin with, or to print (default: overview)")
+    parser.add_argument(
+        "--filter",
+        metavar="EXPRESSION",
+        default="",
+        help="show these processes only, as neuron-ls --filter does",
+    )
+    parser.add_argument("--theme", metavar="THEME", help="dark, light or colorblind (default: dark)")
+    parser.add_argument("--readonly", action="store_true", help="send no signals to processes")
+    parser.add_argument(
+        "--exec-on-alert",
+        metavar="CMD",
+        help="run a command, split into words as by a shell but without one, when an alert begins",
+    )
     parser.add_argument("--once", action="store_true", help="print the current screen as text and exit")
+    parser.add_argument("--json", action="store_true", help="with --once: as JSON")
+    parser.add_argument("--list-keys", action="store_true", help="print the names of all keys and exit")
     return parser
 
 
@@ -62,27 +84,71 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
-    interval_s: float = arguments.interval
-    if not _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
-        raise UsageError(
-            f"--interval {interval_s:g} is out of range",
-            f"give {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
-        )
+    if arguments.json and not arguments.once:
+        raise UsageError("--json goes with --once", "give both, or use neuron-monitor for a stream")
+    if arguments.list_keys:
+        return _list_keys()
+    wishes, problems = _wishes(arguments)
     from neurontools.tui import top_run
 
-    source, machine = arguments.source, arguments.machine
     if not arguments.once and _on_terminal():
         colour = console.colour_wanted()
-        return top_run.run_live(source, machine, interval_s, colour=colour, on_notice=console.notice)
+        return top_run.run_live(wishes, colour=colour, notices=problems, on_notice=console.notice)
     if not arguments.once:
         console.warn(
             "no terminal: this is one screen as text (as with --once); run it in a terminal for the live view"
         )
+    for problem in problems:
+        console.notice(f"warning: {problem}")
     width = shutil.get_terminal_size().columns
-    screen, notices = top_run.one_screen(source, machine, interval_s, width, console.notice)
+    screen, notices = top_run.one_page(wishes, width, as_json=arguments.json, on_notice=console.notice)
     for text in notices:
         console.warn(text)
-    console.out(screen)
+    console.out_now(screen)
+    return 0
+
+
+def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
+    from neurontools.dashboard.alert_command import split_command
+    from neurontools.dashboard.process_filter import problem_of
+    from neurontools.tui.top_names import PAGE_NAMES, THEME_NAMES
+    from neurontools.tui.top_run import Wishes
+    from neurontools.tui.top_settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings
+
+    settings, problems = load_settings()
+    if arguments.interval is not None:
+        if not SHORTEST_INTERVAL_S <= arguments.interval <= LONGEST_INTERVAL_S:
+            raise UsageError(
+                f"--interval {arguments.interval:g} is out of range",
+                f"give {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds",
+            )
+        settings = replace(settings, interval_s=arguments.interval)
+    for name, known in (("page", PAGE_NAMES), ("theme", THEME_NAMES)):
+        wish = getattr(arguments, name)
+        if wish is not None and wish not in known:
+            raise UsageError(f"--{name}: no {name} {wish!r}", f"known are {', '.join(known)}")
+    settings = replace(
+        settings, page=arguments.page or settings.page, theme=arguments.theme or settings.theme
+    )
+    if problem := problem_of(arguments.filter):
+        raise UsageError(f"--filter {arguments.filter!r}: {problem}", "see docs/neuron-ls.md for filters")
+    command = arguments.exec_on_alert
+    wishes = Wishes(
+        source=arguments.source,
+        machine=arguments.machine,
+        settings=settings,
+        readonly=arguments.readonly,
+        filter=arguments.filter,
+        alert_command=None if command is None else split_command(command),
+    )
+    return wishes, problems
+
+
+def _list_keys() -> int:
+    from neurontools.tui.top_key_names import key_names
+
+    for name, keys, text in key_names():
+        console.out(f"{name:<28} {keys:<28} {text}")
     return 0
 
 

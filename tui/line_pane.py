@@ -61,7 +61,7 @@ class LinePane(Widget):
     def restyle(self, styles_by_role: Mapping[Role, Style]) -> None:
         """Show everything in another look."""
         self._style_of = styles_by_role
-        self._composed = (None, {})
+        self._segments = None
         self.refresh()
 
     def notify_style_update(self) -> None:

@@ -38,10 +38,23 @@ class Role(Enum):
     BAR = "bar"
     BAR_DIM = "bar-dim"
     BAR_CURRENT = "bar-current"
+    ALERT = "alert"
+    GRAPH = "graph"
+    SECTION_KEY = "section-key"
+    SECTION_CURRENT = "section-current"
+    HEAT_0 = "heat-0"
+    HEAT_1 = "heat-1"
+    HEAT_2 = "heat-2"
+    HEAT_3 = "heat-3"
+    HEAT_4 = "heat-4"
+    HEAT_5 = "heat-5"
 
     # Members are compared and hashed for every span of every frame; identity is enough and needs no Python call.
     __hash__ = object.__hash__
 
+
+HEAT = (Role.HEAT_0, Role.HEAT_1, Role.HEAT_2, Role.HEAT_3, Role.HEAT_4, Role.HEAT_5)
+"""The roles of a share by how large it is: nothing, then five equal parts."""
 
 Span = tuple[str, Role]
 Line = tuple[Span, ...]
@@ -68,9 +81,15 @@ def fixed(text: str, width: int) -> str:
 
 def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
     """Cut or pad a line to exactly `width` cells."""
+    wanted = [span for span in spans if span[0]]
+    whole = "".join([text for text, _ in wanted])
+    if whole.isascii() and len(whole) <= width:
+        if len(whole) < width:
+            wanted.append((" " * (width - len(whole)), fill))
+        return tuple(wanted)
     kept: list[Span] = []
     left = width
-    for text, role in spans:
+    for text, role in wanted:
         taken = width_of(text)
         if taken >= left:
             if left:
@@ -81,6 +100,13 @@ def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
             left -= taken
     kept.append((" " * left, fill))
     return tuple(kept)
+
+
+def heat(share: float) -> Role:
+    """Return the role of a share (0..1)."""
+    if share <= 0:
+        return Role.HEAT_0
+    return HEAT[1 + min(4, int(share * 5))]
 
 
 def text_of(line: Line) -> str:

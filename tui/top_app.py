@@ -10,68 +10,64 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
-from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from neurontools.dashboard.lookout import Lookout
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
-from neurontools.tui.top_help import HelpScreen
+from neurontools.tui.top_bars import keys_bar, page_at, page_bar
+from neurontools.tui.top_classic_actions import ClassicActions
+from neurontools.tui.top_keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
 from neurontools.tui.top_layout import MIN_HEIGHT, MIN_WIDTH, too_small
-from neurontools.tui.top_memory import first_row
 from neurontools.tui.top_model import TopModel
-from neurontools.tui.top_rows import tab_at
-from neurontools.tui.top_screen import layout_for, panes
+from neurontools.tui.top_page import filled
+from neurontools.tui.top_page_actions import PageActions
+from neurontools.tui.top_page_pane import PagePane
+from neurontools.tui.top_pages import make_pages
+from neurontools.tui.top_palette import TopCommands
+from neurontools.tui.top_rows import title_line
+from neurontools.tui.top_screen import panes
+from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import Trouble
-from neurontools.tui.top_theme import BACKGROUND, COLOUR, MONOCHROME
+from neurontools.tui.top_theme import MONOCHROME, THEMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from textual import events
     from textual.app import ComposeResult
+    from textual.binding import Binding, BindingType
+    from textual.dom import DOMNode
 
+    from neurontools.dashboard.alerts import Alert
     from neurontools.tui.lines import Line
     from neurontools.tui.top_source import Source, Update
 
-_PANES = ("title", "cores", "cpu", "summary", "details", "bottom")
-_INTERRUPTED = 130
+_CLASSIC_PANES = ("cores", "cpu", "summary", "details")
+_CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
-class TopApp(App[int]):
+class TopApp(ClassicActions, PageActions, App[int]):
     """The dashboard.
 
     Args:
         source: what the dashboard shows; closed when the app ends.
         colour: False draws without any colour.
         silent_after_s: say so when the source yields nothing for this long; None for sources that may pause.
+        settings: the user's wishes.
+        notices: what to tell the user at the start.
+        readonly: send no signals.
+        on_alert: is told of every alert that begins.
+        process_filter: filter of the process page to begin with.
     """
 
     TITLE = "neuron-top"
-    CSS = f"""
-    Screen {{ background: {BACKGROUND}; overflow: hidden; }}
-    Screen:ansi {{ background: ansi_default; }}
-    """
-    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {lambda: TopCommands}  # type: ignore[assignment]
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "exit(0)", "quit"),
-        Binding("ctrl+c", f"exit({_INTERRUPTED})", "interrupt", priority=True),
-        Binding("ctrl+z", "suspend_process", "suspend"),
-        Binding("up", "move(-1)", "up"),
-        Binding("down", "move(1)", "down"),
-        Binding("pageup", "move(-10)", "page up"),
-        Binding("pagedown", "move(10)", "page down"),
-        Binding("home", "move(-1000000)", "first"),
-        Binding("end", "move(1000000)", "last"),
-        Binding("left", "collapse", "collapse"),
-        Binding("right", "expand", "expand"),
-        Binding("enter", "toggle_row", "expand or collapse"),
-        Binding("x", "toggle_all", "expand or collapse all"),
-        Binding("a", "step_tab(-1)", "previous tab"),
-        Binding("d", "step_tab(1)", "next tab"),
-        Binding("f,F", "flops", "FLOPS"),
-        Binding("question_mark", "help", "help"),
-        Binding("ctrl+s", "save_svg", "save as SVG"),
-        *(Binding(str(number), f"tab({number})", f"tab {number}") for number in range(1, 10)),
-    ]
+    AUTO_FOCUS = None  # a page that is shown gets the focus, no other one
+    BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *CLASSIC]
 
     class Updated(Message):
         """The source yielded something."""
@@ -83,20 +79,40 @@ class TopApp(App[int]):
     class SourceEnded(Message):
         """The source has nothing more to tell."""
 
-    def __init__(self, source: Source, *, colour: bool = True, silent_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        colour: bool = True,
+        silent_after_s: float | None = None,
+        settings: TopSettings | None = None,
+        notices: Sequence[str] = (),
+        readonly: bool = False,
+        on_alert: Callable[[Alert], None] | None = None,
+        process_filter: str = "",
+    ) -> None:
         super().__init__(ansi_color=not colour)
-        self.model = TopModel(colour=colour, source=source.name)
+        self.settings = settings or TopSettings()
+        lookout = Lookout(self.settings.rules, on_alert)
+        self.model = TopModel(colour=colour, source=source.name, lookout=lookout)
+        self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
+        self.page = next(page for page in self.pages if page.name == self.settings.page)
+        self.look = THEMES[self.settings.theme] if colour else MONOCHROME
         self.failure: Exception | None = None
+        self.source_ended = asyncio.Event()
         self._source = source
-        self._look = COLOUR if colour else MONOCHROME
+        self._notices = notices
         self._silent_after_s = silent_after_s
         self._last_update_s = time.monotonic()
-        self.source_ended = asyncio.Event()
+        self.set_keymap(dict(self.settings.keys))
 
     def compose(self) -> ComposeResult:
         """Make the panes, top to bottom."""
-        for name in _PANES:
-            yield LinePane(self._look, id=name)
+        for name in ("title", *_CLASSIC_PANES):
+            yield LinePane(self.look.styles, id=name)
+        for page in self.pages[1:]:
+            yield PagePane(page, self.look.styles)
+        yield LinePane(self.look.styles, id="bottom")
 
     def on_mount(self) -> None:
         """Draw the empty dashboard, start reading the source, restore the terminal on SIGTERM and SIGHUP."""
@@ -106,7 +122,10 @@ class TopApp(App[int]):
                 loop.add_signal_handler(number, self.exit, 128 + number)
         # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-        self._paint()
+        self.wear(self.look)
+        self.turn_to(self.page)
+        for text in (*self._notices, *self.unknown_keys()):
+            self.notify(text, severity="warning", markup=False, timeout=10)
         # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
         threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()
         if self._silent_after_s is not None:
@@ -118,98 +137,77 @@ class TopApp(App[int]):
 
     def on_resize(self) -> None:
         """Lay out again, once the app knows its new size."""
-        self.call_later(self._paint)
+        self.call_later(self.paint)
 
     def on_top_app_updated(self, message: Updated) -> None:
         """Show what the source yielded."""
         self._last_update_s = time.monotonic()
         self.model.update(message.update)
-        self._paint()
+        self.paint()
 
     def on_top_app_source_ended(self) -> None:
         """Let those know who wait for the end of a recording."""
         self.source_ended.set()
 
     def on_click(self, event: events.Click) -> None:
-        """Select the row or the tab under the mouse; a click on the selected row toggles it."""
+        """Let the page know, or turn to another one."""
         if len(self.screen_stack) > 1 or too_small(*self.size):
             return
-        row = self._row_at(event.screen_y)
-        if row is not None:
-            if row == self.model.selected:
-                self.model.toggle()
-            else:
-                self.model.select(row)
+        if self.is_classic:
+            self.click_classic(event.screen_x, event.screen_y, self.size)
         elif event.screen_y == self.size.height - 2:
-            tab = tab_at(self.model, self.size.width, event.screen_x)
-            if tab is not None:
-                self.model.go_to_tab(tab)
-        self._paint()
+            self.turn_to(page_at(self.pages, event.screen_x) or self.page)
+        elif 1 <= event.screen_y < self.size.height - 2:
+            self.carry_out(self.page.click(self.model, event.screen_x, event.screen_y - 1))
+        self.paint()
 
     def on_mouse_scroll_down(self) -> None:
         """Move the selection down."""
-        self.action_move(1)
+        self._scroll(1)
 
     def on_mouse_scroll_up(self) -> None:
         """Move the selection up."""
-        self.action_move(-1)
+        self._scroll(-1)
 
-    def action_exit(self, code: int) -> None:
-        """End the app with an exit code."""
-        self.exit(code)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Return whether a key means anything on this page."""
+        return self.is_classic or action not in CLASSIC_ACTIONS
 
-    def action_move(self, steps: int) -> None:
-        """Move the selection in the tree."""
-        self.model.move(steps)
-        self._paint()
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:  # noqa: ARG002
+        """Say once that the configuration gives one key to two things."""
+        names = ", ".join(sorted(binding.id or binding.description for binding in clashed_bindings))
+        if names not in self.told_clashes:
+            self.told_clashes.add(names)
+            text = f"top: keys: the key of {names} has another meaning too, and has only that one"
+            self.notify(text, severity="warning", markup=False, timeout=10)
 
-    def action_toggle_row(self) -> None:
-        """Open or close the selected row."""
-        self.model.toggle()
-        self._paint()
+    def paint(self) -> None:
+        """Show the model: only what its page shows is computed, and only lines that changed are written."""
+        width, height = self.size
+        shown: dict[str, Sequence[Line]] = {"title": self._small(width, height)}
+        if not too_small(width, height):
+            shown = self._page_lines(width, height)
+        with self.batch_update():
+            for pane in self.screen_stack[0].query(LinePane):
+                pane.show(shown.get(pane.id or "", ()))
 
-    def action_expand(self) -> None:
-        """Open the selected row."""
-        self.model.expand()
-        self._paint()
+    def _page_lines(self, width: int, height: int) -> dict[str, Sequence[Line]]:
+        if self.is_classic:
+            drawn = panes(self.model, width, height)
+            return {name: getattr(drawn, name) for name in ("title", *_CLASSIC_PANES, "bottom")}
+        room = height - _CHROME_LINES
+        return {
+            "title": (title_line(self.model, width),),
+            f"page-{self.page.name}": filled(self.page.lines(self.model, width, room), width, room),
+            "bottom": (page_bar(self.pages, self.page, width), keys_bar(self.page, width)),
+        }
 
-    def action_collapse(self) -> None:
-        """Close the selected row or go to its parent."""
-        self.model.collapse()
-        self._paint()
-
-    def action_toggle_all(self) -> None:
-        """Open or close the whole tree."""
-        self.model.toggle_all()
-        self._paint()
-
-    def action_step_tab(self, steps: int) -> None:
-        """Go to the previous or next tab."""
-        self.model.step_tab(steps)
-        self._paint()
-
-    def action_tab(self, number: int) -> None:
-        """Go to a tab by its number on the screen."""
-        self.model.go_to_tab(number - 1)
-        self._paint()
-
-    def action_flops(self) -> None:
-        """Switch between utilization and FLOPS."""
-        self.model.toggle_flops()
-        self._paint()
-
-    def action_help(self) -> None:
-        """Show the keys."""
-        self.push_screen(HelpScreen(self._look))
-
-    def action_save_svg(self) -> None:
-        """Save the screen as an SVG picture in the working directory."""
-        try:
-            path = self.save_screenshot()
-        except OSError as error:
-            self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
+    def _scroll(self, steps: int) -> None:
+        if self.is_classic:
+            self.model.move(steps)
         else:
-            self.notify(f"saved {path}", markup=False)
+            self.page.scroll(self.model, steps)
+        self.paint()
 
     def _read(self) -> None:
         try:
@@ -231,27 +229,10 @@ class TopApp(App[int]):
             and not self._is_known_trouble()
         ):
             self.model.update(Trouble(f"no data for {silent_s:.0f} s"))
-            self._paint()
+            self.paint()
 
     def _is_known_trouble(self) -> bool:
         return bool(self.model.trouble) and not self.model.trouble.startswith("no data for")
-
-    def _row_at(self, y: int) -> int | None:
-        layout = layout_for(self.model, *self.size)
-        top = self.size.height - 2 - layout.tree_lines
-        if not top <= y < self.size.height - 2:
-            return None
-        index = first_row(self.model, layout.tree_lines) + y - top
-        return index if index < len(self.model.rows) else None
-
-    def _paint(self) -> None:
-        width, height = self.size
-        shown = self._small(width, height) if too_small(width, height) else None
-        drawn = None if shown else panes(self.model, width, height)
-        with self.batch_update():
-            for name in _PANES:
-                lines = getattr(drawn, name) if drawn else (shown if name == "title" else ())
-                self.screen_stack[0].query_one(f"#{name}", LinePane).show(lines or ())
 
     @staticmethod
     def _small(width: int, height: int) -> tuple[Line, ...]:

@@ -1,38 +1,57 @@
-"""The two ways to run neuron-top: live in the terminal, or one screen as text."""
+"""The two ways to run neuron-top: live in the terminal, or one page as text or JSON."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.lookout import Lookout
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.sources import open_source
 from neurontools.tui.top_model import TopModel
+from neurontools.tui.top_pages import make_pages, page_data, page_text
 from neurontools.tui.top_screen import text_screen
+from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import FollowedSource, tick_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 # Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a command line and the configuration ask for.
+
+    `source` is as `neurontools.sources.open_source` takes it; `machine` is the simulated machine's name, None for the
+    default. `filter` is of the process page. `alert_command` is run for each alert that begins, None for nothing.
+    """
+
+    source: str = "sim"
+    machine: str | None = None
+    settings: TopSettings = field(default_factory=TopSettings)
+    readonly: bool = False
+    filter: str = ""
+    alert_command: tuple[str, ...] | None = None
+
+
 def run_live(
-    source: str,
-    machine: str | None,
-    interval_s: float,
+    wishes: Wishes,
     *,
     colour: bool,
+    notices: Sequence[str] = (),
     on_notice: Callable[[str], None] | None = None,
 ) -> int:
     """Show the dashboard until the user ends it.
 
     Args:
-        source: as `neurontools.sources.open_source` takes it.
-        machine: the simulated machine's name, None for the default.
-        interval_s: time between two updates.
+        wishes: what is wanted.
         colour: False draws without any colour.
+        notices: what to tell the user on the screen.
         on_notice: gets a line for a person when a machine was started.
 
     Returns:
@@ -41,42 +60,64 @@ def run_live(
     Raises:
         NeuronToolsError: the source can't be opened.
     """
-    followed = FollowedSource(source, interval_s, machine, on_notice)
+    from neurontools.dashboard.alert_command import AlertCommand
+
+    interval_s = wishes.settings.interval_s
+    followed = FollowedSource(wishes.source, interval_s, wishes.machine, on_notice)
     from neurontools.tui.top_app import TopApp
 
-    silent_after_s = max(3.0, _SILENT_PERIODS * interval_s) if followed.live else None
-    app = TopApp(followed, colour=colour, silent_after_s=silent_after_s)
-    code = app.run()
+    command = AlertCommand(wishes.alert_command) if wishes.alert_command else None
+    app = TopApp(
+        followed,
+        colour=colour,
+        silent_after_s=max(3.0, _SILENT_PERIODS * interval_s) if followed.live else None,
+        settings=wishes.settings,
+        notices=notices,
+        readonly=wishes.readonly,
+        on_alert=command.tell if command else None,
+        process_filter=wishes.filter,
+    )
+    try:
+        code = app.run()
+    finally:
+        if command:
+            command.close()
     if app.failure is not None:
         raise app.failure
     return code if code is not None else app.return_code or 0
 
 
-def one_screen(
-    source: str,
-    machine: str | None,
-    interval_s: float,
+def one_page(
+    wishes: Wishes,
     width: int,
+    *,
+    as_json: bool = False,
     on_notice: Callable[[str], None] | None = None,
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the dashboard as text, with rates over one interval, and what a user should know about it.
+    """Return a page as text or JSON, with rates over one interval, and what a user should know about it.
 
     Args:
-        source: as `neurontools.sources.open_source` takes it; of a recording its last moment is shown.
-        machine: the simulated machine's name, None for the default.
-        interval_s: how long to watch.
-        width: cells in a line.
+        wishes: what is wanted; of a recording its last moment is shown.
+        width: cells in a line of text.
+        as_json: JSON instead of text.
         on_notice: gets a line for a person when a machine was started.
 
     Raises:
         NeuronToolsError: there is nothing to show.
     """
-    with open_source(source, machine=machine, on_notice=on_notice) as opened:
-        model = TopModel(colour=False, source=opened.name)
-        snapshots = islice(opened.watch(interval_s), 2) if opened.live else opened.watch(0.0)
+    settings = wishes.settings
+    pages = make_pages(settings.columns, readonly=True, process_filter=wishes.filter)
+    page = next(page for page in pages if page.name == settings.page)
+    with open_source(wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:
+        model = TopModel(colour=False, source=opened.name, lookout=Lookout(settings.rules))
+        snapshots = islice(opened.watch(settings.interval_s), 2) if opened.live else opened.watch(0.0)
         for snapshot in snapshots:
             model.update(tick_of(snapshot))
-        return screen_of(model, width), opened.notices
+        if as_json:
+            return json.dumps(page_data(page, model)), opened.notices
+        if page is pages[0]:
+            return screen_of(model, width), opened.notices
+        return page_text(page, model, width), opened.notices
 
 
 def screen_of(model: TopModel, width: int) -> str:

@@ -59,11 +59,16 @@ def panes(model: TopModel, width: int, height: int) -> Panes:
 def text_screen(model: TopModel, width: int) -> str:
     """Return the dashboard as text of any length: every device, the whole tree as it is open, no tabs and keys."""
     width = max(width, MIN_WIDTH)
-    devices = len(model.view.devices) if model.view else 1
-    height = 64 + 2 * devices + 2 * len(model.rows)
+    height = text_lines(model)
     shown = panes(model, width, height)
     lines = [text_of(line).rstrip() for line in (*shown.title, *shown.cores, *shown.cpu, *shown.summary)]
     details = [text_of(line).rstrip() for line in shown.details]
     while details and not details[-1]:
         details.pop()
     return "\n".join([*lines, *details])
+
+
+def text_lines(model: TopModel) -> int:
+    """Return a height at which every device and the whole tree as it is open have room."""
+    devices = len(model.view.devices) if model.view else 1
+    return 64 + 2 * devices + 2 * len(model.rows)

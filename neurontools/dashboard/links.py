@@ -1,0 +1,118 @@
+"""The links between devices: which are there, which are broken, how busy what runs over them is; and where to draw devices.
+
+No counter of the driver tells the traffic of a link, so it is modelled: a link is as busy as the less busy of its two
+devices in a process that holds cores of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from neurontools.machine.snapshot import DeviceState, Snapshot
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link between two devices, the lower index first. `load` (0..1) is modelled, None where no process spans it."""
+
+    devices: Pair
+    is_down: bool
+    load: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Devices in rows and columns; None is an empty place."""
+
+    rows: tuple[tuple[int | None, ...], ...]
+
+
+def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, Link]:
+    """Return the links of a machine by their devices.
+
+    Args:
+        snapshot: the machine; neighbours that are not among its devices (a container's) are left out.
+        utilization: of every core, by machine-wide id.
+    """
+    known = {device.index for device in snapshot.devices}
+    loads = _loads(snapshot, utilization)
+    found = {}
+    for device in snapshot.devices:
+        for other in (*(device.connected_to or ()), *device.links_down):
+            if other in known and other != device.index:
+                pair = (min(device.index, other), max(device.index, other))
+                down = other in device.links_down or (pair in found and found[pair].is_down)
+                found[pair] = Link(pair, down, None if down else loads.get(pair))
+    return found
+
+
+def is_switched(devices: Sequence[int], pairs: Iterable[Pair]) -> bool:
+    """Return whether every device is linked to every other one, so that a drawing of single links tells nothing."""
+    return len(devices) > 3 and set(combinations(sorted(devices), 2)) <= set(pairs)
+
+
+def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) -> Placement:
+    """Return rows of devices in which as many links as possible join neighbours (around the edges too).
+
+    Args:
+        devices: their indices.
+        pairs: the links.
+        most_columns: how many devices fit beside each other.
+    """
+    linked = set(pairs)
+    widths = [
+        width
+        for width in (4, *range(2, min(most_columns, len(devices)) + 1), 1)
+        if width <= max(1, most_columns)
+    ]
+    candidates = [
+        _rows(devices, width, snake=snake)
+        for width in widths
+        if width <= max(1, len(devices))
+        for snake in (False, True)
+    ]
+    best = max(candidates, key=lambda rows: len(drawn_pairs(Placement(rows)) & linked))
+    return Placement(best)
+
+
+def drawn_pairs(place: Placement) -> set[Pair]:
+    """Return the pairs of devices that stand beside or above each other, around the edges too."""
+    pairs = set()
+    for line in (*place.rows, *zip(*place.rows, strict=True)):
+        for one, other in zip(line, (*line[1:], line[0]), strict=True):
+            if one is not None and other is not None and one != other:
+                pairs.add((min(one, other), max(one, other)))
+    return pairs
+
+
+def _rows(devices: Sequence[int], width: int, *, snake: bool) -> tuple[tuple[int | None, ...], ...]:
+    padded: list[int | None] = [*devices, *[None] * (-len(devices) % width)]
+    rows = [padded[at : at + width] for at in range(0, len(padded), width)]
+    return tuple(tuple(row[::-1] if snake and number % 2 else row) for number, row in enumerate(rows))
+
+
+def _loads(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, float]:
+    device_of = {core: device.index for device in snapshot.devices for core in device.core_ids}
+    loads: dict[Pair, float] = {}
+    for process in snapshot.processes:
+        shares: dict[int, list[float]] = {}
+        for use in process.cores:
+            if use.core in device_of:
+                shares.setdefault(device_of[use.core], []).append(utilization.get(use.core, 0.0))
+        means = {device: sum(values) / len(values) for device, values in shares.items()}
+        for pair in combinations(sorted(means), 2):
+            loads[pair] = max(loads.get(pair, 0.0), min(means[pair[0]], means[pair[1]]))
+    return loads
+
+
+def device_utilization(device: DeviceState, utilization: Mapping[int, float]) -> float:
+    """Return the mean utilization of a device's cores."""
+    cores = device.core_ids
+    return sum(utilization.get(core, 0.0) for core in cores) / len(cores) if cores else 0.0

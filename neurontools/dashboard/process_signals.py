@@ -1,0 +1,72 @@
+"""Sending signals to processes of a machine: only live ones of this host, and never to another one with the same pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.processes import start_ticks
+
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import ProcessState
+
+CHOICES = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGKILL,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGSTOP,
+    signal.SIGCONT,
+)
+"""The signals that a dashboard offers, the usual one first."""
+
+
+def why_not(process: ProcessState, source: str) -> str:
+    """Return why a process can't be sent a signal, "" when it can be tried.
+
+    Args:
+        process: the process.
+        source: where its snapshot comes from, as `Snapshot.source` says.
+    """
+    if process.origin != "live":
+        return f"process {process.pid} is {process.origin}: there is nothing to send a signal to"
+    if source == "recording":
+        return f"process {process.pid} is in a recording"
+    return ""
+
+
+def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
+    """Send a signal to one process.
+
+    The process is held by a pidfd before its start time is compared, so that the pid can't go to another one between.
+
+    Args:
+        pid: its pid.
+        started_ticks: its start time, in clock ticks since boot.
+        number: the signal.
+
+    Raises:
+        NeuronToolsError: it is gone, another one has its pid, or it may not be sent signals.
+    """
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise NeuronToolsError(f"process {pid} is gone", "") from None
+    except OSError as error:
+        raise NeuronToolsError(f"cannot open process {pid}: {error.strerror}", "") from error
+    try:
+        if start_ticks(pid) != started_ticks:
+            raise NeuronToolsError(f"process {pid} is gone; the pid belongs to another one now", "")
+        signal.pidfd_send_signal(held, number)
+    except PermissionError:
+        raise NeuronToolsError(
+            f"process {pid} belongs to another user", "run neuron-top as that user"
+        ) from None
+    except ProcessLookupError:
+        raise NeuronToolsError(f"process {pid} is gone", "") from None
+    finally:
+        os.close(held)

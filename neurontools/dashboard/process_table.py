@@ -1,0 +1,142 @@
+"""The process table in an order: by any column and then the column before, or as a tree by parents."""
+
+from __future__ import annotations
+
+import pwd
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from neurontools.dashboard.process_rows import ProcessRow
+
+
+class Column(StrEnum):
+    """What is known of a process."""
+
+    PID = "pid"
+    USER = "user"
+    TAG = "tag"
+    CORES = "cores"
+    MEMORY = "memory"
+    UTILIZATION = "utilization"
+    EXECUTIONS = "executions"
+    ERRORS = "errors"
+    P50 = "p50"
+    P99 = "p99"
+    RUNTIME = "runtime"
+    AGE = "age"
+    CPU = "cpu"
+    RESIDENT = "resident"
+    ORIGIN = "origin"
+    COMMAND = "command"
+
+
+TEXTS = frozenset(
+    {Column.USER, Column.TAG, Column.RUNTIME, Column.ORIGIN, Column.COMMAND, Column.PID, Column.CORES}
+)
+"""Columns that are sorted upwards first; of the others the largest comes first."""
+
+
+@cache
+def user_name(uid: int) -> str:
+    """Return the name of a user, the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+_VALUES: dict[Column, Callable[[ProcessRow], float | str]] = {
+    Column.PID: lambda row: row.process.pid,
+    Column.USER: lambda row: user_name(row.process.uid),
+    Column.TAG: lambda row: row.process.tag,
+    Column.CORES: lambda row: row.process.cores[0].core if row.process.cores else 1 << 30,
+    Column.MEMORY: lambda row: row.device_bytes,
+    Column.UTILIZATION: lambda row: row.utilization,
+    Column.EXECUTIONS: lambda row: row.executions_s,
+    Column.ERRORS: lambda row: row.failed_share,
+    Column.P50: lambda row: row.latency_s(50) or 0.0,
+    Column.P99: lambda row: row.latency_s(99) or 0.0,
+    Column.RUNTIME: lambda row: row.process.runtime_version,
+    Column.AGE: lambda row: row.age_s,
+    Column.CPU: lambda row: row.host.cpu_share if row.host else 0.0,
+    Column.RESIDENT: lambda row: row.host.resident_bytes if row.host else 0,
+    Column.ORIGIN: lambda row: row.process.origin,
+    Column.COMMAND: lambda row: row.process.command,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """A column and its direction, then another one for rows that are equal in the first."""
+
+    column: Column = Column.CORES
+    descending: bool = False
+    then: tuple[Column, bool] = (Column.PID, False)
+
+    def by(self, column: Column) -> Sorting:
+        """Return the order after a column was chosen: again turns it round, another one makes this the second."""
+        if column is self.column:
+            return Sorting(column, not self.descending, self.then)
+        return Sorting(column, column not in TEXTS, (self.column, self.descending))
+
+
+def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, ...]:
+    """Return the rows in an order; rows that are equal in both columns keep theirs."""
+    found = list(rows)
+    for column, descending in (sorting.then, (sorting.column, sorting.descending)):
+        found.sort(key=_VALUES[column], reverse=descending)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLine:
+    """A line of the tree: a process of the table, or (no row) a parent that uses no device."""
+
+    pid: int
+    depth: int
+    row: ProcessRow | None
+
+
+def tree(rows: Sequence[ProcessRow], parents: Mapping[int, int]) -> tuple[TreeLine, ...]:
+    """Return rows under their parents, siblings in the order of the rows.
+
+    A parent that is not in the table gets a line of its own when two or more rows are its children.
+
+    Args:
+        rows: the table, in order.
+        parents: pid of each row's parent, where that is known.
+    """
+    by_pid = {row.process.pid: row for row in rows}
+    children: dict[int, list[int]] = {}
+    for row in rows:
+        parent = parents.get(row.process.pid)
+        if parent is not None and parent > 1:
+            children.setdefault(parent, []).append(row.process.pid)
+    shown = {pid for pid, below in children.items() if pid not in by_pid and len(below) > 1}
+    lines: list[TreeLine] = []
+    done: set[int] = set()
+
+    def add(pid: int, depth: int) -> None:
+        if pid in done:
+            return
+        done.add(pid)
+        lines.append(TreeLine(pid, depth, by_pid.get(pid)))
+        for child in children.get(pid, ()):
+            add(child, depth + 1)
+
+    for row in rows:
+        top, seen = row.process.pid, set[int]()
+        while (
+            (parent := parents.get(top)) is not None
+            and (parent in by_pid or parent in shown)
+            and top not in seen
+        ):
+            seen.add(top)
+            top = parent
+        add(top, 0)
+    return tuple(lines)

@@ -1,0 +1,115 @@
+"""The details of one process: models, use of each core, environment, alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.process_environment import environment
+from neurontools.tui.lines import Line, Role, clean, fit
+from neurontools.tui.meter import meter
+from neurontools.tui.top_columns import latency, ranges
+from neurontools.tui.top_format import percent, size
+from neurontools.tui.top_rows import section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.machine.view import ProcessKey
+    from neurontools.tui.top_model import TopModel
+
+_METER_WIDTH = 30
+_ENVIRONMENT_KEPT = 64
+_PERCENTILES = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
+
+
+class Details:
+    """Lines about a process, scrolled by itself; its environment is read once."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self._environments: dict[ProcessKey, tuple[tuple[str, str], ...] | None] = {}
+
+    def scroll(self, steps: int) -> None:
+        """Move through the lines."""
+        self.first = max(0, self.first + steps)
+
+    def lines(self, model: TopModel, row: ProcessRow | None, width: int, height: int) -> Sequence[Line]:
+        """Return as many lines as there is room for."""
+        if row is None or height < 2:
+            return ()
+        found = list(self.all_lines(model, row, width))
+        room = height - 1
+        self.first = max(0, min(self.first, len(found) - room))
+        shown = found[self.first : self.first + room]
+        note = (
+            ""
+            if len(shown) == len(found)
+            else f"{self.first + 1}-{self.first + len(shown)} of {len(found)}, < > scroll"
+        )
+        return [section(f" Process {row.process.pid}", width, note), *shown]
+
+    def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+        """Yield everything there is to say."""
+        process = row.process
+        for alert in model.lookout.alerts_of_pid.get(process.pid, ()):
+            yield fit(((f" ! {alert.condition}: {clean(alert.text)}", Role.ALERT),), width)
+        facts = (
+            ("command", clean(process.command)),
+            ("origin", f"{process.origin}, cores {ranges(use.core for use in process.cores) or 'none'}"),
+            (
+                "latency",
+                ", ".join(f"{name} {latency(row.latency_s(percent))}" for name, percent in _PERCENTILES),
+            ),
+            ("failures", f"{row.failed_executions} of this interval's executions failed"),
+        )
+        for name, text in facts:
+            yield fit(((f" {name:<12}", Role.HEAD), (text, Role.PLAIN)), width)
+        yield from _cores(model, row, width)
+        yield from _models(row, width)
+        yield from self._environment(row, width)
+
+    def _environment(self, row: ProcessRow, width: int) -> Iterator[Line]:
+        process = row.process
+        if process.origin != "live":
+            yield fit(((f" environment: none, the process is {process.origin}", Role.DIM),), width)
+            return
+        key = (process.pid, process.start_ticks)
+        if key not in self._environments:
+            if len(self._environments) >= _ENVIRONMENT_KEPT:
+                self._environments.clear()
+            self._environments[key] = environment(*key)
+        found = self._environments[key]
+        if found is None:
+            yield fit(((" environment: may not be read (another user's process, or gone)", Role.DIM),), width)
+            return
+        yield fit(((" environment", Role.HEAD),), width)
+        for name, value in found:
+            yield fit(((f"   {clean(name)}", Role.STRONG), (f"={clean(value)}", Role.PLAIN)), width)
+
+
+def _cores(model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+    if row.process.cores:
+        yield fit(((f" {'core':<8}{'utilization':<{_METER_WIDTH + 10}}{'memory':>9}", Role.HEAD),), width)
+    for use in row.process.cores:
+        rate = model.rates.get(use.core)
+        share = rate.utilization if rate else 0.0
+        spans = (
+            (f"   {use.core:<6}", Role.PLAIN),
+            *meter(share, _METER_WIDTH, colour=model.colour),
+            (f" {percent(share):>8}", Role.VALUE if share else Role.DIM),
+            (f" {size(use.memory.total_bytes):>9}", Role.VALUE),
+        )
+        yield fit(spans, width)
+
+
+def _models(row: ProcessRow, width: int) -> Iterator[Line]:
+    models = row.process.models
+    if models:
+        yield fit(((f" {'model':<8}{'core':>5}{'memory':>10}  name", Role.HEAD),), width)
+    for model in models:
+        role = Role.PLAIN if model.running else Role.DIM
+        text = (
+            f"   {model.model_id:<6}{model.core:>5}{size(model.memory.total_bytes):>10}  {clean(model.name)}"
+        )
+        yield fit(((text, role),), width)

@@ -1,0 +1,78 @@
+"""The names that a user may write in the configuration: pages, themes, keys. Nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+import re
+
+PAGE_NAMES = ("overview", "history", "processes", "devices", "events")
+"""The pages, in their order; F1 is the first."""
+
+PAGE_LETTERS = {"overview": "o", "history": "h", "processes": "p", "devices": "v", "events": "e"}
+"""The letter of each page, beside its function key."""
+
+THEME_NAMES = ("dark", "light", "colorblind")
+"""The themes; the first is the default."""
+
+_NAMED_KEYS = frozenset(
+    [
+        "up",
+        "down",
+        "left",
+        "right",
+        "home",
+        "end",
+        "pageup",
+        "pagedown",
+        "enter",
+        "escape",
+        "space",
+        "tab",
+        "backspace",
+        "delete",
+        "insert",
+        "slash",
+        "question_mark",
+        "comma",
+        "full_stop",
+        "less_than_sign",
+        "greater_than_sign",
+        "plus",
+        "minus",
+        "equals_sign",
+        "semicolon",
+        "colon",
+        "apostrophe",
+        "left_square_bracket",
+        "right_square_bracket",
+        "backslash",
+        "grave_accent",
+        "tilde",
+        "exclamation_mark",
+        "at",
+        "number_sign",
+        "dollar_sign",
+        "percent_sign",
+        "circumflex_accent",
+        "ampersand",
+        "asterisk",
+        "left_parenthesis",
+        "right_parenthesis",
+        "underscore",
+        "vertical_line",
+        "quotation_mark",
+    ]
+) | {f"f{number}" for number in range(1, 25)}
+_KEY = re.compile(r"(?:(?:ctrl|shift|alt)\+)*(\w+)")
+
+
+def key_problem(key: str) -> str:
+    """Return what is wrong with the name of a key, "" for one that a terminal can send.
+
+    Args:
+        key: as Textual names it: `x`, `X`, `ctrl+x`, `f5`, `slash`.
+    """
+    found = _KEY.fullmatch(key)
+    name = found.group(1) if found else ""
+    if found and (name in _NAMED_KEYS or (len(name) == 1 and name.isalnum())):
+        return ""
+    return f"unknown key {key!r}"

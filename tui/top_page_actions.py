@@ -1,0 +1,142 @@
+"""What turns pages, changes the look and does what pages ask for, for the app to inherit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import App
+
+from neurontools.tui.line_pane import LinePane
+from neurontools.tui.top_help import HelpScreen, help_lines
+from neurontools.tui.top_page import Choose, Copy, Notice, Prompt
+from neurontools.tui.top_page_pane import PagePane
+from neurontools.tui.top_prompt import ChooseScreen, PromptScreen
+from neurontools.tui.top_theme import MONOCHROME, THEMES
+
+if TYPE_CHECKING:
+    from neurontools.tui.lines import Line
+    from neurontools.tui.top_model import TopModel
+    from neurontools.tui.top_page import Page, Request
+    from neurontools.tui.top_settings import TopSettings
+    from neurontools.tui.top_theme import Theme
+
+
+class PageActions(App[int]):
+    """Actions around pages; `paint` shows what became of the model."""
+
+    model: TopModel
+    pages: tuple[Page, ...]
+    page: Page
+    look: Theme
+    settings: TopSettings
+
+    def __init__(self, *, ansi_color: bool = False) -> None:
+        super().__init__(ansi_color=ansi_color)
+        self.told_clashes: set[str] = set()
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the page is the classic screen."""
+        return self.page is self.pages[0]
+
+    def paint(self) -> None:
+        """Show the model."""
+        raise NotImplementedError
+
+    def turn_to(self, page: Page) -> None:
+        """Show a page and give it the keys."""
+        self.page = page
+        screen = self.screen_stack[0]
+        screen.set_focus(None)
+        for pane in screen.query(PagePane):
+            pane.display = pane.page is page
+            if pane.page is page:
+                screen.set_focus(pane)
+        self.paint()
+
+    def wear(self, theme: Theme) -> None:
+        """Change the look."""
+        self.look = theme
+        if theme is not MONOCHROME:
+            self.theme = "textual-dark" if theme.dark else "textual-light"
+            self.screen_stack[0].styles.background = theme.background
+        for pane in self.screen_stack[0].query(LinePane):
+            pane.restyle(theme.styles)
+
+    def carry_out(self, request: Request | None) -> None:
+        """Do what a page asks for."""
+        match request:
+            case Notice():
+                severity = "error" if request.problem else "information"
+                self.notify(request.text, severity=severity, markup=False)  # type: ignore[arg-type]
+            case Copy():
+                self.copy_to_clipboard(request.text)
+                self.notify(f"copied {request.what} (if the terminal allows it)", markup=False)
+            case Prompt():
+                self.push_screen(PromptScreen(request, self.look, self.paint))
+            case Choose():
+                self.push_screen(ChooseScreen(request, self.look), lambda at: self._chosen(request, at))
+
+    def unknown_keys(self) -> list[str]:
+        """Return a line for every name among the configured keys that nothing has."""
+        known = {binding.id for _, binding in self._bindings if binding.id}
+        for pane in self.screen_stack[0].query(PagePane):
+            known |= {binding.id for _, binding in pane._bindings if binding.id}  # noqa: SLF001
+        return [
+            f"top: keys: nothing is called {name!r}; 'neuron-top --list-keys' shows the names"
+            for name in self.settings.keys
+            if name not in known
+        ]
+
+    def action_page(self, name: str) -> None:
+        """Turn to a page by its name."""
+        self.turn_to(next(page for page in self.pages if page.name == name))
+
+    def action_page_key(self, name: str) -> None:
+        """Do what a key of the page means."""
+        key = next(key for key in self.page.bindings() if key.name == name)
+        self.carry_out(key.run(self.model))
+        self.paint()
+
+    def action_next_theme(self) -> None:
+        """Change to the theme after this one."""
+        names = list(THEMES)
+        if self.look is not MONOCHROME:
+            self.use_theme(names[(names.index(self.look.name) + 1) % len(names)])
+
+    def use_theme(self, name: str) -> None:
+        """Change to a theme by its name."""
+        if self.look is MONOCHROME:
+            self.notify("colours are off (NO_COLOR)", markup=False)
+            return
+        self.wear(THEMES[name])
+        self.notify(f"theme {name}: {THEMES[name].meaning}", markup=False)
+        self.paint()
+
+    def action_exit(self, code: int) -> None:
+        """End the app with an exit code."""
+        self.exit(code)
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        active = [found.binding for found in self.screen_stack[0].active_bindings.values()]
+        name = self.page.name
+
+        def lines(width: int) -> tuple[Line, ...]:
+            return help_lines(active, name, width)
+
+        self.push_screen(HelpScreen(self.look, lines))
+
+    def action_save_svg(self) -> None:
+        """Save the screen as an SVG picture in the working directory."""
+        try:
+            path = self.save_screenshot()
+        except OSError as error:
+            self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {path}", markup=False)
+
+    def _chosen(self, request: Choose, at: int | None) -> None:
+        if at is not None:
+            self.carry_out(request.on_choice(at))
+            self.paint()
