@@ -6,7 +6,6 @@ import resource
 from typing import TYPE_CHECKING
 
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.faults.kinds import FaultKind
 from neurontools.machine.synthetic import (
     SyntheticPlace,
@@ -75,7 +74,7 @@ class Stage:
         return len(self._waiting)
 
     def start(self, lives: Sequence[Life], time_s: float) -> None:
-        """Put processes on the machine; one whose cores are not free waits for them."""
+        """Put processes on the machine; one whose cores are not free, or on a lost device, waits for them."""
         wanted = [
             SyntheticProcess(
                 life.plan.tag,
@@ -207,8 +206,6 @@ class Stage:
         self._tell(PlayEvent(max(time_s, life.start_s), EventKind.STARTED, _name(life), place.pid))
 
     def _wait(self, life: Life, why: NeuronToolsError, time_s: float) -> None:
-        if not isinstance(why, CoresBusyError):
-            raise why
         if _key(life) not in self._waiting:
             self._waiting[_key(life)] = life
             self._tell(PlayEvent(time_s, EventKind.WAITING, _name(life), None, why.message))
@@ -218,8 +215,6 @@ class Stage:
         refused: dict[int, tuple[Actor, NeuronToolsError]] = {}
         for actor, error in zip(actors, answers, strict=True):
             if error is not None:
-                if not isinstance(error, OutOfDeviceMemoryError):
-                    raise error
                 refused[actor.pid] = (actor, error)
         for actor in {actor.pid: actor for actor in actors}.values():
             if actor.pid not in refused:

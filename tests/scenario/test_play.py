@@ -262,6 +262,21 @@ def test_lives_shorter_than_a_tick_are_counted_all_the_same():
     ]
 
 
+def test_a_lost_device_is_waited_for():
+    text = (
+        "description: d\ninstance: trn1.32xlarge\nduration: 40s\nprocesses:\n"
+        "  g: {cores: [0, 1], executions: 20, utilization: 5, lifetime: 4s, restart: {after: 1s},\n"
+        "      memory: {tensors: {curve: ramp, from: 1 GiB, to: 9 GiB, over: 4s}}}\n"
+        "faults: [{at: 6s, kind: device-lost, device: 0, duration: 12s}]\n"
+    )
+    events = []
+    done = scenario.play(scenario.parse(text), speed=5, on_event=events.append)
+    assert done.scenario_s == 40
+    assert events[-1].kind == "finished"
+    assert any(event.kind == "started" and event.scenario_s > 25 for event in events)
+    assert any(event.kind in {"waiting", "no_memory"} for event in events)
+
+
 def test_faults_of_a_play_end_with_it():
     text = (
         "description: d\ninstance: trn1.32xlarge\nduration: 20s\nprocesses: {g: {cores: all, utilization: 5}}\n"
@@ -311,3 +326,22 @@ def test_faults_of_the_machine_hit_synthetic_processes(steady, player, snapshot,
         wait_until(lambda: client.faults() == ())
     for process in snapshot().processes:
         assert sum(process.latency_counts) == sum(count for _, count in process.status_counts)
+
+
+def test_nothing_is_taken_back_even_after_a_late_tick(player):
+    playing = player("ecc-storm", "--speed", "2")
+    playing.wait_for("started", 32)
+    seen: dict[tuple[int, int], tuple[int, ...]] = {}
+    moved = 0
+    with Client.connect() as client:
+        for step, snapshot in zip(range(40), client.watch(0.05), strict=False):
+            if step in {10, 25}:
+                playing.process.send_signal(signal.SIGSTOP if step == 10 else signal.SIGCONT)
+            for process in snapshot.processes:
+                for use in process.cores:
+                    before = seen.get((process.pid, use.core), (0, 0, 0, 0))
+                    now = (use.busy_ns, use.executions, use.flops, process.cpu_user_ns)
+                    assert all(one <= other for one, other in zip(before, now, strict=True))
+                    moved += now != before
+                    seen[process.pid, use.core] = now
+    assert moved > 200
