@@ -13,7 +13,17 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks.report import Row, table
 
-BENCHMARKS = ("neuron_ls", "peers", "telemetry", "load", "monitor", "sysfs", "snapshot", "machine", "mlp_steps")
+BENCHMARKS = (
+    "neuron_ls",
+    "peers",
+    "telemetry",
+    "load",
+    "monitor",
+    "sysfs",
+    "snapshot",
+    "machine",
+    "mlp_steps",
+)
 
 
 def main(names: list[str]) -> int:
