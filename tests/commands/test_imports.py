@@ -12,7 +12,19 @@ import pytest
 from neurontools import paths
 
 HEAVY = {"torch", "numpy", "rich", "textual", "psutil", "yaml", "asyncio"}
-HELP = ["neurond", "run", "customop", "cache", "profile", "top", "doctor", "completion", "demo", "link", "config"]
+HELP = [
+    "neurond",
+    "run",
+    "customop",
+    "cache",
+    "profile",
+    "top",
+    "doctor",
+    "completion",
+    "demo",
+    "link",
+    "config",
+]
 
 
 def loaded_by(code: str) -> set[str]:
