@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from neurontools.machine import launch
 from neurontools.machine.changes import changed, changes, pushed
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.telemetry import encode
 from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.info import StartOptions
 from neurontools.machine.memory import MemoryUse
@@ -25,6 +24,7 @@ from neurontools.machine.snapshot import (
     ModelState,
     ProcessState,
     Snapshot,
+    encode,
     snapshot_from_json,
 )
 

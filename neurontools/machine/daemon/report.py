@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neurontools.machine.daemon.telemetry import COUNTERS, encode, named_counts
+from neurontools.machine.daemon.telemetry import COUNTERS, named_counts
 from neurontools.machine.devices import device_states, ultraserver_of
 from neurontools.machine.naming import instance_id
-from neurontools.machine.snapshot import DeviceState, Snapshot
+from neurontools.machine.snapshot import DeviceState, Snapshot, encode
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageError, PageReader
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ModelState, ProcessState
+from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ModelState, ProcessState, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,15 +152,6 @@ class _LostPage:
 def named_counts(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """Return counts of executions, failed ones and flops by lifetime counter; nothing without an execution."""
     return tuple(zip(_COUNTERS, counts, strict=True)) if counts[0] else ()
-
-
-def encode(value: object) -> str:
-    """Return the JSON text of a tree of dataclasses: what `to_json` gives, without making the tree of dicts first."""
-    return json.dumps(value, default=_fields_of, separators=(",", ":"))
-
-
-def _fields_of(value: Any) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _reader_of(page_fd: int, process: Process) -> PageReader | None:

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from neurontools.machine.changes import changes
-from neurontools.machine.daemon.telemetry import encode
 from neurontools.machine.protocol import CHANGES, SNAPSHOT, push_line
+from neurontools.machine.snapshot import encode
 
 if TYPE_CHECKING:
     from neurontools.machine.daemon.keeper import Keeper
