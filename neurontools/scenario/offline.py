@@ -51,8 +51,8 @@ def offline_lines(
     source = _Source(Snapshots(script, machine), clock)
     host = _Host(scenario.host, script.instance, clock)
     for report in reports(monitor_config(period_s), source, host, clock=clock.read, sleep=clock.advance):
-        if clock.time_s > end_s:
-            return
+        if clock.time_s > end_s or clock.time_s >= scenario.duration_s:
+            return  # when it is over, nobody is there any more
         yield report_line(report)
 
 

@@ -154,7 +154,7 @@ def test_a_computed_recording_is_the_same_every_time(name):
         list(offline_lines(scenario.load(name), machine="m", period_s=20, duration_s=400)) for _ in range(2)
     )
     assert one == other
-    assert len(one) == (16 if name == "idle" else 21)
+    assert len(one) == (15 if name == "idle" else 21)
     for text in one:
         parse_line(text)
 
@@ -181,6 +181,11 @@ def test_a_computed_recording_says_what_happens():
     assert reports[40].system.vcpu_usage.average.user == pytest.approx(20, abs=0.1)
     assert reports[40].system.memory_info.memory_used_bytes == 11 << 30
     assert all(run.vcpu_usage.error == "" for report in reports for run in report.runtimes)
+
+
+def test_the_last_line_still_shows_everybody():
+    *_, last = offline_lines(scenario.load("training-32"), machine="m", period_s=60)
+    assert len(parse_line(last).runtimes) == 32
 
 
 def test_hash_randomization_changes_nothing(home):

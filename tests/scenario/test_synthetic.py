@@ -13,10 +13,12 @@ from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.daemon.access import Access
 from neurontools.machine.info import StartOptions
 from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import PageReader, PageWriter
-from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE
+from neurontools.machine.processes import Peer
+from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE, RpcError
 from neurontools.machine.synthetic import (
     Reservation,
     SyntheticPlace,
@@ -29,6 +31,7 @@ from neurontools.machine.synthetic import (
 PLAYER = """
 import sys
 from neurontools.machine.client import Client
+from neurontools.machine.daemon.access import Access
 from neurontools.machine.synthetic import SyntheticProcess, register_synthetic, reserve_synthetic, Reservation
 client = Client.connect()
 places = register_synthetic(client, [SyntheticProcess(tag=f"t{core}", cores=(core,)) for core in range(3)])
@@ -202,3 +205,12 @@ def test_a_core_is_written_in_one_go(client):
     assert (again.cores[1].executions, again.cores[1].busy_ns) == (8, 600)
     writer.close()
     close([place])
+
+
+@pytest.mark.parametrize("method", ["register_synthetic", "unregister_synthetic", "reserve_synthetic"])
+def test_only_the_owner_and_root_may_play(method):
+    access = Access("ci", group=5)
+    access.check(Peer(1, os.getuid()), method)
+    access.check(Peer(1, 0), method)
+    with pytest.raises(RpcError, match=f"may not {method} machine 'ci'"):
+        access.check(Peer(1, os.getuid() + 1), method)
