@@ -1,0 +1,181 @@
+"""The tape: every moment comes back as it was, and it never takes more room than it may."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.dashboard.tape import Moment, Tape
+from neurontools.machine.host import CpuTimes, HostSample
+from neurontools.machine.memory import MemoryUse
+from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def made_tape() -> Iterator[Callable[..., Tape]]:
+    """Makes tapes and closes them at the end."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(closing(Tape(*arguments, **options)))
+
+
+def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS) -> list[Moment]:
+    """A machine whose processes come, work and go at random."""
+    chance = random.Random(seed)
+    processes: dict[int, ProcessState] = {}
+    made = []
+    for number in range(count):
+        if len(processes) < 5 and chance.random() < 0.2:
+            pid = number + 1
+            uses = tuple(CoreUse(core, 0, 0, 0, 0, False, MemoryUse()) for core in range(cores))
+            processes[pid] = ProcessState(
+                pid,
+                pid,
+                0,
+                "train",
+                "",
+                "2",
+                "live",
+                True,
+                uses,
+                MemoryUse(),
+                (),
+                (),
+                (0,) * LATENCY_BUCKETS,
+                pid,
+            )
+        if processes and chance.random() < 0.1:
+            processes.pop(chance.choice(list(processes)))
+        for pid, process in list(processes.items()):
+            uses = tuple(
+                replace(use, busy_ns=use.busy_ns + chance.randrange(SECOND_NS), executions=use.executions + 1)
+                for use in process.cores
+            )
+            processes[pid] = replace(process, cores=uses)
+        device = DeviceState(0, "", "", "0", None, tuple(range(cores)), 1 << 30, number)
+        snapshot = Snapshot(
+            "m",
+            "sim",
+            "trn1",
+            "i",
+            1,
+            False,
+            "v2",
+            number * step_ns,
+            float(number),
+            0.0,
+            (device,),
+            tuple(processes.values()),
+        )
+        cpu = HostSample(8.0 * number, CpuTimes(1.0 * number, 0.5), (((1, 2), CpuTimes(0.25, 0.5)),))
+        made.append(Moment(snapshot, cpu if number % 3 else None))
+    return made
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(0, 1000), st.randoms())
+def test_every_moment_comes_back_as_it_was_in_any_order(count, block, seed, order):
+    tape = Tape(block_moments=block)
+    made = moments(count, seed=seed)
+    for moment in made:
+        assert tape.add(moment)
+    numbers = list(range(count))
+    order.shuffle(numbers)
+    for number in numbers:
+        assert tape.moment(number) == made[number]
+        assert tape.time_ns(number) == made[number].snapshot.taken_ns
+    assert (tape.first, tape.end, len(tape)) == (0, count, count)
+    tape.close()
+
+
+def test_a_moment_is_found_by_its_time(made_tape):
+    tape = made_tape(block_moments=4)
+    for moment in moments(10):
+        tape.add(moment)
+    assert [tape.at(time_ns) for time_ns in (-5, 0, SECOND_NS - 1, 7 * SECOND_NS, 99 * SECOND_NS)] == [
+        0,
+        0,
+        0,
+        7,
+        9,
+    ]
+
+
+def test_it_keeps_to_its_room_and_forgets_the_oldest(made_tape):
+    tape = made_tape(disk_bytes=40_000, block_moments=5)
+    made = moments(1000)
+    for moment in made:
+        tape.add(moment)
+        assert tape.nbytes < 60_000
+    assert tape.first > 0
+    assert tape.end == 1000
+    for number in (tape.first, tape.first + 3, 999):
+        assert tape.moment(number) == made[number]
+    for number in (tape.first - 1, 1000, 0):
+        with pytest.raises(IndexError):
+            tape.moment(number)
+        with pytest.raises(IndexError):
+            tape.time_ns(number)
+
+
+def test_without_a_disk_it_stays_in_memory_and_is_as_bounded(made_tape, monkeypatch):
+    def no_room(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
+    tape = made_tape(memory_bytes=40_000, block_moments=5)
+    made = moments(500)
+    for moment in made:
+        tape.add(moment)
+    assert tape.nbytes < 60_000
+    assert tape.moment(499) == made[499]
+    assert tape.moment(tape.first) == made[tape.first]
+
+
+def test_a_disk_that_fills_up_loses_nothing(made_tape, monkeypatch):
+    tape = made_tape(block_moments=5)
+    made = moments(40)
+    for moment in made[:20]:
+        tape.add(moment)
+    generation = next(iter(tape._store._generations.values()))
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    generation.file = Full(generation.file)
+    for moment in made[20:]:
+        tape.add(moment)
+    assert generation.file is None
+    assert [tape.moment(number) for number in range(40)] == made
+
+
+def test_moments_that_come_too_soon_are_left_out(made_tape):
+    tape = made_tape(SECOND_NS // 2)
+    kept = [tape.add(moment) for moment in moments(12, step_ns=SECOND_NS // 10)]
+    assert [number for number, was in enumerate(kept) if was] == [0, 5, 10]
+
+
+def test_a_clock_that_goes_back_is_a_new_machine_and_kept(made_tape):
+    tape = made_tape(SECOND_NS)
+    made = moments(3)
+    for moment in (made[2], made[0], made[1]):
+        assert tape.add(moment)
+    assert tape.moment(1) == made[0]
