@@ -35,10 +35,21 @@ class Past:
             return None
         return self.journal.definition if self.journal.running or self.inhabited else None
 
-    @property
-    def history(self) -> History:
-        """What was counted so far."""
-        return self.journal.history if self.journal else History()
+    def history(self, now: Definition) -> History:
+        """Return what was counted so far: by name for ever, by device and core while these are the same ones."""
+        if self.journal is None:
+            return History()
+        counted, before = self.journal.history, self.journal.definition
+        same_devices = (before.instance_type, before.visible_devices) == (
+            now.instance_type,
+            now.visible_devices,
+        )
+        same_cores = same_devices and before.lnc == now.lnc
+        return History(
+            counted.lifetime,
+            counted.core_totals if same_cores else (),
+            counted.hardware if same_devices else {},
+        )
 
     @property
     def counted(self) -> frozenset[ProcessKey]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -79,6 +81,25 @@ def test_a_killed_daemon_s_definition_goes_on() -> None:
     assert (definition.instance_type, definition.lnc, definition.idle_exit_s) == ("trn2.48xlarge", 1, 30.0)
     assert definition.started_unix_s == 12.5
     assert definition.parent is None, "that process is gone"
+
+
+def after(definition: Definition) -> History:
+    return Past(Journal(DEFINITION, "boot", running=False, history=HISTORY), "boot", inhabited=False).history(
+        definition
+    )
+
+
+def test_a_stopped_machine_s_counters_go_on() -> None:
+    assert after(replace(DEFINITION, started_unix_s=99.0)) == HISTORY
+
+
+def test_other_cores_of_the_same_devices_count_anew() -> None:
+    assert after(replace(DEFINITION, lnc=2)) == History(HISTORY.lifetime, (), HISTORY.hardware)
+
+
+@pytest.mark.parametrize("other", [{"instance_type": "trn1.32xlarge"}, {"visible_devices": (1,)}])
+def test_other_devices_have_no_errors_of_the_former_ones(other: dict[str, Any]) -> None:
+    assert after(replace(DEFINITION, **other)) == History(HISTORY.lifetime)
 
 
 @pytest.mark.parametrize(

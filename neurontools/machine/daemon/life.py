@@ -98,7 +98,7 @@ class Daemon:
         self._keeper = Keeper(
             definition,
             instance,
-            past.history,
+            past.history(definition),
             past.faults(definition),
             self._directory.pages,
             KernelLog(self._directory.kernel_log),
