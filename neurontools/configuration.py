@@ -19,7 +19,16 @@ KINDS = {
     "host_memory": MEMORY,
     "customop_inprocess": BOOLEAN,
     "sysfs_root": PATH,
+    "cache_lock_timeout": TEXT,
+    "cache_max_size": TEXT,
+    "cache_older_than": TEXT,
+    "cache_keep_last": TEXT,
+    "cache_remove": TEXT,
+    "cache_auto_prune": BOOLEAN,
 }
+
+SECTIONS = ("top",)
+"""Mappings of a tool's own, which reads them itself."""
 
 _WANTED = {
     TEXT: "a text without spaces",
@@ -137,6 +146,8 @@ def _content(path: str) -> bytes:
 def _checked(
     key: str, value: str | None, line: int, before: dict[str, tuple[str, int]]
 ) -> tuple[Problem | None, str]:
+    if key in SECTIONS:
+        return None, ""
     if key not in KINDS:
         return Problem(line, f"unknown setting {key!r}", _suggestion(key)), ""
     if key in before:

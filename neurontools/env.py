@@ -23,6 +23,12 @@ HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
 RUN = "NEURONTOOLS_RUN"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
+CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
+CACHE_MAX_SIZE = "NEURONTOOLS_CACHE_MAX_SIZE"
+CACHE_OLDER_THAN = "NEURONTOOLS_CACHE_OLDER_THAN"
+CACHE_KEEP_LAST = "NEURONTOOLS_CACHE_KEEP_LAST"
+CACHE_REMOVE = "NEURONTOOLS_CACHE_REMOVE"
+CACHE_AUTO_PRUNE = "NEURONTOOLS_CACHE_AUTO_PRUNE"
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -50,6 +56,32 @@ DOCUMENTED = (
         SYSFS_ROOT,
         "",
         "directory whose sys, proc and dev the source `real` reads instead of the host's, such as a sysfs export",
+    ),
+    (
+        CACHE_LOCK_TIMEOUT,
+        "",
+        "how long to wait for another process that compiles the same graph, such as 20m; without it for ever",
+    ),
+    (
+        CACHE_MAX_SIZE,
+        "",
+        "policy of the compile cache: remove the longest unused until the rest fits, such as 20GB",
+    ),
+    (CACHE_OLDER_THAN, "", "policy of the compile cache: remove what was not used for so long, such as 30d"),
+    (
+        CACHE_KEEP_LAST,
+        "",
+        "policy of the compile cache: keep this many of the last used whatever else it says",
+    ),
+    (
+        CACHE_REMOVE,
+        "",
+        "policy of the compile cache: what else goes, of failed,interrupted,incomplete,old-compilers,locks",
+    ),
+    (
+        CACHE_AUTO_PRUNE,
+        "0",
+        "1 applies the policy of the compile cache at the end of a run, once an hour at most",
     ),
     (RUN, "", "set by neuron-run in the programs that it starts"),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache import layout
 from neurontools.cache.files import remove_quietly, sync_directory, write_atomically
 from neurontools.cache.locks import flock
+from neurontools.cache.waiters import remove_dead_waiters
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
@@ -99,6 +100,7 @@ def begin(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
         OSError: the entry cannot be written to.
     """
     _remove_leftovers(entry)
+    remove_dead_waiters(entry)
     if not os.path.exists(f"{root}/{layout.ROOT_LOCK}"):
         layout.make_root(root)
     write_atomically(f"{entry}/{layout.GRAPH}", graph.to_bytes())

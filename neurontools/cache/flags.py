@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
@@ -82,6 +83,22 @@ def flags_hash(flags: Sequence[str]) -> str:
 def old_flags_hash(flags: Sequence[str]) -> str:
     """Return the 8 hex digits by the rule of versions up to about 2.12."""
     return _md5(" ".join(flags))
+
+
+class FlagsRule(StrEnum):
+    """By which rule a directory's name fits the flags that are stored in it."""
+
+    NEW = "md5 of JSON"
+    OLD = "md5 of words"
+    NONE = "no rule"
+
+
+def flags_rule(module: str, flags: Sequence[str]) -> FlagsRule:
+    """Return which rule makes the part behind the plus sign of a module's name of the flags stored in it."""
+    stored = module.rpartition("+")[2]
+    if stored == flags_hash(flags):
+        return FlagsRule.NEW
+    return FlagsRule.OLD if stored == old_flags_hash(flags) else FlagsRule.NONE
 
 
 def _md5(text: str) -> str:

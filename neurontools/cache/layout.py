@@ -18,6 +18,10 @@ LOG = "model.log"
 LOCK = GRAPH + ".lock"
 LOCK_SUFFIX = ".lock"
 STAMP = ".last_used"
+PIN = ".pinned"
+ORIGIN = ".compiled_by.json"
+WAITER_PREFIX = ".waiting-"
+QUARANTINE = ".quarantine"
 TEMPORARY_PREFIX = ".tmp-"
 TRASH = ".trash"
 CACHE_TAG = "CACHEDIR.TAG"
@@ -25,7 +29,7 @@ TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
 _COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
-_OLDEST_PREFIX = "USER_neuroncc-"
+OWN_NAMES = frozenset({ROOT_LOCK, CACHE_TAG, TRASH, QUARANTINE})
 
 
 def module_name(graph_hash: str, flags: tuple[str, ...]) -> str:
@@ -41,11 +45,6 @@ def compiler_name(version: str) -> str:
 def is_compiler_dir(name: str) -> bool:
     """Return whether a name in the root is that of a compiler version's directory."""
     return _COMPILER.fullmatch(name) is not None
-
-
-def is_oldest_layout(name: str) -> bool:
-    """Return whether a name in the root belongs to the layout of 2022, which is recognised and left alone."""
-    return name.startswith(_OLDEST_PREFIX) or name == "neuron-compile-cache"
 
 
 def split_module(name: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.flags import read_environment_flags
 from neurontools.errors import UsageError
@@ -58,6 +58,24 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
     )
     chosen = next(candidate for candidate in candidates if candidate.value)
     return Location(_local_path(chosen), chosen.source, candidates)
+
+
+def location_text(location: Location) -> str:
+    """Return the root and the settings that could have named it, the winner marked."""
+    lines = [location.root]
+    for candidate in location.candidates:
+        mark = "*" if candidate.source == location.source else " "
+        lines.append(f"{mark} {candidate.source:<31} {candidate.value or '(not set)'}")
+    return "\n".join(lines)
+
+
+def location_json(location: Location) -> dict[str, Any]:
+    """Return the JSON form of `location_text`."""
+    return {
+        "root": location.root,
+        "source": location.source,
+        "candidates": [{"source": item.source, "value": item.value or None} for item in location.candidates],
+    }
 
 
 def _local_path(chosen: Candidate) -> str:

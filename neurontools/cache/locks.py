@@ -148,7 +148,29 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
 
 
+@contextmanager
+def _unpruned(entry: str) -> Iterator[None]:
+    """Keep pruners, who hold the directory's flock alone, from taking an entry away while a lock is made in it.
+
+    Raises:
+        FileNotFoundError: the entry is gone.
+    """
+    descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flock(descriptor, fcntl.LOCK_SH)
+        if not os.path.samestat(os.stat(entry), os.fstat(descriptor)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), entry)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _create(entry: str, path: str, owner: Owner) -> bool:
+    with _unpruned(entry):
+        return _create_linked(entry, path, owner)
+
+
+def _create_linked(entry: str, path: str, owner: Owner) -> bool:
     aside = write_aside(entry, owner.to_bytes())
     try:
         os.link(aside, path)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache import layout, logs
 from neurontools.cache.entry_io import begin, is_trusted, keep_failure, look_up, publish, read_failure
+from neurontools.cache.events import EventKind
 from neurontools.cache.files import remove_if_empty
 from neurontools.cache.locks import examine_lock, try_lock
+from neurontools.cache.origin import read_origin, this_compile, write_origin
+from neurontools.cache.waiters import Waiter
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _FIRST_POLL_S = 0.01
 _SLOWEST_POLL_S = 0.5
 _NOTICE_S = 60.0
+_SHORT_WAIT_S = 0.5
 _ATTEMPTS = 50
 
 
@@ -48,7 +52,7 @@ class CacheResult:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is looked for, and how."""
+    """What is looked for, and how; `wait_s` limits the wait for another process, None does not."""
 
     graph: Graph
     digest: str
@@ -59,6 +63,11 @@ class Request:
     entry: str
     retry_failed: bool
     validate_hash: bool
+    wait_s: float | None = None
+
+
+class WaitedTooLongError(Exception):
+    """Another process holds the entry's lock for longer than the user wants to wait."""
 
 
 class Lookup:
@@ -69,6 +78,8 @@ class Lookup:
         self._request = request
         self._entry = request.entry
         self._started = time.monotonic()
+        self._module = os.path.basename(request.entry)
+        self._compiled_s = 0.0
         self._seen_damage = False
 
     def run(self) -> CacheResult:
@@ -76,6 +87,7 @@ class Lookup:
 
         Raises:
             CompileError: the compiler refuses the graph, now or in a cached failure.
+            WaitedTooLongError: another process compiles it for longer than the request waits.
             OSError: the cache cannot be written to, and nothing was compiled.
         """
         found = self._look_up()
@@ -129,6 +141,7 @@ class Lookup:
         if not self._seen_damage:
             self._seen_damage = True
             self._root.usage.count("damaged")
+            self._root.events.add(EventKind.DAMAGED, self._module)
             text = f"Ignoring the damaged neff at {self._entry}/{layout.NEFF}: {error.message}"
             logs.log(logging.WARNING, logs.WRAPPER, text)
 
@@ -143,24 +156,42 @@ class Lookup:
         if not os.path.isdir(self._entry):
             layout.make_root(self._root.path)
             os.makedirs(self._entry, exist_ok=True)
+        lock = try_lock(self._root.path, self._entry)
+        if lock is not None:
+            return lock
         since = time.monotonic()
+        try:
+            with Waiter(self._entry) as waiter:
+                return self._wait(waiter, since)
+        finally:
+            self._root.events.add(EventKind.WAIT, self._module, time.monotonic() - since)
+
+    def _wait(self, waiter: Waiter, since: float) -> EntryLock | None:
         poll_s = _FIRST_POLL_S
         notices = 1
         while True:
-            lock = try_lock(self._root.path, self._entry)
-            if lock is not None:
-                return lock
             time.sleep(poll_s)
             poll_s = min(poll_s * 1.5, _SLOWEST_POLL_S)
             state = examine_lock(f"{self._entry}/{layout.LOCK}")
             if state is None:
                 return None
+            lock = try_lock(self._root.path, self._entry)
+            if lock is not None:
+                logs.log(logging.INFO, logs.CACHE, f"Took over {self._entry} from {state.holder}")
+                return lock
             waited_s = time.monotonic() - since
+            if waited_s >= _SHORT_WAIT_S:
+                waiter.announce()
             if waited_s >= notices * _NOTICE_S:
                 notices += 1
                 text = f"Another process must be compiling {self._entry}/{layout.GRAPH}, "
                 text += f"been waiting for: {waited_s / 60:.1f} minutes"
                 logs.log(logging.INFO, logs.CACHE, text)
+                logs.log(logging.INFO, logs.CACHE, f"The lock is that of {state.holder}")
+            if self._request.wait_s is not None and waited_s >= self._request.wait_s:
+                text = f"Waited {waited_s:.1f} s for {state.holder} to compile {self._entry}/{layout.GRAPH}. "
+                logs.log(logging.WARNING, logs.CACHE, text + "Compiling without the cache.")
+                raise WaitedTooLongError
 
     def _compile_and_publish(self) -> CacheResult:
         """Compile under the lock; FileNotFoundError says that the entry was pruned before anything was compiled."""
@@ -178,8 +209,11 @@ class Lookup:
         except CompileError as error:
             failure = error
             self._root.usage.count("failures")
+            self._root.events.add(EventKind.FAILURE, self._module)
             self._attempt(lambda: keep_failure(self._entry, failure))
             raise
+        if writable:
+            write_origin(self._entry, this_compile(self._compiled_s))
         if not writable or not self._attempt(lambda: publish(self._entry, data)):
             return self._compiled(data, "")
         self._root.keep_in_use(self._entry)
@@ -202,18 +236,24 @@ class Lookup:
         command.append("--verbose=35")
         logs.log(logging.INFO, logs.WRAPPER, f"Call compiler with cmd: {' '.join(command)}")
         self._root.usage.count("misses")
+        started = time.monotonic()
         try:
-            return compiler.compile_graph(
+            data = compiler.compile_graph(
                 request.graph, request.device, request.flags, request.name, request.libraries
             )
         except CompileError as error:
             logs.log(logging.ERROR, logs.WRAPPER, f"Failed compilation with {command}: {error.message}")
             logs.log(logging.ERROR, logs.WRAPPER, f"Compilation failed for {source} after 0 retries.")
             raise
+        self._compiled_s = time.monotonic() - started
+        self._root.events.add(EventKind.MISS, self._module, self._compiled_s)
+        return data
 
     def _hit(self, found: Found) -> CacheResult:
         self._root.keep_in_use(self._entry, found.held)
         self._root.usage.count_hit(self._entry)
+        origin = read_origin(self._entry)
+        self._root.events.add(EventKind.HIT, self._module, origin.compile_s if origin is not None else 0.0)
         logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layout.NEFF}")
         return CacheResult(
             neff=found.neff,

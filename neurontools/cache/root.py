@@ -7,6 +7,7 @@ import os
 
 from neurontools.cache import logs
 from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.events import Events
 from neurontools.cache.usage import Usage
 
 
@@ -16,6 +17,7 @@ class CacheRoot:
     def __init__(self, path: str) -> None:
         self.path = path
         self.usage = Usage(path)
+        self.events = Events(path)
         self._held: dict[str, int] = {}
         self._warned = False
 
@@ -41,3 +43,4 @@ class CacheRoot:
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
+        self.events.close()

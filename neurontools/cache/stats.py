@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.events import Events
+from neurontools.cache.generations import Generation
 from neurontools.cache.owner import Liveness
+from neurontools.cache.runs import Run, total_of
 from neurontools.cache.states import State
 from neurontools.cache.usage import Totals, Usage
 
@@ -28,14 +31,17 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What `neuron-cache stats` shows. `usage` counts this user's lookups."""
+    """What `neuron-cache stats` shows. `usage` counts this user's lookups, `recorded` sums those that are kept by run."""
 
     root: str
     states: tuple[Sum, ...]
+    layouts: tuple[Sum, ...]
     compilers: tuple[Sum, ...]
     total: Sum
     skipped: int
+    registry: int
     usage: Totals
+    recorded: Run
 
 
 def collect(scan: Scan, in_use: Callable[[str], bool]) -> Stats:
@@ -43,14 +49,20 @@ def collect(scan: Scan, in_use: Callable[[str], bool]) -> Stats:
     active = {entry.path for entry in scan.entries if _is_locked(entry) or in_use(entry.path)}
     states = (_sum(state, (e for e in scan.entries if e.state is state), active) for state in State)
     names = sorted({entry.compiler for entry in scan.entries})
-    compilers = (_sum(name, (e for e in scan.entries if e.compiler == name), active) for name in names)
+    layouts = (_sum(kind, (e for e in scan.entries if e.generation is kind), active) for kind in Generation)
+    compilers = (
+        _sum(name or "unknown", (e for e in scan.entries if e.compiler == name), active) for name in names
+    )
     return Stats(
         root=scan.root,
         states=tuple(group for group in states if group.count),
+        layouts=tuple(group for group in layouts if group.count),
         compilers=tuple(compilers),
         total=_sum("total", scan.entries, active),
         skipped=scan.skipped,
+        registry=len(scan.registry),
         usage=Usage(scan.root).totals(),
+        recorded=total_of(Events(scan.root).read()),
     )
 
 

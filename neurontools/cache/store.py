@@ -10,10 +10,12 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.cache import layout, logs
 from neurontools.cache.flags import read_environment_flags
 from neurontools.cache.location import resolve
-from neurontools.cache.lookup import CacheResult, Lookup, Request
+from neurontools.cache.lookup import CacheResult, Lookup, Request, WaitedTooLongError
+from neurontools.cache.quantities import parse_duration
 from neurontools.cache.root import CacheRoot
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
@@ -42,6 +44,7 @@ class CompileCache:
         self._settings = settings
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
         self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
+        self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(location.root)
         logs.apply_level(settings.log_level)
         logs.log(logging.INFO, logs.CACHE, f"Compile cache path: {self.root}")
@@ -51,7 +54,7 @@ class CompileCache:
         """Return the cache that the settings name; nothing is created yet.
 
         Raises:
-            UsageError: NEURON_CC_FLAGS cannot be read, or the root is remote.
+            UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is remote.
         """
         variables = os.environ if environ is None else environ
         return cls(resolve(variables, url), variables)
@@ -108,12 +111,15 @@ class CompileCache:
             entry=self._entry(digest, flags),
             retry_failed=self._settings.retry_failed,
             validate_hash=self._validate_hash,
+            wait_s=self._wait_s,
         )
         lookup = Lookup(self._files, request)
         if self._settings.no_cache:
             return lookup.compile_uncached()
         try:
             return lookup.run()
+        except WaitedTooLongError:
+            return lookup.compile_uncached()
         except OSError as error:
             lookup.give_up(error)
             return lookup.compile_uncached()
@@ -125,3 +131,8 @@ class CompileCache:
     def close(self) -> None:
         """Stop marking entries as in use."""
         self._files.close()
+
+
+def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
+    text = env.setting(env.CACHE_LOCK_TIMEOUT, environ)
+    return (parse_duration(text) or None) if text else None

@@ -38,13 +38,22 @@ class Totals:
         return self.hits / lookups if lookups else None
 
 
+def root_key(root: str) -> str:
+    """Return the name under which this user's files about a root are kept."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]
+
+
+def counters_dir(root: str) -> str:
+    """Return the directory of this user's counters of a root; it need not exist."""
+    return f"{paths.state_dir()}/compile-cache/{root_key(root)}"
+
+
 class Usage:
     """The counters of one root. Nothing here ever fails: a counter that cannot be kept is not kept."""
 
     def __init__(self, root: str) -> None:
         self._root = os.path.realpath(root)
-        key = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:16]
-        self._directory = f"{paths.state_dir()}/compile-cache/{key}"
+        self._directory = counters_dir(root)
 
     def count_hit(self, entry: str) -> None:
         """Count a hit of an entry and note its use."""

@@ -60,6 +60,7 @@ def test_an_entry_has_the_documented_layout(open_cache: Opener, home: Path) -> N
         "compile_flags.json",
         "model.neff",
         "model.done",
+        ".compiled_by.json",
     }
     assert json.loads((entry / "compile_flags.json").read_text()) == flags
     assert graph_from_bytes((entry / "model.hlo_module.pb").read_bytes()) == mlp()

@@ -24,6 +24,12 @@ READERS = {
     "pace": (lambda: env.flag(env.PACE), True, False, False),
     "customop_inprocess": (lambda: env.flag(env.CUSTOMOP_INPROCESS), True, False, False),
     "sysfs_root": (env.sysfs_root, "/srv/mirror", "/run/mirror", ""),
+    "cache_lock_timeout": (lambda: env.setting(env.CACHE_LOCK_TIMEOUT), "20m", "1h", ""),
+    "cache_max_size": (lambda: env.setting(env.CACHE_MAX_SIZE), "20GB", "1TiB", ""),
+    "cache_older_than": (lambda: env.setting(env.CACHE_OLDER_THAN), "30d", "2w", ""),
+    "cache_keep_last": (lambda: env.setting(env.CACHE_KEEP_LAST), "10", "3", ""),
+    "cache_remove": (lambda: env.setting(env.CACHE_REMOVE), "failed,locks", "failed", ""),
+    "cache_auto_prune": (lambda: env.flag(env.CACHE_AUTO_PRUNE), True, False, False),
 }
 WORDS = {False: "0", True: "1"}
 

@@ -1,0 +1,134 @@
+"""The verbs of neuron-cache that look at entries: ls, show, path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import add_filter, add_verb, location, print_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.commands.cache_options import Verbs
+
+_LS_EXAMPLES = """examples:
+  neuron-cache ls --filter state=failed,interrupted
+  neuron-cache ls --filter 'size>1GB' 'accessed>30d' 'compiler~2.16' --sort size
+  neuron-cache ls --columns state,size,used,path --limit 20
+  neuron-cache rm $(neuron-cache ls -q --filter name~bert)
+
+fields: state, size, made (age), used (accessed), hits, compiler, flags, name, module, path, note, layout, pinned, ours
+Words and texts take = and !=, texts also ~ (contains) and !~, sizes, ages and numbers < <= > >= (sizes and numbers = and
+!=, too). Commas part values of which one must fit: state=failed,todo"""
+_SHOW_EXAMPLES = """examples:
+  neuron-cache show MODULE_9219523464496887986+e30acd3a
+  neuron-cache show 92195234 --json"""
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs."""
+    parser = add_verb(
+        verbs,
+        "ls",
+        _ls,
+        words="list the entries",
+        description="List the entries of the cache.",
+        examples=_LS_EXAMPLES,
+    )
+    add_filter(parser)
+    parser.add_argument(
+        "--sort",
+        default="used",
+        metavar="KEY",
+        help="used, made, age, size, hits, state, name, compiler, flags, module, path or layout; "
+        "KEY:asc or KEY:desc turns it (default: used)",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="show only the first N")
+    parser.add_argument("--columns", metavar="LIST", help="fields to show, with commas between")
+    parser.add_argument("--failed", action="store_true", help="show only failed and interrupted compiles")
+    parser.add_argument("--registry", action="store_true", help="list optimum's registry records instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only paths")
+    shown = add_verb(
+        verbs,
+        "show",
+        _show,
+        words="all that is known of an entry",
+        description="Print flags, graph, NEFF header, times, hits and who compiled it; a failure's log.",
+        examples=_SHOW_EXAMPLES,
+    )
+    shown.add_argument("entries", nargs="+", metavar="ENTRY", help="a path, a module, or the start of one")
+    path = add_verb(
+        verbs,
+        "path",
+        _path,
+        words="which directory is the cache, and why",
+        description="Print the cache's directory and the settings that could name it; * marks the one that won.",
+    )
+    path.add_argument("-q", "--quiet", action="store_true", help="print only the directory")
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    import time
+
+    from neurontools.cache import filters, listing
+    from neurontools.cache.browse import list_entries
+
+    now = time.time()
+    if arguments.registry:
+        return _ls_registry(arguments)
+    columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
+    order = listing.parse_order(arguments.sort)
+    chosen = filters.parse_filters(arguments.filter)
+    found, rows = list_entries(
+        location(arguments), order, chosen, now=now, failed=arguments.failed, limit=arguments.limit
+    )
+    if arguments.json:
+        shown = [listing.entry_json(entry) for entry in rows]
+        print_json({"root": found.root, "entries": shown, "skipped": found.skipped})
+    elif arguments.quiet:
+        for entry in rows:
+            console.out(entry.path)
+    else:
+        console.out(listing.listing_text(found, rows, now, columns))
+    return 0
+
+
+def _ls_registry(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import entries, listing
+
+    found = entries.scan_location(location(arguments), details=False)
+    if arguments.json:
+        print_json({"root": found.root, "registry": listing.registry_json(found)})
+    elif arguments.quiet:
+        for record in found.registry:
+            console.out(record.path)
+    else:
+        console.out(listing.registry_text(found))
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    import time
+
+    from neurontools.cache import show, show_text
+    from neurontools.cache.naming import find_places
+
+    root = location(arguments).root
+    shown = [show.describe_entry(root, place) for place in find_places(root, arguments.entries)]
+    if arguments.json:
+        print_json([show_text.details_json(details) for details in shown])
+    else:
+        console.out("\n\n".join(show_text.details_text(details, time.time()) for details in shown))
+    return 0
+
+
+def _path(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.location import location_json, location_text
+
+    found = location(arguments)
+    if arguments.json:
+        print_json(location_json(found))
+    else:
+        console.out(found.root if arguments.quiet else location_text(found))
+    return 0

@@ -1,0 +1,106 @@
+"""What several verbs of neuron-cache share: options, the question before a removal, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.location import Location
+
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
+    Run = Callable[[argparse.Namespace], int]
+
+
+def add_verb(
+    verbs: Verbs, name: str, run: Run, *, words: str, description: str, examples: str = "", json: bool = True
+) -> argparse.ArgumentParser:
+    """Return the parser of a verb with the options that all verbs have."""
+    parser = verbs.add_parser(
+        name,
+        help=words,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--cache-dir",
+        "--cache_dir",
+        metavar="DIR",
+        help="the cache's directory (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
+        "/var/tmp/neuron-compile-cache)",
+    )
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON: bytes and Unix seconds")
+    return parser
+
+
+def add_filter(parser: argparse.ArgumentParser) -> None:
+    """Add `--filter`, which takes any number of conditions."""
+    parser.add_argument(
+        "-f",
+        "--filter",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="CONDITION",
+        help="only entries that fulfil all of: state=failed size>1GB used>30d compiler~2.16 (quote < and >)",
+    )
+
+
+def add_confirmation(parser: argparse.ArgumentParser) -> None:
+    """Add `--dry-run` and `-y`."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would be removed and remove nothing")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def location(arguments: argparse.Namespace) -> Location:
+    """Return which cache is meant.
+
+    Raises:
+        UsageError: the setting that wins names nothing usable.
+    """
+    from neurontools.cache.location import resolve
+
+    return resolve(url=arguments.cache_dir)
+
+
+def duration(text: str | None) -> float | None:
+    """Return the seconds of an option, None where it is not given.
+
+    Raises:
+        UsageError: it is no duration.
+    """
+    from neurontools.cache.quantities import parse_duration
+
+    return None if text is None else parse_duration(text)
+
+
+def confirmed(verb: str, question: str) -> bool:
+    """Ask on the terminal; no answer is no.
+
+    Raises:
+        UsageError: nobody can answer here.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{verb} asks before it removes, and nobody can answer here", "add -y, or --dry-run to look only"
+        )
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    import json
+
+    console.out(json.dumps(value, indent=2))

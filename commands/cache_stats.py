@@ -1,0 +1,105 @@
+"""The verbs of neuron-cache that count: stats and du."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import add_verb, location, print_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.cache.stats import Stats
+    from neurontools.commands.cache_options import Verbs
+
+_EXAMPLES = """examples:
+  neuron-cache stats
+  neuron-cache stats --runs
+  neuron-cache stats --from-log train.log
+  train 2>&1 | tee train.log | neuron-cache stats --from-log -"""
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs."""
+    stats = add_verb(
+        verbs,
+        "stats",
+        _stats,
+        words="sums, what could be freed, hits and misses",
+        description="Sums by state, layout and compiler, what could be freed, hits and misses of this user.",
+        examples=_EXAMPLES,
+    )
+    stats.add_argument(
+        "--runs", action="store_true", help="hits, misses, waits and seconds saved of each run"
+    )
+    stats.add_argument(
+        "--from-log", metavar="FILE", help="count in a log of the real or simulated wrapper; - for stdin"
+    )
+    add_verb(
+        verbs,
+        "du",
+        _du,
+        words="sizes by state and compiler",
+        description="Sums by state, layout and compiler, and what could be freed.",
+    )
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    if arguments.from_log is not None:
+        return _from_log(arguments)
+    if arguments.runs:
+        return _runs(arguments)
+    from neurontools.cache import stats_text
+
+    sums = _sums(arguments)
+    if arguments.json:
+        print_json(stats_text.stats_json(sums))
+    else:
+        console.out(stats_text.stats_text(sums))
+    return 0
+
+
+def _du(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import stats_text
+
+    sums = _sums(arguments)
+    if arguments.json:
+        print_json(stats_text.sums_json(sums))
+    else:
+        console.out(stats_text.sums_text(sums))
+    return 0
+
+
+def _sums(arguments: argparse.Namespace) -> Stats:
+    from neurontools.cache import entries, stats
+
+    return stats.collect(entries.scan_location(location(arguments), details=False), entries.is_in_use)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import events, runs
+
+    found = runs.runs_of(events.Events(location(arguments).root).read())
+    if arguments.json:
+        print_json(runs.runs_json(found))
+    else:
+        console.out(runs.runs_text(found))
+    return 0
+
+
+def _from_log(arguments: argparse.Namespace) -> int:
+    import sys
+
+    from neurontools.cache import wrapper_log
+
+    if arguments.from_log == "-":
+        counts = wrapper_log.count_lines(sys.stdin.buffer)
+    else:
+        with open(arguments.from_log, "rb") as lines:
+            counts = wrapper_log.count_lines(lines)
+    if arguments.json:
+        print_json(wrapper_log.counts_json(counts))
+    else:
+        console.out(wrapper_log.counts_text(counts))
+    return 0

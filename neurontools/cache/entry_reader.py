@@ -1,0 +1,229 @@
+"""One entry as it is now: state, size, age and use, read from its files and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.generations import NEFF_SUFFIX, SENTINEL, Generation
+from neurontools.cache.locks import LockState, examine_lock
+from neurontools.cache.reading import read_ends_text, read_start, read_start_text
+from neurontools.cache.states import State, note_of, state_of
+from neurontools.cache.usage import Usage
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
+from neurontools.compiler.version import COMMIT_PREFIX
+
+if TYPE_CHECKING:
+    from neurontools.cache.walk import Place
+
+_MAX_FLAGS_BYTES = 1 << 16
+_LOG_BYTES = 1 << 14
+_MAX_DEPTH = 8
+_KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
+_TIMED = (layout.STAMP, layout.DONE, layout.NEFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One compiled graph. `size_bytes` are allocated on disk; times are Unix seconds; `hits` are this user's.
+
+    `path` is a directory, a file in TorchNeuron's layout. `flags` and `name` are empty where they were not read.
+    `inode` and `changed_ns` (mtime of the path) tell whether it is still the one that was read.
+    """
+
+    path: str
+    compiler: str
+    module: str
+    state: State
+    size_bytes: int
+    made_unix_s: float
+    used_unix_s: float
+    hits: int
+    flags: tuple[str, ...]
+    name: str
+    ours: bool
+    note: str
+    lock: LockState | None
+    generation: Generation = Generation.CURRENT
+    pinned: bool = False
+    inode: int = 0
+    changed_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Files:
+    """The files of an entry by name; those of the oldest layout lie deeper and are listed by their last name."""
+
+    by_name: dict[str, os.stat_result] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+class EntryReader:
+    """Reads entries; files that several entries share by hard links count once."""
+
+    def __init__(self, root: str) -> None:
+        self._usage = Usage(root)
+        self._linked: set[tuple[int, int]] = set()
+
+    def read(self, place: Place, *, details: bool = True) -> Entry | None:
+        """Return the entry at a place, or None when it is gone or cannot be read.
+
+        Args:
+            place: where.
+            details: read the compiler's flags and the network's name, too.
+        """
+        try:
+            own = os.lstat(place.path)
+            files = self._files(place, own)
+        except OSError:
+            return None
+        if place.generation is Generation.CURRENT:
+            return self._current(place, own, files, details=details)
+        return self._foreign(place, own, files, details=details)
+
+    def _current(self, place: Place, own: os.stat_result, files: _Files, *, details: bool) -> Entry:
+        path, found = place.path, files.by_name
+        lock = _find_lock(path, found)
+        log = read_ends_text(f"{path}/{layout.LOG}", _LOG_BYTES) if layout.LOG in found else ""
+        state = state_of(found, lock, log)
+        made = _made(found, own)
+        hits, used = self._used(place, found, made)
+        return Entry(
+            path=path,
+            compiler=place.compiler,
+            module=place.module,
+            state=state,
+            size_bytes=files.size_bytes,
+            made_unix_s=made,
+            used_unix_s=used,
+            hits=hits,
+            flags=read_stored_flags(path) if details and layout.FLAGS in found else (),
+            name=_network_name(f"{path}/{layout.NEFF}") if details and state is State.DONE else "",
+            ours=place.compiler.rpartition("+")[2].startswith(COMMIT_PREFIX),
+            note=note_of(state, lock, log, found),
+            lock=lock,
+            pinned=layout.PIN in found,
+            inode=own.st_ino,
+            changed_ns=own.st_mtime_ns,
+        )
+
+    def _used(self, place: Place, found: dict[str, os.stat_result], made: float) -> tuple[int, float]:
+        hits, used = self._usage.hits(place.path)
+        for name in _TIMED:
+            if name in found:
+                used = max(used, found[name].st_mtime)
+        if layout.NEFF in found:
+            used = max(used, found[layout.NEFF].st_atime)
+        return hits, used or made
+
+    def _foreign(self, place: Place, own: os.stat_result, files: _Files, *, details: bool) -> Entry:
+        found = files.by_name
+        neff = next((name for name in sorted(found) if name.endswith(NEFF_SUFFIX)), "")
+        state, note = _foreign_state(place.generation, found, neff)
+        changed = max((item.st_mtime for item in found.values()), default=own.st_mtime)
+        made = found[neff].st_mtime if neff else changed
+        seen = [max(item.st_mtime, item.st_atime) for item in found.values()]
+        return Entry(
+            path=place.path,
+            compiler=place.compiler,
+            module=place.module,
+            state=state,
+            size_bytes=files.size_bytes,
+            made_unix_s=made,
+            used_unix_s=max(seen, default=made),
+            hits=self._usage.hits(place.path)[0],
+            flags=(),
+            name=_network_name(neff) if details and neff else "",
+            ours=False,
+            note=note,
+            lock=None,
+            generation=place.generation,
+            pinned=layout.PIN in found,
+            inode=own.st_ino,
+            changed_ns=own.st_mtime_ns,
+        )
+
+    def _files(self, place: Place, own: os.stat_result) -> _Files:
+        files = _Files()
+        if place.generation is Generation.CURRENT:
+            self._add(files, place.path, 0, deep=False)
+        elif place.generation is Generation.TORCHNEURON:
+            files.by_name[place.path] = own
+            files.size_bytes = allocated(own)
+        else:
+            self._add(files, place.path, 0, deep=True)
+        return files
+
+    def _add(self, files: _Files, path: str, depth: int, *, deep: bool) -> None:
+        with os.scandir(path) as items:
+            for item in items:
+                found = item.stat(follow_symlinks=False)
+                is_directory = found.st_mode & _KIND_MASK == _KIND_DIRECTORY
+                if depth == 0 and not deep:
+                    files.by_name[item.name] = found
+                elif deep and not is_directory:
+                    files.by_name[item.path if item.name.endswith(NEFF_SUFFIX) else item.name] = found
+                if is_directory:
+                    if depth < _MAX_DEPTH:
+                        self._add_below(files, item.path, depth + 1, deep=deep)
+                elif found.st_nlink == 1 or self._is_first(found):
+                    files.size_bytes += allocated(found)
+
+    def _add_below(self, files: _Files, path: str, depth: int, *, deep: bool) -> None:
+        try:
+            self._add(files, path, depth, deep=deep)
+        except OSError:
+            return
+
+    def _is_first(self, found: os.stat_result) -> bool:
+        key = (found.st_dev, found.st_ino)
+        first = key not in self._linked
+        self._linked.add(key)
+        return first
+
+
+def allocated(found: os.stat_result) -> int:
+    """Return the bytes that a file occupies on disk."""
+    return found.st_blocks * 512
+
+
+def read_stored_flags(entry: str) -> tuple[str, ...]:
+    """Return the compiler's flags that an entry remembers, () where it remembers none that can be read."""
+    try:
+        stored = json.loads(read_start_text(f"{entry}/{layout.FLAGS}", _MAX_FLAGS_BYTES))
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(str(flag) for flag in stored) if isinstance(stored, list) else ()
+
+
+def _foreign_state(generation: Generation, files: dict[str, os.stat_result], neff: str) -> tuple[State, str]:
+    if generation is Generation.VLLM:
+        done = SENTINEL in files
+        return (State.DONE, "") if done else (State.INTERRUPTED, f"no {SENTINEL}")
+    if neff and files[neff].st_size > 0:
+        return State.DONE, ""
+    return (State.INTERRUPTED, "the neff is empty") if neff else (State.TODO, "")
+
+
+def _find_lock(path: str, files: dict[str, os.stat_result]) -> LockState | None:
+    for name in files:
+        if name.endswith(layout.LOCK_SUFFIX):
+            return examine_lock(f"{path}/{name}")
+    return None
+
+
+def _made(files: dict[str, os.stat_result], own: os.stat_result) -> float:
+    for name in (layout.DONE, layout.NEFF, layout.LOG, *layout.GRAPH_NAMES):
+        if name in files:
+            return files[name].st_mtime
+    return own.st_mtime
+
+
+def _network_name(path: str) -> str:
+    try:
+        return read_header(read_start(path, HEADER_BYTES)).name
+    except NeffError:
+        return ""

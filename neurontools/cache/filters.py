@@ -1,0 +1,234 @@
+"""Filters on entries: `state=failed`, `size>1GB`, `used>30d`, `compiler~2.16`; conditions side by side must all hold.
+
+A condition is a field, an operator and values; commas part values of which one must fit, quotes protect blanks and
+commas. Text knows `=`, `!=`, `~` (contains) and `!~`, in any case of letters; what is measured also `<`, `<=`, `>`, `>=`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from neurontools.cache.fields import ALIASES, FIELDS, Field, Kind, field_named
+from neurontools.cache.quantities import parse_duration, parse_size
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from neurontools.cache.entry_reader import Entry
+
+_NAME = re.compile(r"[A-Za-z_]+")
+_OPERATOR = re.compile(r"!=|!~|<=|>=|==|[=~<>]")
+_BARE = re.compile(r"""[^\s,"']+""")
+_BLANKS = re.compile(r"\s*")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPERATORS = {
+    Kind.WORD: ("=", "!="),
+    Kind.TEXT: ("=", "!=", "~", "!~"),
+    Kind.SIZE: tuple(_COMPARE),
+    Kind.AGE: ("<", "<=", ">", ">="),
+    Kind.NUMBER: tuple(_COMPARE),
+}
+
+
+class FilterSyntaxError(UsageError):
+    """A filter that cannot be read; `position` counts characters from 0."""
+
+    def __init__(self, text: str, position: int, reason: str, remedy: str) -> None:
+        shown = "".join(character if character.isprintable() else "?" for character in text)
+        message = (
+            f"cannot read the filter at character {position + 1}: {reason}\n  {shown}\n  {' ' * position}^"
+        )
+        super().__init__(message, remedy)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition: values are texts, bytes, seconds or numbers, as the field's kind says."""
+
+    field: Field
+    operator: str
+    values: tuple[str | float, ...]
+
+    def matches(self, entry: Entry, now: float) -> bool:
+        """Return whether an entry fulfils it at a time (Unix seconds)."""
+        value = self.field.value(entry, now)
+        if self.operator.startswith("!"):
+            return not any(self._fits(value, wanted) for wanted in self.values)
+        return any(self._fits(value, wanted) for wanted in self.values)
+
+    def _fits(self, value: str | float, wanted: str | float) -> bool:
+        if isinstance(value, str):
+            text, sought = value.casefold(), str(wanted).casefold()
+            return sought in text if self.operator.endswith("~") else text == sought
+        positive = "=" if self.operator == "!=" else self.operator
+        return _COMPARE[positive](value, float(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions that must all hold; none is true of every entry."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def needs_details(self) -> bool:
+        """Whether it asks for what only the files' content tells."""
+        return any(condition.field.details for condition in self.conditions)
+
+    def matches(self, entry: Entry, now: float) -> bool:
+        """Return whether an entry fulfils every condition at a time (Unix seconds)."""
+        return all(condition.matches(entry, now) for condition in self.conditions)
+
+
+def parse_filters(texts: Iterable[str]) -> Filter:
+    """Return the filter that all texts together say.
+
+    Raises:
+        FilterSyntaxError: one cannot be read; it points at the character.
+    """
+    return Filter(tuple(condition for text in texts for condition in _Parser(text).conditions()))
+
+
+class _Parser:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def conditions(self) -> list[Condition]:
+        found = []
+        self._skip_blanks()
+        if self._ended():
+            raise self._error("it is empty", _EXAMPLE)
+        while not self._ended():
+            found.append(self._condition())
+            before = self._at
+            self._skip_blanks()
+            if self._at == before and not self._ended():
+                raise self._error("expected a blank or the end", _EXAMPLE)
+        return found
+
+    def _condition(self) -> Condition:
+        field = self._field()
+        self._skip_blanks()
+        sign = self._operator(field)
+        self._skip_blanks()
+        values = [self._value(field)]
+        while self._text[self._at : self._at + 1] == ",":
+            self._at += 1
+            values.append(self._value(field))
+        return Condition(field, sign, tuple(values))
+
+    def _field(self) -> Field:
+        start = self._at
+        name = self._take(_NAME)
+        if not name:
+            raise self._error("expected the name of a field", _fields())
+        field = field_named(name.lower())
+        if field is None:
+            near = get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=1, cutoff=0.7)
+            remedy = f"did you mean {near[0]}?" if near else _fields()
+            raise self._error(f"there is no field {name!r}", remedy, start)
+        return field
+
+    def _operator(self, field: Field) -> str:
+        start = self._at
+        sign = self._take(_OPERATOR).replace("==", "=")
+        allowed = _OPERATORS[field.kind]
+        if sign in allowed:
+            return sign
+        reason = (
+            f"{field.name} does not know {sign!r}" if sign else f"expected an operator after {field.name}"
+        )
+        raise self._error(reason, f"{field.name} takes {' '.join(allowed)}", start)
+
+    def _value(self, field: Field) -> str | float:
+        start = self._at
+        text = self._quoted() if self._text[start : start + 1] in {'"', "'"} else self._take(_BARE)
+        if not text and self._at == start:
+            raise self._error(f"expected a value for {field.name}", _EXAMPLE)
+        try:
+            return _converted(field, text)
+        except UsageError as error:
+            raise self._error(error.message, error.remedy, start) from error
+
+    def _quoted(self) -> str:
+        quote, start = self._text[self._at], self._at
+        end = self._text.find(quote, start + 1)
+        if end < 0:
+            raise self._error("this quote is not closed", f"write {quote} behind the value")
+        self._at = end + 1
+        return self._text[start + 1 : end]
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        return found[0]
+
+    def _skip_blanks(self) -> None:
+        self._take(_BLANKS)
+
+    def _ended(self) -> bool:
+        return self._at >= len(self._text)
+
+    def _error(self, reason: str, remedy: str, position: int | None = None) -> FilterSyntaxError:
+        return FilterSyntaxError(self._text, self._at if position is None else position, reason, remedy)
+
+
+_EXAMPLE = "write for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
+
+
+def _fields() -> str:
+    return f"fields: {', '.join(FIELDS)}"
+
+
+def _converted(field: Field, text: str) -> str | float:
+    match field.kind:
+        case Kind.SIZE:
+            return parse_size(text)
+        case Kind.AGE:
+            return parse_duration(text)
+        case Kind.NUMBER:
+            if not text.isascii() or not text.isdigit():
+                raise UsageError(f"not a number: {text!r}", "write for example 0 or 12")
+            return float(text)
+        case Kind.WORD if text.lower() not in field.words:
+            raise UsageError(f"{field.name} is never {text!r}", f"choose from {', '.join(field.words)}")
+        case Kind.WORD:
+            return text.lower()
+        case _:
+            return text
+
+
+def describe(conditions: Sequence[Condition]) -> str:
+    """Return conditions in words that `parse_filters` reads again."""
+    return " ".join(_described(condition) for condition in conditions)
+
+
+def _described(condition: Condition) -> str:
+    values = ",".join(_value_text(condition.field, value) for value in condition.values)
+    return f"{condition.field.name}{condition.operator}{values}"
+
+
+def _value_text(field: Field, value: str | float) -> str:
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) else f"'{value}'" if "'" not in value else f'"{value}"'
+    if field.kind is Kind.AGE:
+        return f"{value:f}s" if value else "0"
+    return str(int(value))

@@ -1,0 +1,167 @@
+"""Everything that an entry's files tell: `neuron-cache show`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.flags import FlagsRule, flags_rule
+from neurontools.cache.generations import Generation
+from neurontools.cache.naming import NoSuchEntryError
+from neurontools.cache.origin import Origin, read_origin
+from neurontools.cache.reading import read_ends_text, read_start
+from neurontools.cache.states import first_error_line
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
+
+if TYPE_CHECKING:
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.walk import Place
+    from neurontools.compiler.graph import Graph, View
+
+_MAX_GRAPH_BYTES = 1 << 26
+_LOG_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of an entry, named from the entry's directory; `size_bytes` is its length."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a graph gets or gives."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSummary:
+    """What a stored graph is; `readable` is False for an HLO module, of which only the size is known."""
+
+    file: str
+    size_bytes: int
+    readable: bool
+    operators: tuple[tuple[str, int], ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    buffers_bytes: int = 0
+    libraries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """An entry with all that is known of it. `neff_problem` says why there is no header although there is a NEFF."""
+
+    entry: Entry
+    files: tuple[File, ...]
+    rule: FlagsRule | None
+    graph: GraphSummary | None
+    header: NeffHeader | None
+    neff_problem: str
+    origin: Origin | None
+    error_line: str
+    log: str
+
+
+def describe_entry(root: str, place: Place) -> Details:
+    """Return what the files of an entry tell.
+
+    Raises:
+        NoSuchEntryError: it is gone.
+    """
+    entry = EntryReader(root).read(place)
+    if entry is None:
+        raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
+    files = _files(place.path)
+    header, problem = _header(place.path, files)
+    log = read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
+    return Details(
+        entry=entry,
+        files=files,
+        rule=flags_rule(entry.module, entry.flags) if _has(files, layout.FLAGS) else None,
+        graph=_graph(place, files),
+        header=header,
+        neff_problem=problem,
+        origin=read_origin(place.path) if place.generation is Generation.CURRENT else None,
+        error_line=first_error_line(log),
+        log=log,
+    )
+
+
+def _has(files: tuple[File, ...], name: str) -> bool:
+    return any(file.name == name for file in files)
+
+
+def _files(path: str) -> tuple[File, ...]:
+    if not os.path.isdir(path):
+        return (File(os.path.basename(path), os.lstat(path).st_size),)
+    found = []
+    for directory, _, names in os.walk(path):
+        for name in names:
+            inner = f"{directory}/{name}"
+            try:
+                found.append(File(os.path.relpath(inner, path), os.lstat(inner).st_size))
+            except OSError:
+                continue
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def _header(path: str, files: tuple[File, ...]) -> tuple[NeffHeader | None, str]:
+    neff = next((file.name for file in files if file.name.endswith(".neff")), "")
+    if not neff:
+        return None, ""
+    where = f"{path}/{neff}" if os.path.isdir(path) else path
+    try:
+        return read_header(read_start(where, HEADER_BYTES)), ""
+    except NeffError as error:
+        return None, error.message
+
+
+def _graph(place: Place, files: tuple[File, ...]) -> GraphSummary | None:
+    stored = next((file for name in layout.GRAPH_NAMES for file in files if file.name == name), None)
+    if stored is None:
+        return None
+    unread = GraphSummary(stored.name, stored.size_bytes, readable=False)
+    data = read_start(f"{place.path}/{stored.name}", _MAX_GRAPH_BYTES)
+    # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
+    if not data.startswith(b"{"):
+        return unread
+    from neurontools.compiler.graph import GraphError, graph_from_bytes
+
+    try:
+        return _summary(stored, graph_from_bytes(data))
+    except GraphError:
+        return unread
+
+
+def _summary(stored: File, graph: Graph) -> GraphSummary:
+    from neurontools.compiler.graph import reads
+
+    first_use: dict[int, View] = {}
+    last_use: dict[int, View] = {}
+    for node in graph.nodes:
+        for view in (*reads(node), *(view for view in node.results if view is not None)):
+            first_use.setdefault(view.slot, view)
+            last_use[view.slot] = view
+    return GraphSummary(
+        file=stored.name,
+        size_bytes=stored.size_bytes,
+        readable=True,
+        operators=tuple(Counter(node.op for node in graph.nodes).most_common()),
+        inputs=_tensors(graph.inputs, first_use),
+        outputs=_tensors(graph.outputs, last_use),
+        buffers_bytes=sum(slot.nbytes for slot in graph.slots),
+        libraries=len(graph.libraries),
+    )
+
+
+def _tensors(slots: tuple[int, ...], uses: dict[int, View]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(uses[slot].dtype, uses[slot].shape) for slot in slots if slot in uses)

@@ -1,0 +1,173 @@
+"""An entry's details as text and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.cache.listing import entry_json
+from neurontools.cache.quantities import format_duration, format_size, format_size_both
+from neurontools.cache.tables import counted, moment, plain
+
+if TYPE_CHECKING:
+    from neurontools.cache.show import Details, GraphSummary, Tensor
+    from neurontools.compiler.neff_header import NeffHeader
+
+_MOST_OPERATORS = 10
+_MOST_TENSORS = 8
+_LOG_LINES = 40
+
+
+def details_text(details: Details, now: float) -> str:
+    """Return everything about an entry, one fact a line, a failure's log at the end."""
+    entry = details.entry
+    lines = [entry.module]
+    state = entry.state.value + (f": {entry.note}" if entry.note else "")
+    _add(lines, "state", state)
+    _add(lines, "path", entry.path)
+    _add(lines, "layout", entry.generation.value + (", pinned" if entry.pinned else ""))
+    _add(lines, "compiler", entry.compiler or "unknown")
+    _add(lines, "size", format_size_both(entry.size_bytes) + " on disk")
+    _add(lines, "made", _when(entry.made_unix_s, now))
+    hits = counted(entry.hits, "hit", "hits")
+    _add(lines, "last used", f"{_when(entry.used_unix_s, now)}, {hits} of this user")
+    _add(lines, "compiled by", _origin(details))
+    if entry.lock is not None:
+        _add(lines, "lock", f"{entry.lock.holder}, {format_duration(entry.lock.age_s)} old")
+    if details.rule is not None:
+        _add(lines, "flags", " ".join(entry.flags) or "(none)")
+        _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
+    lines += _graph_lines(details.graph)
+    lines += _neff_lines(details.header, details.neff_problem)
+    _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
+    return "\n".join(lines + _log_lines(details))
+
+
+def details_json(details: Details) -> dict[str, Any]:
+    """Return the JSON form: bytes, seconds and Unix seconds."""
+    entry, origin, header, graph = details.entry, details.origin, details.header, details.graph
+    return {
+        **entry_json(entry),
+        "files": [{"name": file.name, "size_bytes": file.size_bytes} for file in details.files],
+        "flags_rule": None if details.rule is None else details.rule.value,
+        "lock": None
+        if entry.lock is None
+        else {"holder": entry.lock.holder, "state": entry.lock.liveness.value, "age_s": entry.lock.age_s},
+        "compiled_by": None
+        if origin is None
+        else {
+            "compile_s": origin.compile_s,
+            "started_unix_s": origin.started_unix_s,
+            "host": origin.host,
+            "pid": origin.pid,
+            "user": origin.user,
+            "program": origin.program,
+        },
+        "graph": None
+        if graph is None
+        else {
+            "file": graph.file,
+            "size_bytes": graph.size_bytes,
+            "readable": graph.readable,
+            "operators": dict(graph.operators),
+            "inputs": [_tensor_json(tensor) for tensor in graph.inputs],
+            "outputs": [_tensor_json(tensor) for tensor in graph.outputs],
+            "buffers_bytes": graph.buffers_bytes,
+            "libraries": graph.libraries,
+        },
+        "neff": None if header is None else _header_json(header),
+        "neff_problem": details.neff_problem or None,
+        "error_line": details.error_line or None,
+        "log": details.log or None,
+    }
+
+
+def _add(lines: list[str], name: str, value: str) -> None:
+    lines.append(f"  {name:<12}{plain(value)}")
+
+
+def _when(unix_s: float, now: float) -> str:
+    return f"{moment(unix_s)} ({format_duration(now - unix_s)} ago)"
+
+
+def _origin(details: Details) -> str:
+    origin = details.origin
+    if origin is None:
+        return "not recorded"
+    who = f"{origin.program or 'a program'}, process {origin.pid} of user {origin.user} on {origin.host}"
+    return f"{who}, in {origin.compile_s:.3f} s"
+
+
+def _graph_lines(graph: GraphSummary | None) -> list[str]:
+    if graph is None:
+        return []
+    lines: list[str] = []
+    if not graph.readable:
+        _add(
+            lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: no graph of ours (HLO), not read"
+        )
+        return lines
+    number = sum(count for _, count in graph.operators)
+    extra = f", {counted(graph.libraries, 'native library', 'native libraries')}" if graph.libraries else ""
+    _add(
+        lines,
+        "graph",
+        f"{counted(number, 'operator', 'operators')}, {format_size(graph.buffers_bytes)} of buffers{extra}",
+    )
+    shown = [f"{name} x{count}" for name, count in graph.operators[:_MOST_OPERATORS]]
+    if len(graph.operators) > _MOST_OPERATORS:
+        shown.append(f"and {len(graph.operators) - _MOST_OPERATORS} other kinds")
+    _add(lines, "operators", ", ".join(shown))
+    _add(lines, "inputs", _tensors(graph.inputs))
+    _add(lines, "outputs", _tensors(graph.outputs))
+    return lines
+
+
+def _neff_lines(header: NeffHeader | None, problem: str) -> list[str]:
+    lines: list[str] = []
+    if problem:
+        _add(lines, "neff", problem)
+    if header is not None:
+        version = ".".join(map(str, header.version))
+        cores = counted(header.core_count, "NeuronCore", "NeuronCores")
+        _add(lines, "neff", f"{header.name or '(no name)'}: version {version}, {cores}, LNC {header.lnc}")
+        _add(lines, "built by", header.build_version or "unknown")
+        _add(lines, "data", f"{format_size(header.data_bytes)}, hash {header.data_hash.hex()}")
+        _add(lines, "uuid", header.uuid.hex())
+    return lines
+
+
+def _log_lines(details: Details) -> list[str]:
+    if not details.log:
+        return []
+    lines = ["", f"error: {plain(details.error_line)}", "log:"]
+    stored = details.log.splitlines()
+    lines += [f"  {plain(line)}" for line in stored[:_LOG_LINES]]
+    if len(stored) > _LOG_LINES:
+        lines.append(f"  ... {len(stored) - _LOG_LINES} more lines in {details.entry.path}/model.log")
+    return lines
+
+
+def _tensors(tensors: tuple[Tensor, ...]) -> str:
+    shown = [f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]" for tensor in tensors[:_MOST_TENSORS]]
+    if len(tensors) > _MOST_TENSORS:
+        shown.append(f"and {len(tensors) - _MOST_TENSORS} more")
+    return ", ".join(shown) or "none"
+
+
+def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+    return {"dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _header_json(header: NeffHeader) -> dict[str, Any]:
+    return {
+        "name": header.name,
+        "package_version": header.package_version,
+        "version": ".".join(map(str, header.version)),
+        "build_version": header.build_version,
+        "core_count": header.core_count,
+        "lnc": header.lnc,
+        "data_bytes": header.data_bytes,
+        "hash": header.data_hash.hex(),
+        "uuid": header.uuid.hex(),
+        "feature_bits": header.feature_bits,
+    }

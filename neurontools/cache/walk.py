@@ -1,0 +1,248 @@
+"""Where the entries of a root are: directory listings only, nothing inside of an entry is looked at.
+
+Links are never followed. A name that no layout knows is counted; a root without any sure sign of a cache is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.generations import (
+    NEFF_SUFFIX,
+    NEWER_REGISTRY,
+    OLDEST_FOLDER,
+    OLDEST_PREFIX,
+    REGISTRIES,
+    SENTINEL,
+    Generation,
+    is_oldest_compiler,
+    is_shard,
+    is_vllm_key,
+    oldest_graph_hash,
+)
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HINT = "'neuron-cache path' says which directory is meant and why; --cache-dir names another"
+_MAX_REGISTRY_DEPTH = 8
+_NAMES_SHOWN = 3
+
+
+class NotACacheError(NeuronToolsError):
+    """The directory is there and is no compile cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry is; `compiler` is its version, "" where the layout does not tell."""
+
+    path: str
+    generation: Generation
+    compiler: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRecord:
+    """A JSON file by which optimum remembers an exported or trained model. Parts that its path lacks are ""."""
+
+    path: str
+    compiler: str
+    kind: str
+    optimum: str
+    arch: str
+    model: str
+
+
+@dataclass(slots=True)
+class Walk:
+    """A root's places; `listed` are the directories that were read, whose change means new or gone places."""
+
+    root: str
+    exists: bool = True
+    places: list[Place] = field(default_factory=list)
+    registry: list[RegistryRecord] = field(default_factory=list)
+    skipped: int = 0
+    listed: list[str] = field(default_factory=list)
+
+
+def walk(root: str) -> Walk:
+    """Return where the entries of a root are, in the order of their paths.
+
+    Raises:
+        NotACacheError: the root exists and is no directory, cannot be read, or holds no sign of a compile cache.
+    """
+    found = Walk(root)
+    items = _root_items(root)
+    if items is None:
+        found.exists = False
+        return found
+    found.listed.append(root)
+    for item in items:
+        _walk_item(found, item)
+    _walk_vllm(found, [item for item in items if is_vllm_key(item.name) and _is_directory(item)])
+    if not found.places and items and not _is_marked(items):
+        names = ", ".join(ascii(item.name) for item in items[:_NAMES_SHOWN])
+        more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
+        raise NotACacheError(
+            f"{root} is not a compile cache: it holds other things ({names}{more}) "
+            f"and no {layout.COMPILER_PREFIX}* directory",
+            HINT,
+        )
+    found.places.sort(key=lambda place: place.path)
+    return found
+
+
+def place_of(root: str, path: str) -> Place | None:
+    """Return the place that a path inside a root is, None where no entry can be."""
+    parts = os.path.relpath(path, root).split("/")
+    match parts:
+        case [compiler, module] if layout.is_compiler_dir(compiler) and layout.split_module(module):
+            version = compiler.removeprefix(layout.COMPILER_PREFIX)
+            return Place(path, Generation.CURRENT, version, module)
+        case [*above, compiler, module] if is_oldest_compiler(compiler) and oldest_graph_hash(module):
+            version = compiler.removeprefix(OLDEST_PREFIX)
+            return Place(path, Generation.OLDEST, version, module) if above in ([], [OLDEST_FOLDER]) else None
+        case [first, second, name] if is_shard(first) and is_shard(second) and name.endswith(NEFF_SUFFIX):
+            return Place(path, Generation.TORCHNEURON, "", name.removesuffix(NEFF_SUFFIX))
+        case [key] if is_vllm_key(key):
+            return Place(path, Generation.VLLM, "", key)
+    return None
+
+
+def _root_items(root: str) -> list[os.DirEntry[str]] | None:
+    try:
+        with os.scandir(root) as listing:
+            return sorted(listing, key=lambda item: item.name)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise NotACacheError(f"{root} is not a compile cache: it is a file", HINT) from error
+    except OSError as error:
+        raise NotACacheError(f"cannot read the compile cache {root}: {error.strerror}", HINT) from error
+
+
+def _is_marked(items: list[os.DirEntry[str]]) -> bool:
+    names = {item.name for item in items}
+    marks = {layout.TRASH, layout.CACHE_TAG, layout.QUARANTINE}
+    if names <= {layout.ROOT_LOCK} or names & marks:
+        return True
+    return any(
+        layout.is_compiler_dir(item.name) or is_oldest_compiler(item.name) or _is_oldest_folder(item)
+        for item in items
+    )
+
+
+def _walk_item(found: Walk, item: os.DirEntry[str]) -> None:
+    name = item.name
+    if name in layout.OWN_NAMES:
+        return
+    if not _is_directory(item):
+        found.skipped += 1
+    elif layout.is_compiler_dir(name):
+        _walk_compiler(found, item.path, name.removeprefix(layout.COMPILER_PREFIX))
+    elif is_oldest_compiler(name):
+        _walk_oldest(found, item.path, name.removeprefix(OLDEST_PREFIX))
+    elif _is_oldest_folder(item):
+        for inner in _items(found, item.path):
+            if is_oldest_compiler(inner.name) and _is_directory(inner):
+                _walk_oldest(found, inner.path, inner.name.removeprefix(OLDEST_PREFIX))
+            else:
+                found.skipped += 1
+    elif not is_vllm_key(name) and not (is_shard(name) and _walk_shard(found, item.path)):
+        found.skipped += 1
+
+
+def _walk_compiler(found: Walk, path: str, compiler: str) -> None:
+    for item in _items(found, path):
+        name = item.name
+        if layout.split_module(name) is not None and _is_directory(item):
+            found.places.append(Place(item.path, Generation.CURRENT, compiler, name))
+        elif name in REGISTRIES and _is_directory(item):
+            _walk_registry(found, item.path, compiler, name, ())
+        else:
+            found.skipped += 1
+
+
+def _walk_oldest(found: Walk, path: str, compiler: str) -> None:
+    for item in _items(found, path):
+        if oldest_graph_hash(item.name) and _is_directory(item):
+            found.places.append(Place(item.path, Generation.OLDEST, compiler, item.name))
+        else:
+            found.skipped += 1
+
+
+def _walk_vllm(found: Walk, items: list[os.DirEntry[str]]) -> None:
+    """Take directories named like vLLM's keys: 32 hex digits are no sure sign, but one finished entry is."""
+    if any(os.path.lexists(f"{item.path}/{SENTINEL}") for item in items):
+        found.places += [Place(item.path, Generation.VLLM, "", item.name) for item in items]
+    else:
+        found.skipped += len(items)
+
+
+def _walk_shard(found: Walk, path: str) -> bool:
+    """Take the NEFFs two levels below; other trees (git's objects) have such names, so one NEFF at least is wanted."""
+    before = len(found.places)
+    others = 0
+    for second in _items(found, path):
+        if not (is_shard(second.name) and _is_directory(second)):
+            others += 1
+            continue
+        for item in _items(found, second.path):
+            if item.name.endswith(NEFF_SUFFIX) and item.is_file(follow_symlinks=False):
+                module = item.name.removesuffix(NEFF_SUFFIX)
+                found.places.append(Place(item.path, Generation.TORCHNEURON, "", module))
+            else:
+                others += 1
+    if len(found.places) == before:
+        return False
+    found.skipped += others
+    return True
+
+
+def _walk_registry(found: Walk, path: str, compiler: str, kind: str, above: tuple[str, ...]) -> None:
+    for item in _items(found, path):
+        if _is_directory(item) and len(above) < _MAX_REGISTRY_DEPTH:
+            _walk_registry(found, item.path, compiler, kind, (*above, item.name))
+        elif item.name.endswith(".json") and not item.name.startswith(".") and not item.is_symlink():
+            found.registry.append(_record(item.path, compiler, kind, above))
+        else:
+            found.skipped += 1
+
+
+def _record(path: str, compiler: str, kind: str, above: tuple[str, ...]) -> RegistryRecord:
+    # Only the newer registry's folders are known one by one: release of optimum, architecture, model.
+    if kind != NEWER_REGISTRY:
+        return RegistryRecord(path, compiler, "/".join((kind, *above[:1])), "", "", "/".join(above[1:]))
+    optimum, arch, *model = (*above, "", "")[: max(2, len(above))]
+    return RegistryRecord(path, compiler, kind, optimum, arch, "/".join(model))
+
+
+def _is_oldest_folder(item: os.DirEntry[str]) -> bool:
+    if item.name != OLDEST_FOLDER or not _is_directory(item):
+        return False
+    try:
+        return any(is_oldest_compiler(name) for name in os.listdir(item.path))
+    except OSError:
+        return False
+
+
+def _items(found: Walk, path: str) -> Iterator[os.DirEntry[str]]:
+    found.listed.append(path)
+    try:
+        with os.scandir(path) as listing:
+            yield from listing
+    except OSError:
+        found.skipped += 1
+
+
+def _is_directory(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir(follow_symlinks=False)
+    except OSError:
+        return False

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.cache.fields import ALIASES, FIELDS, Kind
+from neurontools.cache.filters import Condition, Filter, FilterSyntaxError, describe, parse_filters
+from neurontools.cache.states import State
+from neurontools.commands.cache import main
+from tests.cache.conftest import DAY, NOW, Tree
+from tests.cache.entries import an_entry
+
+_OPERATORS = {
+    Kind.WORD: ["=", "!="],
+    Kind.TEXT: ["=", "!=", "~", "!~"],
+    Kind.SIZE: ["=", "!=", "<", "<=", ">", ">="],
+    Kind.NUMBER: ["=", "!=", "<", "<=", ">", ">="],
+    Kind.AGE: ["<", "<=", ">", ">="],
+}
+
+
+def matches(text: str, **changes: object) -> bool:
+    return parse_filters([text]).matches(an_entry(**changes), NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "wanted"),
+    [
+        ("state=failed", {"state": State.FAILED}, True),
+        ("state=failed,todo", {"state": State.TODO}, True),
+        ("state!=failed,todo", {"state": State.TODO}, False),
+        ("STATE = Done", {"state": State.DONE}, True),
+        ("size>1GB", {"size_bytes": 10**9 + 1}, True),
+        ("size>1GB", {"size_bytes": 10**9}, False),
+        ("size>=1GiB", {"size_bytes": 1 << 30}, True),
+        ("accessed>30d", {"used_unix_s": NOW - 31 * DAY}, True),
+        ("used<=30d", {"used_unix_s": NOW - 31 * DAY}, False),
+        ("age<1h30m", {"made_unix_s": NOW - 5000}, True),
+        ("compiler~2.16", {"compiler": "2.16.372.0+4a9b2326"}, True),
+        ("compiler!~2.16", {"compiler": "2.16.372.0+4a9b2326"}, False),
+        ("model~BERT", {"name": "tiny-bert"}, True),
+        (
+            "flags~'--model-type=transformer --auto'",
+            {"flags": ("--model-type=transformer", "--auto-cast=all")},
+            True,
+        ),
+        ("name=''", {"name": ""}, True),
+        ("hits=0 pinned=no", {"hits": 0}, True),
+        ("hits>2 state=done", {"hits": 2}, False),
+    ],
+)
+def test_filters_mean_what_they_say(text: str, changes: dict[str, object], wanted: bool) -> None:
+    assert matches(text, **changes) is wanted
+
+
+def test_several_filters_must_all_hold() -> None:
+    chosen = parse_filters(["state=done", "size>5"])
+    assert chosen.matches(an_entry(size_bytes=6), NOW)
+    assert not chosen.matches(an_entry(size_bytes=5), NOW)
+    assert parse_filters([]) == Filter()
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("", 0),
+        ("   ", 3),
+        ("colour=red", 0),
+        ("state", 5),
+        ("state>failed", 5),
+        ("state=", 6),
+        ("state=broken", 6),
+        ("state=done,", 11),
+        ("state=done,failed,x", 18),
+        ("size>>1GB", 5),
+        ("size>1XB", 5),
+        ("size>1GB used>30", 14),
+        ("used=30d", 4),
+        ("hits>-1", 5),
+        ("name='open", 5),
+        ("state=done'x'", 10),
+        ("=x", 0),
+        ("state=done && size>1", 11),
+    ],
+)
+def test_an_error_points_at_the_character(text: str, position: int) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        parse_filters([text])
+    assert caught.value.position == position
+    lines = caught.value.message.splitlines()
+    assert lines[0].startswith(f"cannot read the filter at character {position + 1}: ")
+    assert lines[2].index("^") == position + 2
+    assert caught.value.remedy
+
+
+def test_the_command_points_too(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.done()
+    assert main(["ls", "--filter", "state=done", "size>huge"]) == 2
+    assert capsys.readouterr().err == (
+        "error: cannot read the filter at character 6: not a size: 'huge'\n  size>huge\n       ^\n"
+        "hint: write for example 20GB, 512MiB or 0\n"
+    )
+
+
+def trouble(text: str) -> int:
+    """Return the place of a filter's first mistake, 0 where there is none."""
+    try:
+        parse_filters([text])
+    except FilterSyntaxError as error:
+        return error.position
+    return 0
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
+    assert 0 <= trouble(text) <= len(text)
+
+
+@given(st.text(alphabet="stateizhnmdue=!~<>, '\"019GBk", max_size=30))
+def test_texts_that_nearly_are_filters_too(text: str) -> None:
+    assert 0 <= trouble(text) <= len(text)
+
+
+def _values(kind: Kind, words: tuple[str, ...]) -> st.SearchStrategy[str | float]:
+    match kind:
+        case Kind.WORD:
+            return st.sampled_from([str(word) for word in words])
+        case Kind.TEXT:
+            return st.text(
+                st.characters(exclude_characters="'", categories=["L", "N", "P", "Zs"]), max_size=12
+            )
+        case _:
+            return st.integers(0, 10**9).map(float)
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Condition:
+    field = draw(st.sampled_from(list(FIELDS.values())))
+    values = draw(st.lists(_values(field.kind, field.words), min_size=1, max_size=3))
+    return Condition(field, draw(st.sampled_from(_OPERATORS[field.kind])), tuple(values))
+
+
+@given(st.lists(conditions(), min_size=1, max_size=4))
+def test_what_is_written_is_read_again(made: list[Condition]) -> None:
+    assert parse_filters([describe(made)]).conditions == tuple(made)
+
+
+@given(conditions())
+def test_a_negation_matches_what_the_condition_does_not(made: Condition) -> None:
+    opposite = {"=": "!=", "!=": "=", "~": "!~", "!~": "~"}.get(made.operator)
+    if opposite is not None:
+        other = Condition(made.field, opposite, made.values)
+        assert made.matches(an_entry(), NOW) is not other.matches(an_entry(), NOW)
+
+
+def test_other_names_are_names_of_fields() -> None:
+    assert set(ALIASES.values()) <= set(FIELDS)
+    assert not set(ALIASES) & set(FIELDS)

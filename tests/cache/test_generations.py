@@ -1,0 +1,174 @@
+"""A root as ten years of tools might have left it, written by hand after the reference, read and listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.cache import layout
+from neurontools.cache.entries import NotACacheError, read_entry, scan
+from neurontools.cache.flags import FlagsRule, flags_rule
+from neurontools.cache.generations import Generation
+from neurontools.cache.states import State, first_error_line, was_ended_from_outside
+from neurontools.commands.cache import main
+from tests.cache.conftest import DAY, NOW, Tree
+from tests.cache.golden_files import compare
+from tests.cache.trees import lay_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def old(home: Path) -> Path:
+    return lay_out("generations", home / "compile-cache")
+
+
+def test_every_generation_is_read_with_its_state(old: Path) -> None:
+    found = {
+        entry.module.partition("+")[0]: (entry.generation, entry.state) for entry in scan(str(old)).entries
+    }
+    current = Generation.CURRENT
+    assert found == {
+        "MODULE_9219523464496887986": (current, State.DONE),
+        "MODULE_0a1b2c3d4e5f60718293": (current, State.DONE),
+        "MODULE_8068656800389078395": (current, State.DONE),
+        "MODULE_111": (current, State.TODO),
+        "MODULE_201": (current, State.FAILED),
+        "MODULE_202": (current, State.INTERRUPTED),
+        "MODULE_203": (current, State.LOCKED),
+        "MODULE_204": (current, State.LOCKED),
+        "MODULE_205": (current, State.TODO),
+        "MODULE_206": (current, State.TODO),
+        "MODULE_207": (current, State.INTERRUPTED),
+        "MODULE_6037029842375": (Generation.OLDEST, State.DONE),
+        "MODULE_77": (Generation.OLDEST, State.TODO),
+        "abcd9f3e1122": (Generation.TORCHNEURON, State.DONE),
+        "abce000000aa": (Generation.TORCHNEURON, State.INTERRUPTED),
+        "00112233445566778899aabbccddeeff": (Generation.VLLM, State.DONE),
+        "ffeeddccbbaa99887766554433221100": (Generation.VLLM, State.INTERRUPTED),
+    }
+
+
+def test_what_nobody_knows_is_counted_and_records_are_told_apart(old: Path) -> None:
+    found = scan(str(old))
+    assert found.skipped == 4
+    assert [(record.kind, record.optimum, record.arch, record.model) for record in found.registry] == [
+        ("REGISTRY/INFERENCE", "", "", "gpt2"),
+        ("0_REGISTRY", "0.0.27", "trn1", "meta-llama/Llama-2-7b"),
+    ]
+
+
+def test_both_rules_of_the_flags_hash_are_known(old: Path) -> None:
+    rules = {
+        entry.module.partition("+")[2]: flags_rule(entry.module, entry.flags)
+        for entry in scan(str(old)).entries
+        if entry.flags
+    }
+    assert rules == {"e30acd3a": FlagsRule.NEW, "3cc9a3cb": FlagsRule.NEW, "abb26765": FlagsRule.OLD}
+    assert flags_rule("MODULE_1+d41d8cd9", ()) is FlagsRule.OLD
+    assert flags_rule("MODULE_1+d7517139", ()) is FlagsRule.NEW
+    assert flags_rule("MODULE_1+00000000", ()) is FlagsRule.NONE
+
+
+def test_each_entry_is_found_again_by_its_path(old: Path) -> None:
+    for entry in scan(str(old)).entries:
+        again = read_entry(str(old), entry.path)
+        assert again is not None
+        assert replace(again, lock=None) == replace(entry, lock=None)
+    assert read_entry(str(old), str(old / "notes.txt")) is None
+    assert read_entry(str(old), str(old / "lock")) is None
+
+
+@pytest.mark.usefixtures("frozen", "old")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        (
+            "generations_ls",
+            ["ls", "--columns", "state,layout,size,used,compiler,name,path", "--sort", "path"],
+        ),
+        ("generations_du", ["du"]),
+        ("generations_registry", ["ls", "--registry"]),
+        ("generations_show", ["show", "9219", "MODULE_201", "6037", "abcd9", "0011"]),
+    ],
+)
+def test_golden_texts_of_all_generations(
+    name: str,
+    arguments: list[str],
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert main(arguments) == 0
+    compare(name, capsys.readouterr().out.replace(str(home), "HOME"))
+
+
+def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Path) -> None:
+    sharded = home / "neff_cache"
+    (sharded / "0a" / "1b").mkdir(parents=True)
+    (sharded / "0a" / "1b" / "0a1b.neff").write_bytes(b"x")
+    assert [entry.generation for entry in scan(str(sharded)).entries] == [Generation.TORCHNEURON]
+    objects = home / "objects"
+    (objects / "0a" / "1b").mkdir(parents=True)
+    (objects / "0a" / "1b" / "0a1b").touch()
+    (objects / ("e" * 32)).mkdir()
+    with pytest.raises(NotACacheError, match="it holds other things"):
+        scan(str(objects))
+
+
+def test_a_path_that_is_no_cache_says_what_it_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "photos").mkdir()
+    for name in ("a.jpg", "b.jpg", "c.jpg", "d\x1b.jpg"):
+        (home / "photos" / name).touch()
+    assert main(["ls", "--cache-dir", str(home / "photos")]) == 1
+    assert "('a.jpg', 'b.jpg', 'c.jpg' and 1 more)" in capsys.readouterr().err
+
+
+def test_links_are_never_followed(home: Path) -> None:
+    root, outside = home / "c", home / "outside"
+    outside.mkdir()
+    (outside / layout.NEFF).write_bytes(b"x")
+    (root / "neuronxcc-1+a").mkdir(parents=True)
+    (root / "neuronxcc-1+a" / "MODULE_1+00000000").symlink_to(outside)
+    (root / "neuronxcc-2+b").symlink_to(outside)
+    (root / "ab").symlink_to(outside)
+    assert (scan(str(root)).entries, scan(str(root)).skipped) == ((), 3)
+
+
+@pytest.mark.parametrize(
+    ("log", "ended"),
+    [
+        ("died with <Signals.SIGKILL: 9>", True),
+        ("KeyboardInterrupt", True),
+        ("returned non-zero exit status 137.", True),
+        ("returned non-zero exit status 70.", False),
+        ("[NCC_EOOM001] out of memory\nKilled", False),
+        ("", False),
+    ],
+)
+def test_a_kill_is_told_from_a_refusal(log: str, ended: bool) -> None:
+    assert was_ended_from_outside(log) is ended
+
+
+def test_a_kill_at_the_end_of_a_long_log_is_seen(tree: Tree) -> None:
+    tree.failed("compiling ...\n" * 10_000 + "died with <Signals.SIGTERM: 15>\n")
+    assert [entry.state for entry in scan(str(tree.root)).entries] == [State.INTERRUPTED]
+
+
+def test_the_line_that_says_what_failed_comes_first() -> None:
+    assert first_error_line("one\nsome Error here\nERROR: [NCC_EVRF004] no\n") == "[NCC_EVRF004] no"
+    assert first_error_line("one\nValueError: bad\n") == "ValueError: bad"
+    assert first_error_line("\n only this\n") == "only this"
+    assert first_error_line("") == ""
+
+
+def test_times_are_those_of_the_files(old: Path) -> None:
+    entry = next(entry for entry in scan(str(old)).entries if entry.module == "MODULE_77")
+    assert entry.made_unix_s == NOW - 1300 * DAY
