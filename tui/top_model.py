@@ -51,6 +51,8 @@ class TopModel:
         self.source = source
         self.flops = False
         self.trouble = ""
+        self.position = ""
+        """Where in time the screen is, for the title bar; "" when it shows the newest moment."""
         self.tabs: tuple[Tab, ...] = (ALL,)
         self.tab = ALL
         self.selected = 0
@@ -65,6 +67,9 @@ class TopModel:
         self._is_stale = False
         self._before: Tick | None = None
         self._after: Tick | None = None
+        self._before_newest: Tick | None = None
+        self._newest: Tick | None = None
+        self._is_held = False
         self._opened: frozenset[NodeKey] = frozenset()
 
     @property
@@ -130,21 +135,44 @@ class TopModel:
             self.trouble = update.text
             return
         self.trouble = ""
-        first = self._after is None
-        if self._after and not _same_machine(self._after.snapshot, update.snapshot):
-            self._before = None
+        first = self._newest is None
+        before, last = self._before_newest, self._newest
+        if last and not _same_machine(last.snapshot, update.snapshot):
+            before = None
             self.history = MachineHistory()
             self.lookout.forget_machine()
-        elif (
-            self._after and update.snapshot.taken_ns - self._after.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS
-        ):
-            self._before = self._after
-        self._after = update
-        self._find_tabs(update.snapshot)
-        self._note(update.snapshot)
-        self._is_stale = True
+        elif last and update.snapshot.taken_ns - last.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS:
+            before = last
+        self._before_newest, self._newest = before, update
+        rates = self._note(before, update)
+        if not self._is_held:
+            self._show(before, update, rates)
         if first and len(update.snapshot.devices) == 1:
             self.toggle()
+
+    def hold(self, before: Tick | None, after: Tick) -> None:
+        """Show another moment; what the source yields is noted but not shown until `release`.
+
+        Args:
+            before: where the interval begins that rates are of, None where there is nothing before.
+            after: the moment.
+        """
+        self._is_held = True
+        self._show(before, after, core_rates(before.snapshot if before else None, after.snapshot))
+
+    def release(self) -> None:
+        """Show the newest moment again."""
+        self._is_held = False
+        if self._newest is not None:
+            before = self._before_newest
+            earlier = before.snapshot if before else None
+            self._show(before, self._newest, core_rates(earlier, self._newest.snapshot))
+
+    def start_over(self) -> None:
+        """Forget the history: what comes next does not follow what came before."""
+        self._before_newest = self._newest = None
+        self.history = MachineHistory()
+        self.lookout.forget_machine()
 
     def move(self, steps: int) -> None:
         """Move the selection in the tree, stopping at its ends."""
@@ -208,13 +236,19 @@ class TopModel:
             self.tab = self.tabs[index]
             self._is_stale = True
 
-    def _note(self, snapshot: Snapshot) -> None:
+    def _note(self, before: Tick | None, after: Tick) -> dict[int, CoreRate]:
+        rates = core_rates(before.snapshot if before else None, after.snapshot)
+        if before is not None:
+            utilization = {core: rate.utilization for core, rate in rates.items()}
+            self.history.add(before.snapshot, after.snapshot, utilization)
+        self.lookout.look(after.snapshot)
+        return rates
+
+    def _show(self, before: Tick | None, after: Tick, rates: dict[int, CoreRate]) -> None:
+        self._before, self._after, self._rates = before, after, rates
+        self._find_tabs(after.snapshot)
         self._processes = None
-        self._rates = core_rates(self.before, snapshot)
-        if self.before is not None:
-            utilization = {core: rate.utilization for core, rate in self._rates.items()}
-            self.history.add(self.before, snapshot, utilization)
-        self.lookout.look(snapshot)
+        self._is_stale = True
 
     def _process_rows(self) -> tuple[ProcessRow, ...]:
         if self._after is None:
