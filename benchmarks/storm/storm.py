@@ -99,6 +99,7 @@ class Storm:
         outcome, seconds = self._outcome, self._options.seconds
         try:
             first = self._measure()
+            self._bear_all()
             self._kills = True
             for _ in range(3):
                 self._blow(0.2 * seconds)
@@ -130,6 +131,13 @@ class Storm:
             self._reap()
             self._harm()
             time.sleep(0.005)
+
+    def _bear_all(self) -> None:
+        # At rest until the last one is there.
+        self._board.paused = True
+        while self._free:
+            self._bear()
+        self._board.paused = False
 
     def _bear(self) -> None:
         for _ in range(min(BIRTHS_AT_ONCE, len(self._free))):
