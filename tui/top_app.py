@@ -17,6 +17,7 @@ from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
 from neurontools.tui.top_bars import keys_bar, page_at, page_bar
 from neurontools.tui.top_classic_actions import ClassicActions
+from neurontools.tui.top_key_names import key_troubles
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
 from neurontools.tui.top_layout import MIN_HEIGHT, MIN_WIDTH, too_small
 from neurontools.tui.top_model import TopModel
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
-    from textual.binding import Binding, BindingType
-    from textual.dom import DOMNode
+    from textual.binding import BindingType
 
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.lines import Line
@@ -124,8 +124,8 @@ class TopApp(ClassicActions, PageActions, App[int]):
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.wear(self.look)
         self.turn_to(self.page)
-        for text in (*self._notices, *self.unknown_keys()):
-            self.notify(text, severity="warning", markup=False, timeout=10)
+        if notices := (*self._notices, *key_troubles(self.settings.keys)):
+            self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
         # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
         threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()
         if self._silent_after_s is not None:
@@ -173,14 +173,6 @@ class TopApp(ClassicActions, PageActions, App[int]):
         """Return whether a key means anything on this page."""
         return self.is_classic or action not in CLASSIC_ACTIONS
 
-    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:  # noqa: ARG002
-        """Say once that the configuration gives one key to two things."""
-        names = ", ".join(sorted(binding.id or binding.description for binding in clashed_bindings))
-        if names not in self.told_clashes:
-            self.told_clashes.add(names)
-            text = f"top: keys: the key of {names} has another meaning too, and has only that one"
-            self.notify(text, severity="warning", markup=False, timeout=10)
-
     def paint(self) -> None:
         """Show the model: only what its page shows is computed, and only lines that changed are written."""
         width, height = self.size
@@ -199,7 +191,10 @@ class TopApp(ClassicActions, PageActions, App[int]):
         return {
             "title": (title_line(self.model, width),),
             f"page-{self.page.name}": filled(self.page.lines(self.model, width, room), width, room),
-            "bottom": (page_bar(self.pages, self.page, width), keys_bar(self.page, width)),
+            "bottom": (
+                page_bar(self.pages, self.page, width),
+                keys_bar(self.page, self.settings.keys, width),
+            ),
         }
 
     def _scroll(self, steps: int) -> None:

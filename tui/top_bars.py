@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.tui.lines import Line, Role, Span, fit, width_of
+from neurontools.tui.top_names import shown_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from neurontools.tui.top_page import Page
 
@@ -37,16 +38,25 @@ def page_at(pages: Sequence[Page], x: int) -> Page | None:
     return None
 
 
-def keys_bar(page: Page, width: int) -> Line:
-    """Return the keys that matter most, as many as fit; what needs most room is the help screen's."""
-    hints = ["q: quit", "?: help", *(key.hint for key in page.bindings() if key.hint)]
+def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
+    """Return the keys that matter most, as many as fit; all of them are on the help screen.
+
+    Args:
+        page: whose keys.
+        keys: what the user bound anew, by name.
+        width: cells in the line.
+    """
+    hints = [(keys.get("quit", "q"), "quit"), (keys.get("help", "question_mark"), "help")]
+    hints += [
+        (keys.get(f"{page.name}.{key.name}", key.keys), key.hint) for key in page.bindings() if key.hint
+    ]
     spans: list[Span] = []
     left = width
-    for hint in hints:
-        left -= width_of(hint) + 2
+    for names, text in hints:
+        key = shown_key(names.partition(",")[0])
+        left -= width_of(key) + width_of(text) + 4
         if left < 0:
             break
-        key, _, text = hint.partition(": ")
         spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
     return fit(spans, width, Role.BAR)
 

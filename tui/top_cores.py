@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top_model import TopModel
 
 
-_How = tuple[int, "CoreGrid", bool, bool, frozenset[int]]
+_How = tuple[int, "CoreGrid", bool, bool, frozenset[int], frozenset[int]]
 _drawn: dict[int, tuple[_How, tuple[DeviceRates, ...], Line]] = {}
 
 
@@ -87,7 +87,14 @@ def _remembered(
     model: TopModel, line: int, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid
 ) -> Line:
     # A row whose devices show what they showed before is not drawn again.
-    how = (width, grid, model.flops, model.colour, model.marked_cores)
+    how = (
+        width,
+        grid,
+        model.flops,
+        model.colour,
+        model.marked_cores,
+        frozenset(model.lookout.alerts_of_device),
+    )
     last = _drawn.get(line)
     if (
         last is not None
@@ -105,7 +112,8 @@ def _line(model: TopModel, devices: tuple[DeviceRates, ...], width: int, grid: C
     spans: list[Span] = []
     marked = model.marked_cores
     for device in devices:
-        spans.append((f"{' ' if spans else ''} ND{device.index:<2d}", Role.HEAD))
+        mark, role = ("!", Role.ALERT) if device.index in model.lookout.alerts_of_device else (" ", Role.HEAD)
+        spans.append((f"{' ' if spans else ''}{mark}ND{device.index:<2d}", role))
         for rate in device.cores:
             spans += _lost(grid) if device.lost else _cell(model, rate, grid, marked=rate.core in marked)
     return fit(spans, width)

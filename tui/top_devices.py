@@ -48,7 +48,7 @@ class DevicesPage(Page):
                 "down",
                 "select a device, or scroll",
                 lambda model: self._move(model, 1),
-                "up/down: select",
+                "select",
             ),
             PageKey("page-up", "pageup", "ten lines up", lambda model: self._move(model, -10)),
             PageKey("page-down", "pagedown", "ten lines down", lambda model: self._move(model, 10)),
@@ -56,8 +56,8 @@ class DevicesPage(Page):
             PageKey("last", "end", "last device", lambda model: self._move(model, _ALL_LINES)),
             PageKey("previous", "left", "previous device", lambda model: self._step(model, -1)),
             PageKey("next", "right", "next device", lambda model: self._step(model, 1)),
-            PageKey("topology", "t", "heat map or links", self._turn, "t: heat map/links"),
-            PageKey("device", "enter", "one device in full, or back", self._toggle_device, "enter: device"),
+            PageKey("topology", "t", "heat map or links", self._turn, "heat map/links"),
+            PageKey("device", "enter", "one device in full, or back", self._toggle_device, "device"),
             PageKey("back", "escape", "back from the device", self._close),
         )
 

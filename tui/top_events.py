@@ -39,13 +39,13 @@ class EventsPage(Page):
         """Return its keys."""
         return (
             PageKey("up", "up", "select an event", lambda model: self._move(model, -1)),
-            PageKey("down", "down", "select an event", lambda model: self._move(model, 1), "up/down: select"),
+            PageKey("down", "down", "select an event", lambda model: self._move(model, 1), "select"),
             PageKey("page-up", "pageup", "ten events up", lambda model: self._move(model, -10)),
             PageKey("page-down", "pagedown", "ten events down", lambda model: self._move(model, 10)),
             PageKey("first", "home", "newest event", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "oldest event", lambda model: self._move(model, _ALL_LINES)),
-            PageKey("troubles", "t", "troubles only, or everything", self._change, "t: troubles only"),
-            PageKey("copy", "y", "copy the event", self._copy, "y: copy"),
+            PageKey("troubles", "t", "troubles only, or everything", self._change, "troubles only"),
+            PageKey("copy", "y", "copy the event", self._copy, "copy"),
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:

@@ -9,6 +9,7 @@ from textual.screen import ModalScreen
 
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Line, Role, fit, fixed
+from neurontools.tui.top_names import shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,16 +27,6 @@ _NOTES = (
     "that ran. Bars marked blue: the selected cores. The mouse",
     "selects, again opens; the wheel moves.",
 )
-_SHORT = {
-    "question_mark": "?",
-    "slash": "/",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "comma": ",",
-    "full_stop": ".",
-    "pageup": "page up",
-    "pagedown": "page down",
-}
 _ANYWHERE = ""
 
 
@@ -63,7 +54,7 @@ def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str, str]]:
             owner = binding.id.partition(".")[0] if "." in binding.id else _ANYWHERE
             text = "tab by its number" if ".tab-" in binding.id else binding.description
             keys = merged.setdefault((owner, text), [])
-            name = _SHORT.get(binding.key, binding.key)
+            name = shown_key(binding.key)
             if name not in keys:
                 keys.append(name)
     return [(owner, _together(keys), text) for (owner, text), keys in merged.items()]

@@ -47,23 +47,21 @@ class HistoryPage(Page):
         """Return its keys."""
         return (
             PageKey("up", "up", "select a row", lambda model: self._move(model, -1)),
-            PageKey("down", "down", "select a row", lambda model: self._move(model, 1), "up/down: select"),
+            PageKey("down", "down", "select a row", lambda model: self._move(model, 1), "select"),
             PageKey("page-up", "pageup", "ten rows up", lambda model: self._move(model, -10)),
             PageKey("page-down", "pagedown", "ten rows down", lambda model: self._move(model, 10)),
             PageKey("first", "home", "first row", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "last row", lambda model: self._move(model, _ALL_LINES)),
-            PageKey("toggle", "enter", "show or hide the device's cores", self._toggle, "enter: cores"),
+            PageKey("toggle", "enter", "show or hide the device's cores", self._toggle, "cores"),
             PageKey(
                 "expand", "right", "show the device's cores", lambda model: self._open(model, opened=True)
             ),
             PageKey(
                 "collapse", "left", "hide the device's cores", lambda model: self._open(model, opened=False)
             ),
-            PageKey("toggle-all", "x", "show or hide all cores", self._toggle_all, "x: all cores"),
-            PageKey("span", "t", "last minute or last hour", self._change_span, "t: minute/hour"),
-            PageKey(
-                "memory", "u", "utilization or device memory", self._change_value, "u: utilization/memory"
-            ),
+            PageKey("toggle-all", "x", "show or hide all cores", self._toggle_all, "all cores"),
+            PageKey("span", "t", "last minute or last hour", self._change_span, "minute/hour"),
+            PageKey("memory", "u", "utilization or device memory", self._change_value, "utilization/memory"),
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:

@@ -1,10 +1,17 @@
-"""All keys by the names that the configuration gives them."""
+"""All keys by the names that the configuration gives them, and what is wrong with what it binds anew."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
 from neurontools.tui.top_columns import DEFAULT_COLUMNS
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC
+from neurontools.tui.top_names import shown_key
 from neurontools.tui.top_pages import make_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def key_names() -> list[tuple[str, str, str]]:
@@ -13,3 +20,33 @@ def key_names() -> list[tuple[str, str, str]]:
     for page in make_pages(DEFAULT_COLUMNS):
         found += [(f"{page.name}.{key.name}", key.keys, key.text) for key in page.bindings()]
     return found
+
+
+def key_troubles(wishes: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for every name that nothing has, and for every key that loses its usual meaning.
+
+    Args:
+        wishes: keys by name, as the configuration binds them.
+    """
+    if not wishes:
+        return ()
+    known = {name: keys.split(",") for name, keys, _ in key_names()}
+    lines = []
+    for name in wishes:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "'neuron-top --list-keys' shows the names"
+            lines.append(f"top: keys: nothing is called {name!r}; {hint}")
+    for name in wishes.keys() & known.keys():
+        for other, keys in known.items():
+            lost = set(wishes[name].split(",")) & set(wishes.get(other, ",".join(keys)).split(","))
+            if other != name and lost and _meet(name, other):
+                shown = " and ".join(sorted(map(shown_key, lost)))
+                lines.append(f"top: keys: {shown} of {name!r} is also that of {other!r}, which loses it")
+    return tuple(lines)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Return whether two keys are asked for on one page."""
+    pages = {name.partition(".")[0] if "." in name else "" for name in (one, other)}
+    return "" in pages or len(pages) == 1

@@ -76,3 +76,20 @@ def key_problem(key: str) -> str:
     if found and (name in _NAMED_KEYS or (len(name) == 1 and name.isalnum())):
         return ""
     return f"unknown key {key!r}"
+
+
+_SHORT_KEYS = {
+    "question_mark": "?",
+    "slash": "/",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "comma": ",",
+    "full_stop": ".",
+    "pageup": "page up",
+    "pagedown": "page down",
+}
+
+
+def shown_key(key: str) -> str:
+    """Return a key as a person would name it: `?` for `question_mark`."""
+    return _SHORT_KEYS.get(key, key)

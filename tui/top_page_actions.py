@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from neurontools.tui.lines import Line
     from neurontools.tui.top_model import TopModel
     from neurontools.tui.top_page import Page, Request
-    from neurontools.tui.top_settings import TopSettings
     from neurontools.tui.top_theme import Theme
 
 
@@ -28,11 +27,6 @@ class PageActions(App[int]):
     pages: tuple[Page, ...]
     page: Page
     look: Theme
-    settings: TopSettings
-
-    def __init__(self, *, ansi_color: bool = False) -> None:
-        super().__init__(ansi_color=ansi_color)
-        self.told_clashes: set[str] = set()
 
     @property
     def is_classic(self) -> bool:
@@ -76,17 +70,6 @@ class PageActions(App[int]):
                 self.push_screen(PromptScreen(request, self.look, self.paint))
             case Choose():
                 self.push_screen(ChooseScreen(request, self.look), lambda at: self._chosen(request, at))
-
-    def unknown_keys(self) -> list[str]:
-        """Return a line for every name among the configured keys that nothing has."""
-        known = {binding.id for _, binding in self._bindings if binding.id}
-        for pane in self.screen_stack[0].query(PagePane):
-            known |= {binding.id for _, binding in pane._bindings if binding.id}  # noqa: SLF001
-        return [
-            f"top: keys: nothing is called {name!r}; 'neuron-top --list-keys' shows the names"
-            for name in self.settings.keys
-            if name not in known
-        ]
 
     def action_page(self, name: str) -> None:
         """Turn to a page by its name."""

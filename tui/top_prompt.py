@@ -33,6 +33,7 @@ class PromptScreen(ModalScreen[None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "take it away")]
+    AUTO_FOCUS = "Input"
     CSS = """
     PromptScreen { background: transparent; align: left bottom; }
     #prompt-box { height: 2; dock: bottom; }

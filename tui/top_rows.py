@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neurontools.machine.host import CpuShare
-    from neurontools.tui.top_model import TopModel
+    from neurontools.tui.top_model import Tab, TopModel
 
 _CPU_LABEL_WIDTH = 21
 _CPU_VALUE_WIDTH = 15
@@ -59,7 +59,8 @@ def title_line(model: TopModel, width: int) -> Line:
     text = f"neuron-top {__version__}"
     if snapshot is not None:
         text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
-    trouble = f" {clean(model.trouble)} " if model.trouble else ""
+    told = ", ".join(clean(text) for text in (model.position, model.trouble) if text) or _alerts(model)
+    trouble = f" {told} " if told else ""
     room = width - width_of(trouble)
     if trouble and room < width_of(text) + 2:
         return fit(((trouble, Role.TROUBLE),), width, Role.TITLE)
@@ -70,6 +71,15 @@ def title_line(model: TopModel, width: int) -> Line:
     blank = " " * max(0, left - width_of(source))
     bar = fit(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
     return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
+
+
+def _alerts(model: TopModel) -> str:
+    alerts = model.lookout.alerts
+    if not alerts:
+        return ""
+    if len(alerts) == 1:
+        return f"! {clean(alerts[0].text)}"
+    return f"! {len(alerts)} alerts"
 
 
 def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
@@ -84,7 +94,10 @@ def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 def visible_tabs(model: TopModel, width: int) -> tuple[tuple[int, str], ...]:
     """Return position and text of the tabs that fit beside the head of their line, the current one among them."""
     current = model.tabs.index(model.tab)
-    texts = [f"[{index + 1}]:{fixed(tab.label, _TAB_WIDTH).rstrip()}" for index, tab in enumerate(model.tabs)]
+    texts = [
+        f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
+        for index, tab in enumerate(model.tabs)
+    ]
     first = 0
     room = width - len(_TABS_HEAD)
     while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > room:
@@ -96,6 +109,10 @@ def visible_tabs(model: TopModel, width: int) -> tuple[tuple[int, str], ...]:
             break
         shown.append((index, texts[index]))
     return tuple(shown)
+
+
+def _alert_mark(model: TopModel, tab: Tab) -> str:
+    return "!" if tab.key is not None and tab.key[0] in model.lookout.alerts_of_pid else ""
 
 
 def tab_at(model: TopModel, width: int, x: int) -> int | None:

@@ -92,8 +92,9 @@ class _Reader:
         self.problems.append(f"{SECTION}: {text}")
 
     def _unknown(self, what: str, name: str, known: Iterable[str], instead: str = "it is not used") -> None:
-        near = get_close_matches(name, list(known), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        names = [str(one) for one in known]
+        near = get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
         self._problem(f"unknown {what} {name!r}, {instead}; {hint}")
 
     def _one_of(self, what: str, value: object, known: Collection[str], default: str) -> str:
