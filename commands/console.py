@@ -96,6 +96,10 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
             raise
         _warn_of_settings()
         return fail(error)
+    except SystemExit:  # of argparse: help, the version, or a wrong command line
+        if _is_written():
+            raise
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -106,6 +110,18 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
             raise
         return fail(NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}"))
     return code
+
+
+def _is_written() -> bool:
+    try:
+        with _writing():
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except NeuronToolsError as error:
+        fail(error)
+        return False
+    return True
 
 
 def _debugging() -> bool:

@@ -29,16 +29,17 @@ def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
         lines_of_json: the replies are JSON; each becomes one line.
 
     Returns:
-        The exit code of a reply that is a failure, 0 when the reader went away, None when there are no more.
+        The exit code of a reply that is a failure or cannot be written, 0 when the reader went away, None when there
+        are no more.
     """
     shown = None
     for reply in replies:
         code, out, err = reply
         if reply != shown:
-            show((code, _frame(out, lines_of_json=lines_of_json and not code), err))
+            ended = show((code, _frame(out, lines_of_json=lines_of_json and not code), err))
             shown = reply
-        if code:
-            return code
+            if ended:
+                return ended
         if _reader_goes(0.0):
             return 0
     return None

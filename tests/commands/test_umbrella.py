@@ -105,9 +105,19 @@ def test_debug_of_the_started_program_is_not_ours(tool):
     assert run.stderr.startswith("error: cannot run no-such-program-here")
 
 
-@pytest.mark.parametrize("line", ["neurontools --help", "neuron-cache path", "neurontools doctor"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "neurontools --help",
+        "neuron-cache path",
+        "neurontools doctor",
+        "neuron-ls --help",
+        "neurond --version",
+    ],
+)
 @pytest.mark.parametrize("closing", [">&-", "<&- >&-", "> /dev/full"])
-def test_output_that_cannot_be_written_is_one_line(line, closing):
+def test_output_that_cannot_be_written_is_one_line(monkeypatch, line, closing):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # argparse is deaf to errors of unbuffered writes
     name, argument = line.split()
     script = f'exec "{Path(sys.executable).parent / name}" {argument} {closing}'
     run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)

@@ -228,6 +228,11 @@ def test_a_device_that_does_not_exist_is_an_error(tool):
     assert run.stderr == "error: there is no Neuron device 6\nhint: this machine has 0, 1, 2, 3, 4, 5\n"
 
 
+def test_the_hint_on_a_machine_with_one_device_does_not_sound_like_none(tool):
+    start("trn1.2xlarge")
+    assert tool("neuron-ls", "--device", "1").stderr.endswith("hint: this machine has device 0 only\n")
+
+
 def test_watching_prints_a_line_of_json_whenever_something_changed():
     start("trn1.2xlarge")
     with subprocess.Popen(
@@ -241,6 +246,20 @@ def test_watching_prints_a_line_of_json_whenever_something_changed():
         watching.send_signal(signal.SIGINT)
         assert watching.communicate() == ("", "")
         assert watching.returncode == 130
+
+
+def test_watching_ends_when_it_cannot_write():
+    start("trn1.2xlarge")
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            [NEURON_LS, "--watch=0.05"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (run.returncode, run.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
 IMPATIENT = (

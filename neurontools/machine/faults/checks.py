@@ -29,7 +29,7 @@ def _bad_target(spec: FaultSpec, layout: Layout) -> str:
         ("core", spec.core, layout.core_count),
     ):
         if value is not None and not 0 <= value < count:
-            return f"there is no {name} {value}, this machine has {_up_to(count)}"
+            return f"there is no {name} {value}, this machine has {_up_to(count, name)}"
     if spec.core is not None and spec.device not in {None, layout.device_of(spec.core)}:
         return f"core {spec.core} is on device {layout.device_of(spec.core)}, not on device {spec.device}"
     if spec.pid is not None and spec.pid <= 0:
@@ -96,5 +96,5 @@ def _bad_amount(spec: FaultSpec) -> str:
     return ""
 
 
-def _up_to(count: int) -> str:
-    return "0" if count == 1 else f"0-{count - 1}"
+def _up_to(count: int, name: str) -> str:
+    return f"{name} 0 only" if count == 1 else f"0-{count - 1}"

@@ -116,6 +116,8 @@ def _without_lost(snapshot: Snapshot) -> Snapshot:
 
 def _no_device(device: int, snapshot: Snapshot) -> bytes:
     known = ", ".join(str(other.index) for other in snapshot.devices)
+    if len(snapshot.devices) == 1:
+        known = f"device {known} only"
     return _encoded(f"error: there is no Neuron device {device}\nhint: this machine has {known}\n")
 
 
