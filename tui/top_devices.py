@@ -71,7 +71,7 @@ class DevicesPage(Page):
         if self._has_device:
             return self._device(model, device, width, height)
         if self._is_topology:
-            return self._topology(model, device.index, width)
+            return self._topology(model, device.index, width, height)
         return self._heat_map(model, [devices[at] for at in window], width)
 
     def wanted_lines(self, model: TopModel) -> int:
@@ -146,14 +146,22 @@ class DevicesPage(Page):
         found = list(device_lines(model, device, width))
         self._first = max(0, min(self._first, len(found) - (height - 1)))
         note = "left/right: other devices, enter: back"
-        return [section(f" Device ND{device.index}", width, note), *found[self._first :]]
+        return [section(f" Device ND{device.index}", width, note), *found[self._first : self._first + height - 1]]
 
-    def _topology(self, model: TopModel, selected: int, width: int) -> list[Line]:
+    def _topology(self, model: TopModel, selected: int, width: int, height: int) -> list[Line]:
         if model.snapshot is None:
             return []
         utilization = {core: rate.utilization for core, rate in model.rates.items()}
-        drawing = Topology(model.snapshot, utilization, selected, model.lookout.alerts_of_device)
-        return [section(" Links", width), fit((), width), *drawing.lines(width)]
+        drawing = Topology(model.snapshot, utilization, selected, model.lookout.alerts_of_device).lines(width)
+        room = height - 1
+        first = 0
+        if len(drawing) > room:
+            here = next(
+                at for at, line in enumerate(drawing) if any(role is Role.SELECTED for _, role in line)
+            )
+            first = max(0, min(here - room // 2, len(drawing) - room))
+        blank = [fit((), width)] if len(drawing) < room else []
+        return [section(" Links", width), *blank, *drawing[first : first + room]]
 
     def _heat_map(self, model: TopModel, devices: Sequence[DeviceState], width: int) -> list[Line]:
         cores = max(len(device.core_ids) for device in devices)

@@ -48,7 +48,7 @@ class Topology:
         if not self._links:
             return [fit(((" one device, no links" if len(indices) < 2 else " no links", Role.DIM),), width)]
         step = _NODE_WIDTH + _LINK_WIDTH
-        most = max(1, (width - 2 * _LINK_WIDTH - _MARGIN) // step)
+        most = max(1, (width - _LINK_WIDTH - _MARGIN) // step)
         switched = is_switched(indices, self._links)
         place = placement(indices, self._links, most)
         rows = [
