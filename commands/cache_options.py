@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Self
 
 from neurontools.commands import console
 from neurontools.errors import UsageError
@@ -104,3 +105,27 @@ def print_json(value: object) -> None:
     import json
 
     console.out(json.dumps(value, indent=2))
+
+
+class Progress:
+    """A line on a terminal that says how far something is; nothing in a pipe and in the first second."""
+
+    def __init__(self, doing: str, things: str) -> None:
+        self._doing = doing
+        self._things = things
+        self._since = time.monotonic()
+        self._shown = False
+
+    def __call__(self, done: int, of: int) -> None:
+        """Show how many things of how many are done."""
+        if sys.stderr.isatty() and time.monotonic() - self._since > 1:
+            self._shown = True
+            sys.stderr.write(f"\r{self._doing} {done} of {of} {self._things} ")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")

@@ -1,11 +1,13 @@
-"""The verb of neuron-cache that removes by rules."""
+"""The verbs of neuron-cache that remove: prune by rules, rm by name, clean everything."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
+    Progress,
     add_confirmation,
     add_verb,
     confirmed,
@@ -13,6 +15,7 @@ from neurontools.commands.cache_options import (
     location,
     print_json,
 )
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -24,14 +27,20 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   neuron-cache prune --max-size 20GB --dry-run
   neuron-cache prune --older-than 30d --failed -y
-  neuron-cache prune --break-stale 4h -y
+  neuron-cache prune --older-than 30d --keep-last 10
+  neuron-cache prune --locks --interrupted -y
+  neuron-cache prune --policy -y
 
-Entries that are locked or loaded by a process are spared. Where flock does not show what is loaded (network file
-systems), what was used within 24 hours is spared; entries of other tools are spared for 10 minutes."""
+Rules add up; --keep-last protects what the others select, and alone removes everything else. What is pinned, locked or
+loaded by a process is spared. Where flock does not show what is loaded (network file systems), what was used within 24
+hours is spared; entries of other tools and graphs that wait to be compiled are spared for 10 minutes."""
+_RM_EXAMPLES = """examples:
+  neuron-cache rm MODULE_9219523464496887986+e30acd3a -y
+  neuron-cache rm $(neuron-cache ls -q --filter state=failed) --dry-run"""
 
 
 def add(verbs: Verbs) -> None:
-    """Add the verb."""
+    """Add the verbs."""
     parser = add_verb(
         verbs,
         "prune",
@@ -42,33 +51,95 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--max-size", metavar="SIZE", help="remove the longest unused until the rest fits")
     parser.add_argument("--older-than", metavar="AGE", help="remove what was not used for AGE (30d, 12h)")
+    parser.add_argument("--keep-last", metavar="N", help="keep the N finished entries that were used last")
     parser.add_argument("--failed", action="store_true", help="remove cached failures")
     parser.add_argument("--interrupted", action="store_true", help="remove what killed compiles left behind")
+    parser.add_argument("--incomplete", action="store_true", help="remove what was never compiled")
     parser.add_argument(
-        "--break-stale",
-        metavar="AGE",
-        help="remove locks of dead processes, and unnamed locks older than AGE (4h is sensible)",
+        "--old-compilers", action="store_true", help="remove what other compilers made than today's"
     )
+    parser.add_argument(
+        "--locks", action="store_true", help="remove locks of dead processes, unnamed ones after 4h"
+    )
+    parser.add_argument("--break-stale", metavar="AGE", help="as --locks, unnamed ones after AGE")
+    parser.add_argument(
+        "--policy", action="store_true", help="the rules of the settings cache_* in config.yaml"
+    )
+    _add_common(parser)
+    named = add_verb(
+        verbs,
+        "rm",
+        _rm,
+        words="remove entries by name",
+        description="Remove the named entries, unless they are pinned, locked or in use.",
+        examples=_RM_EXAMPLES,
+    )
+    named.add_argument("entries", nargs="+", metavar="ENTRY", help="a path, a module, or the start of one")
+    _add_common(named)
+    clean = add_verb(
+        verbs,
+        "clean",
+        _clean,
+        words="remove every entry",
+        description="Remove every entry that is not pinned, locked or in use, and what is in quarantine.",
+    )
+    _add_common(clean)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", metavar="AGE", help="spare what was used less than AGE ago")
     add_confirmation(parser)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import prune_text, pruning
+    from neurontools.cache import pruning
     from neurontools.cache.entries import scan_location
 
-    stale_s = duration(arguments.break_stale)
+    rules, stale_s = _chosen(arguments)
     found = scan_location(location(arguments), details=False)
-    work = pruning.prepare(found, _rules(arguments), stale_s)
+    return _finish(arguments, pruning.prepare(found, rules, stale_s))
+
+
+def _rm(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import pruning
+    from neurontools.cache.naming import find_places
+    from neurontools.cache.prune import Rules
+
+    root = location(arguments).root
+    places = find_places(root, arguments.entries)
+    grace_s = duration(arguments.grace)
+    rules = Rules(named=frozenset(place.path for place in places), grace_s=grace_s)
+    work = pruning.prepare(pruning.only(root, places), rules)
+    code = _finish(arguments, work)
+    return code or (1 if work.plan.spare else 0)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import pruning
+    from neurontools.cache.entries import scan_location
+    from neurontools.cache.prune import Rules
+
+    found = scan_location(location(arguments), details=False)
+    rules = Rules(everything=True, grace_s=duration(arguments.grace))
+    return _finish(arguments, pruning.prepare(found, rules, quarantine=True))
+
+
+def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
+    from neurontools.cache import prune_text
+
     if arguments.dry_run or work.is_empty:
-        _print_plan(work, as_json=arguments.json)
+        if arguments.json:
+            print_json(prune_text.plan_json(work.plan, None, work.locks))
+        else:
+            console.out(prune_text.plan_text(work.plan, work.locks))
         return 0
     if not arguments.yes:
-        console.out(prune_text.plan_text(work.plan, work.locks))
-        if not confirmed("prune", "Remove these?"):
+        console.out(prune_text.plan_text(work.plan, work.locks, most=prune_text.MOST_ASKED))
+        if not confirmed(arguments.verb, prune_text.question(work.plan, work.locks)):
             console.out("nothing removed")
             return 1
-    removal, broken = work.carry_out()
+    with Progress("removing", "entries") as progress:
+        removal, broken = work.carry_out(progress)
     if arguments.json:
         print_json(prune_text.plan_json(work.plan, removal, broken))
     else:
@@ -76,16 +147,24 @@ def _prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_plan(work: Pruning, *, as_json: bool) -> None:
-    from neurontools.cache import prune_text
+def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
+    from neurontools.cache.policy import STALE_LOCK_S, required_policy
 
-    if as_json:
-        print_json(prune_text.plan_json(work.plan, None, work.locks))
-    else:
-        console.out(prune_text.plan_text(work.plan, work.locks))
+    rules, stale_s = _rules(arguments), duration(arguments.break_stale)
+    if arguments.locks and stale_s is None:
+        stale_s = STALE_LOCK_S
+    if not arguments.policy:
+        return rules, stale_s
+    if not rules.is_empty or stale_s is not None:
+        raise UsageError(
+            "--policy and other rules exclude each other", "give --policy alone, or the rules without it"
+        )
+    policy = required_policy()
+    return replace(policy.rules, grace_s=rules.grace_s), policy.break_stale_s
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:
+    from neurontools.cache.policy import parse_count
     from neurontools.cache.prune import Rules
     from neurontools.cache.quantities import parse_size
 
@@ -94,5 +173,8 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         older_than_s=duration(arguments.older_than),
         failed=arguments.failed,
         interrupted=arguments.interrupted,
+        incomplete=arguments.incomplete,
+        old_compilers=arguments.old_compilers,
+        keep_last=None if arguments.keep_last is None else parse_count(arguments.keep_last),
         grace_s=duration(arguments.grace),
     )

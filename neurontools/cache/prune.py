@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neurontools.cache.compilers import current_compilers
 from neurontools.cache.owner import Liveness
 from neurontools.cache.quantities import format_duration, format_size
 from neurontools.cache.states import State
@@ -21,27 +22,42 @@ _USELESS = frozenset({State.FAILED, State.INTERRUPTED})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What to remove; None or False where a rule is not given.
+    """What to remove; None, False or nothing where a rule is not given.
 
     Args:
         max_bytes: remove failed and interrupted compiles, then the longest unused, until the rest fits.
         older_than_s: remove what was not used for so long.
         failed: remove cached failures.
         interrupted: remove what killed compiles left behind.
+        incomplete: remove what was never compiled: graphs that were only extracted, empty entries.
+        old_compilers: remove what compilers made that are not in use any more.
+        keep_last: keep so many of the finished entries, the last used; without another rule, remove all others.
+        everything: remove all.
+        named: remove the entries with these paths.
         grace_s: spare what was used less than this ago. None: nothing of ours where flock shows what is in use,
-            10 minutes for entries of other tools, 24 h on a network file system.
+            10 minutes for entries of other tools and for graphs that wait to be compiled, 24 h on a network file system.
     """
 
     max_bytes: int | None = None
     older_than_s: float | None = None
     failed: bool = False
     interrupted: bool = False
+    incomplete: bool = False
+    old_compilers: bool = False
+    keep_last: int | None = None
+    everything: bool = False
+    named: frozenset[str] = frozenset()
     grace_s: float | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether no rule selects anything."""
-        return self.max_bytes is None and self.older_than_s is None and not (self.failed or self.interrupted)
+        return self.keep_last is None and not self.selects
+
+    @property
+    def selects(self) -> bool:
+        """Whether a rule other than `keep_last` selects something."""
+        return replace(self, keep_last=None, grace_s=None) != Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +95,19 @@ def make_plan(
         in_use: says whether an entry (by path) is loaded by a process.
         network: the root is on a network file system, where flock shows nothing.
     """
+    kept = _last_used(scan, rules.keep_last)
+    current = current_compilers({entry.compiler for entry in scan.entries}) if rules.old_compilers else None
     selected = {
         entry.path: Choice(entry, reason)
         for entry in sorted(scan.entries, key=_longest_unused_first)
-        if (reason := reason_to_remove(entry, rules, now))
+        if (reason := reason_to_remove(entry, rules, now, current))
     }
     guarded: dict[str, Choice] = {}
 
     def is_spared(entry: Entry) -> bool:
         reason = reason_to_spare(entry, rules, now, network=network)
+        if not reason and entry.path in kept:
+            reason = f"among the {rules.keep_last} last used"
         if not reason and in_use(entry.path):
             reason = "in use"
         if reason:
@@ -109,28 +129,60 @@ def make_plan(
     return Plan(scan.root, tuple(remove), tuple(guarded.values()), total)
 
 
-def reason_to_remove(entry: Entry, rules: Rules, now: float) -> str:
-    """Return which rule, other than the size limit, selects an entry; "" for none."""
+def reason_to_remove(entry: Entry, rules: Rules, now: float, current: frozenset[str] | None = None) -> str:
+    """Return which rule, other than the size limit, selects an entry; "" for none.
+
+    Args:
+        entry: what to judge.
+        rules: what to remove.
+        now: Unix seconds.
+        current: the compiler versions in use; None to judge no compiler.
+    """
+    if entry.path in rules.named:
+        return "named"
+    if rules.everything:
+        return "everything goes"
     if rules.failed and entry.state is State.FAILED:
         return "failed"
     if rules.interrupted and entry.state is State.INTERRUPTED:
         return "interrupted"
+    if rules.incomplete and entry.state is State.TODO:
+        return "never compiled"
+    if current is not None and entry.compiler and entry.compiler not in current:
+        return f"made by the old compiler {entry.compiler}"
     if rules.older_than_s is not None and now - entry.used_unix_s > rules.older_than_s:
         return _unused(entry, now)
+    if rules.keep_last is not None and not rules.selects:
+        return f"not among the {rules.keep_last} last used"
     return ""
 
 
+def _last_used(scan: Scan, number: int | None) -> frozenset[str]:
+    if not number:
+        return frozenset()
+    done = [entry for entry in scan.entries if entry.state is State.DONE]
+    done.sort(key=_longest_unused_first)
+    return frozenset(entry.path for entry in done[-number:])
+
+
 def reason_to_spare(entry: Entry, rules: Rules, now: float, *, network: bool) -> str:
-    """Return why an entry must stay whatever the rules say: a lock, or use within the grace period; "" for none."""
+    """Return why an entry must stay whatever the rules say: a pin, a lock, use within the grace period; "" for none."""
+    if entry.pinned:
+        return "pinned"
     if entry.lock is not None and entry.lock.liveness is not Liveness.DEAD:
         return f"locked by {entry.lock.holder}"
     grace_s = rules.grace_s
     if grace_s is None:
-        grace_s = NETWORK_GRACE_S if network else 0.0 if entry.ours else FOREIGN_GRACE_S
+        grace_s = NETWORK_GRACE_S if network else 0.0 if _may_go_at_once(entry) else FOREIGN_GRACE_S
     unused_s = now - max(entry.used_unix_s, entry.made_unix_s)
     if unused_s < grace_s:
         return f"used {format_duration(unused_s)} ago, within the grace of {format_duration(grace_s)}"
     return ""
+
+
+def _may_go_at_once(entry: Entry) -> bool:
+    # What was only extracted is waited for by the compile that follows.
+    return entry.ours and entry.state is not State.TODO
 
 
 def _longest_unused_first(entry: Entry) -> tuple[float, str]:

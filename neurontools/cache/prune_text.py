@@ -14,20 +14,43 @@ if TYPE_CHECKING:
     from neurontools.cache.removal import BrokenLock, Removal
 
 
-def plan_text(plan: Plan, locks: Sequence[BrokenLock] = ()) -> str:
-    """Return each path that would be removed with size and reason, what is spared, and the total."""
+MOST_ASKED = 20
+
+
+def plan_text(plan: Plan, locks: Sequence[BrokenLock] = (), *, most: int | None = None) -> str:
+    """Return each path that would be removed with size and reason, what is spared, and the total.
+
+    Args:
+        plan: what goes and what stays.
+        locks: what goes, too.
+        most: show so many paths at most, all for None.
+    """
     lines = []
     if plan.remove:
-        lines.append(_choices(plan.remove))
+        lines.append(_choices(plan.remove[:most]))
+        if most is not None and len(plan.remove) > most:
+            lines.append(f"... and {len(plan.remove) - most} more; --dry-run lists all")
     lines += [_lock_line(lock) for lock in locks]
     if plan.spare:
-        lines += ["spared:", _choices(plan.spare)]
+        lines += ["spared:", _choices(plan.spare[:most])]
+        if most is not None and len(plan.spare) > most:
+            lines.append(f"... and {len(plan.spare) - most} more")
     before, freed = plan.total_bytes, plan.freed_bytes
     lines.append(
         f"{counted(len(plan.remove), 'entry', 'entries')} to remove, {format_size_both(freed)} "
         f"of {format_size_both(before)}"
     )
     return "\n".join(lines)
+
+
+def question(plan: Plan, locks: Sequence[BrokenLock]) -> str:
+    """Return the question before a removal, which says what goes."""
+    parts = []
+    if plan.remove:
+        parts.append(f"{counted(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
+    if locks:
+        parts.append(counted(len(locks), "stale lock", "stale locks"))
+    return f"Remove {' and '.join(parts) or 'what is in quarantine'}?"
 
 
 def plan_json(plan: Plan, removal: Removal | None, locks: Sequence[BrokenLock]) -> dict[str, Any]:

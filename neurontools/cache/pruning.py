@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from neurontools.cache.entries import Scan, is_in_use
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.layout import QUARANTINE
 from neurontools.cache.prune import Plan, Rules, make_plan
 from neurontools.cache.removal import (
     BrokenLock,
@@ -13,45 +17,69 @@ from neurontools.cache.removal import (
     break_locks,
     breakable_locks,
     carry_out,
+    delete_tree,
     is_network,
 )
 from neurontools.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.cache.walk import Place
+
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is going to be removed from a root."""
+    """What is going to be removed from a root; `quarantine` is the directory to empty, "" for none."""
 
     plan: Plan
     rules: Rules
     locks: tuple[BrokenLock, ...]
     stale_s: float
     network: bool
+    quarantine: str = ""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.plan.remove and not self.locks
+        return not self.plan.remove and not self.locks and not os.path.isdir(self.quarantine)
 
-    def carry_out(self) -> tuple[Removal, tuple[BrokenLock, ...]]:
+    def carry_out(
+        self, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Removal, tuple[BrokenLock, ...]]:
         """Do it and return what was removed.
+
+        Args:
+            progress: is told now and then how many entries of how many are done.
 
         Raises:
             NeuronToolsError: the root cannot be written to.
         """
         broken = break_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
+        if self.quarantine:
+            delete_tree(self.quarantine)
         if not self.plan.remove:
             return Removal((), ()), broken
-        return carry_out(self.plan, self.rules, network=self.network), broken
+        return carry_out(self.plan, self.rules, network=self.network, progress=progress), broken
 
 
-def prepare(found: Scan, rules: Rules, break_stale_s: float | None = None) -> Pruning:
+def only(root: str, places: Sequence[Place]) -> Scan:
+    """Return a root's content as if only the entries at some places were there."""
+    reader = EntryReader(root)
+    read = (reader.read(place, details=False) for place in places)
+    return Scan(root, exists=True, entries=tuple(entry for entry in read if entry is not None), skipped=0)
+
+
+def prepare(
+    found: Scan, rules: Rules, break_stale_s: float | None = None, *, quarantine: bool = False
+) -> Pruning:
     """Return what rules remove from a root, touching nothing.
 
     Args:
         found: the root's content.
         rules: which entries to remove.
         break_stale_s: also remove locks of dead owners, and unnamed ones older than this; None for no locks.
+        quarantine: also empty the quarantine.
 
     Raises:
         UsageError: no rule is given.
@@ -59,7 +87,8 @@ def prepare(found: Scan, rules: Rules, break_stale_s: float | None = None) -> Pr
     if rules.is_empty and break_stale_s is None:
         raise UsageError(
             "nothing says what to remove",
-            "give --max-size, --older-than, --failed, --interrupted or --break-stale",
+            "give --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
+            "--locks or --policy",
         )
     network = is_network(found.root)
     return Pruning(
@@ -68,4 +97,5 @@ def prepare(found: Scan, rules: Rules, break_stale_s: float | None = None) -> Pr
         locks=() if break_stale_s is None else breakable_locks(found, break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
+        quarantine=f"{found.root}/{QUARANTINE}" if quarantine else "",
     )

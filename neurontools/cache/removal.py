@@ -5,25 +5,28 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
-from neurontools.cache.entries import read_entry
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.generations import Generation
 from neurontools.cache.locks import examine_lock, flock, root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.prune import Choice, Plan, Rules, reason_to_spare
 from neurontools.cache.usage import Usage
+from neurontools.cache.walk import Place
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.cache.entries import Entry, Scan
 
+_PROGRESS_STEP = 64
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
 
 
@@ -65,8 +68,16 @@ def is_network(root: str) -> bool:
     return kind.startswith(_NETWORK_TYPES)
 
 
-def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
-    """Remove what a plan lists; what was used, locked or loaded since is spared.
+def carry_out(
+    plan: Plan, rules: Rules, *, network: bool = False, progress: Callable[[int, int], None] | None = None
+) -> Removal:
+    """Remove what a plan lists; what was used, locked or loaded since is spared, and what cannot be removed, too.
+
+    Args:
+        plan: what goes.
+        rules: as the plan was made with.
+        network: the root is on a network file system, where flock shows nothing.
+        progress: is told now and then how many entries of how many are done.
 
     Raises:
         NeuronToolsError: the root cannot be written to.
@@ -75,11 +86,14 @@ def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
     removed, spared = [], []
     try:
         with ExitStack() as stack:
-            if any(not choice.entry.ours for choice in plan.remove):
+            if any(_is_real_wrappers(choice.entry) for choice in plan.remove):
                 stack.enter_context(root_locked(plan.root))
             trash = stack.enter_context(_trash(plan.root))
-            for choice in plan.remove:
-                reason = _remove(plan.root, trash, choice.entry, rules, network=network)
+            reader = EntryReader(plan.root)
+            for number, choice in enumerate(plan.remove):
+                if progress is not None and number % _PROGRESS_STEP == 0:
+                    progress(number, len(plan.remove))
+                reason = _remove(reader, trash, choice.entry, rules, network=network)
                 if reason:
                     spared.append(Choice(choice.entry, reason))
                 else:
@@ -90,10 +104,27 @@ def carry_out(plan: Plan, rules: Rules, *, network: bool = False) -> Removal:
             f"cannot remove from the compile cache {plan.root}: {error.strerror}",
             "run this as the owner of the cache, on a host where it is writable",
         ) from error
-    for directory in {os.path.dirname(choice.entry.path) for choice in removed}:
-        with suppress(OSError):
-            os.rmdir(directory)
+    _remove_emptied(plan.root, {os.path.dirname(choice.entry.path) for choice in removed})
     return Removal(tuple(removed), tuple(spared))
+
+
+def _remove_emptied(root: str, directories: set[str]) -> None:
+    rest = directories
+    while rest:
+        emptied = {path for path in rest if path.startswith(root + "/") and _is_removed(path)}
+        rest = {os.path.dirname(path) for path in emptied}
+
+
+def _is_removed(directory: str) -> bool:
+    try:
+        os.rmdir(directory)
+    except OSError:
+        return False
+    return True
+
+
+def _is_real_wrappers(entry: Entry) -> bool:
+    return entry.generation is Generation.CURRENT and not entry.ours
 
 
 def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
@@ -145,7 +176,7 @@ def _trash(root: str) -> Iterator[str]:
             flock(descriptor, fcntl.LOCK_EX)
             if _is_at(path, descriptor):
                 yield path
-                shutil.rmtree(path, ignore_errors=True)
+                delete_tree(path)
                 return
         finally:
             os.close(descriptor)
@@ -165,15 +196,18 @@ def _is_at(path: str, descriptor: int) -> bool:
         return False
 
 
-def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
+def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
     """Remove one entry; return "" or why it was spared."""
-    descriptor = _open_directory(planned.path)
-    if descriptor is None:
+    try:
+        descriptor = os.open(planned.path, _OPEN)
+    except FileNotFoundError:
         return "gone already"
+    except OSError as error:
+        return f"cannot be removed: {error.strerror}"
     try:
         if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             return "in use"
-        reason = _changed(root, planned, rules, network=network)
+        reason = _changed(reader, planned, rules, network=network)
         if reason:
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
@@ -181,10 +215,31 @@ def _remove(root: str, trash: str, planned: Entry, rules: Rules, *, network: boo
         taken = not _is_at(aside, descriptor) or _has_living_lock(aside)
         if taken and _put_back(aside, planned.path):
             return "taken by another process"
-        shutil.rmtree(aside, ignore_errors=True)
+        delete_tree(aside)
+    except OSError as error:
+        return f"cannot be removed: {error.strerror}"
     finally:
         os.close(descriptor)
     return ""
+
+
+def delete_tree(path: str) -> None:
+    """Remove a file, or a directory with all that is in it; what cannot be removed stays. Links are not followed."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        return
+    for name in names:
+        inner = f"{path}/{name}"
+        try:
+            os.unlink(inner)
+        except OSError:
+            if not os.path.islink(inner):
+                delete_tree(inner)
+    with suppress(OSError):
+        os.rmdir(path)
 
 
 def _put_back(aside: str, path: str) -> bool:
@@ -198,8 +253,9 @@ def _put_back(aside: str, path: str) -> bool:
     return True
 
 
-def _changed(root: str, planned: Entry, rules: Rules, *, network: bool) -> str:
-    found = read_entry(root, planned.path)
+def _changed(reader: EntryReader, planned: Entry, rules: Rules, *, network: bool) -> str:
+    place = Place(planned.path, planned.generation, planned.compiler, planned.module)
+    found = reader.read(place, details=False)
     if found is None:
         return "gone already"
     if found.state is not planned.state or found.used_unix_s > planned.used_unix_s:
@@ -208,5 +264,9 @@ def _changed(root: str, planned: Entry, rules: Rules, *, network: bool) -> str:
 
 
 def _has_living_lock(path: str) -> bool:
-    lock = examine_lock(f"{path}/{layout.LOCK}")
-    return lock is not None and lock.liveness is not Liveness.DEAD
+    try:
+        names = os.listdir(path)
+    except NotADirectoryError:
+        return False
+    locks = (examine_lock(f"{path}/{name}") for name in names if name.endswith(layout.LOCK_SUFFIX))
+    return any(lock is not None and lock.liveness is not Liveness.DEAD for lock in locks)

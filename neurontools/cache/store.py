@@ -44,6 +44,7 @@ class CompileCache:
         self._settings = settings
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
         self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
+        self._environ = environ
         self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(location.root)
         logs.apply_level(settings.log_level)
@@ -57,7 +58,12 @@ class CompileCache:
             UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is remote.
         """
         variables = os.environ if environ is None else environ
-        return cls(resolve(variables, url), variables)
+        cache = cls(resolve(variables, url), variables)
+        if env.flag(env.CACHE_AUTO_PRUNE, variables):
+            import atexit
+
+            atexit.register(cache.close)
+        return cache
 
     def flags_for(self, device: DeviceType, lnc: int | None = None) -> tuple[str, ...]:
         """Return the flags of a compile for a device: the wrapper puts the target in front of the user's flags.
@@ -129,8 +135,12 @@ class CompileCache:
         return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
 
     def close(self) -> None:
-        """Stop marking entries as in use."""
+        """Stop marking entries as in use, and prune by the user's policy if that is turned on."""
         self._files.close()
+        if env.flag(env.CACHE_AUTO_PRUNE, self._environ):
+            from neurontools.cache.policy import prune_after_run
+
+            prune_after_run(self.root, self._environ)
 
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:

@@ -239,7 +239,7 @@ def test_an_entry_that_is_locked_during_the_rename_comes_back(
     path = tree.done(unused_s=DAY)
     work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
 
-    def lock_first(planned_root: str, *_: object, **__: object) -> str:
+    def lock_first(*_: object, **__: object) -> str:
         (path / layout.LOCK).write_bytes(this_process().to_bytes())
         return ""
 
@@ -383,15 +383,15 @@ def test_on_a_terminal_prune_asks(tree: Tree, answer: bytes, gone: bool) -> None
     assert process.returncode == (0 if gone else 1)
     assert path.exists() is not gone
     assert str(path) in shown
-    assert "Remove these? [y/N]" in shown
+    assert "Remove 1 entry, " in shown
 
 
 _PRUNER = """
 import sys
 sys.path.append(sys.argv[1])
 from neurontools.cache import removal
-import shutil, time
-removal.shutil.rmtree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
+import time
+removal.delete_tree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
 from neurontools.commands.cache import main
 main(["prune", "--failed", "-y"])
 """

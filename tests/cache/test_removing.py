@@ -1,0 +1,272 @@
+"""The rules beside age and size, removal by name, everything, the standing policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.cache import layout, policy
+from neurontools.cache.compilers import current_compilers
+from neurontools.cache.entries import Scan, scan
+from neurontools.cache.entry_io import hold
+from neurontools.cache.owner import this_process
+from neurontools.cache.policy import read_policy
+from neurontools.cache.prune import FOREIGN_GRACE_S, Rules, make_plan
+from neurontools.cache.states import State
+from neurontools.commands.cache import main
+from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.errors import UsageError
+from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.conftest import DAY, NOW, Tree
+from tests.cache.entries import an_entry
+from tests.cache.trees import lay_out
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.store import CompileCache
+
+TRN1 = instance_type("trn1.2xlarge").device
+
+
+def number(which: int, **changes: object) -> Entry:
+    return an_entry(path=f"/c/v/{which}", module=str(which), **({"used_unix_s": NOW - DAY * which} | changes))
+
+
+def removed(rules: Rules, *found: Entry) -> list[str]:
+    plan = make_plan(Scan("/c", True, found, 0), rules, NOW, lambda _: False)
+    return [choice.entry.module for choice in plan.remove]
+
+
+def test_keep_last_alone_removes_the_others() -> None:
+    found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 2, 3)]
+    assert removed(Rules(keep_last=2), *found) == ["3"]
+    assert removed(Rules(keep_last=0), *found) == ["3", "2", "1"]
+
+
+def test_keep_last_protects_from_the_other_rules() -> None:
+    found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 40, 50)]
+    assert removed(Rules(keep_last=2, older_than_s=30 * DAY), *found) == ["50"]
+    assert removed(Rules(keep_last=1, max_bytes=0), *found) == ["50", "40"]
+
+
+def test_only_finished_entries_count_as_last_used() -> None:
+    failed = number(1, state=State.FAILED)
+    assert removed(Rules(keep_last=1), failed, number(2)) == ["1"]
+
+
+def test_what_is_pinned_always_stays(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree.done(unused_s=90 * DAY)
+    (path / layout.PIN).touch()
+    for arguments in (
+        ["prune", "--older-than", "1d", "-y"],
+        ["clean", "-y"],
+        ["prune", "--max-size", "0", "-y"],
+    ):
+        assert main(arguments) == 0
+    assert main(["rm", path.name, "-y"]) == 1
+    assert path.exists()
+    assert capsys.readouterr().out.count("pinned") == 4
+
+
+def test_incomplete_entries_have_time_to_be_compiled() -> None:
+    fresh = number(1, state=State.TODO, used_unix_s=NOW, made_unix_s=NOW)
+    old = an_entry(path="/c/v/2", module="2", state=State.TODO, used_unix_s=1, made_unix_s=1)
+    assert removed(Rules(incomplete=True), fresh, old, number(3)) == ["2"]
+
+
+def test_old_compilers_are_all_but_ours_and_the_newest_real_one() -> None:
+    versions = {"2.9.4.0+a1", "2.16.372.0+b2", "2.12.68.0+c3", "", COMPILER_VERSION, "2.10.0.0+5eed0000"}
+    assert current_compilers(versions) == {"2.16.372.0+b2", COMPILER_VERSION}
+    assert current_compilers(set()) == {COMPILER_VERSION}
+    old = number(1, compiler="2.9.4.0+a1", made_unix_s=0)
+    new = number(2, compiler="2.16.372.0+b2", made_unix_s=0)
+    assert removed(Rules(old_compilers=True), old, new, number(3, compiler="", made_unix_s=0)) == ["1"]
+
+
+def test_entries_of_every_generation_can_be_removed(home: Path) -> None:
+    root = lay_out("generations", home / "compile-cache")
+    assert main(["clean", "-y"]) == 0
+    left = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()}
+    assert left == {
+        "lock",
+        "notes.txt",
+        "12/info",
+        "neuronxcc-2.16.372.0+4a9b2326/.bucket_meta.json",
+        "neuronxcc-2.16.372.0+4a9b2326/0_REGISTRY/0.0.27/trn1/meta-llama/Llama-2-7b/0123abcd.json",
+        "neuronxcc-2.16.372.0+4a9b2326/MODULE_203+e30acd3a/model.hlo_module.pb",
+        "neuronxcc-2.16.372.0+4a9b2326/MODULE_203+e30acd3a/model.hlo_module.pb.lock",
+        "neuronxcc-2.16.372.0+4a9b2326/MODULE_alias+e30acd3a",
+        "neuronxcc-2.12.68.0+4480452af/MODULE_204+abb26765/model.hlo.pb",
+        "neuronxcc-2.12.68.0+4480452af/MODULE_204+abb26765/model.hlo.pb.lock",
+        "neuronxcc-2.12.68.0+4480452af/REGISTRY/INFERENCE/gpt2/4567.json",
+    }
+    assert not (root / "ab").exists()
+
+
+def test_rm_removes_what_is_named_and_nothing_else(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third = (tree.done(graph=f"{which}00", unused_s=DAY) for which in (1, 2, 3))
+    assert main(["rm", "100", str(second / layout.NEFF), "--dry-run"]) == 0
+    assert first.exists()
+    assert main(["rm", "100", str(second / layout.NEFF), "-y"]) == 0
+    assert [path.exists() for path in (first, second, third)] == [False, False, True]
+    assert main(["rm", "100", "-y"]) == 1
+    assert "no entry '100'" in capsys.readouterr().err
+
+
+def test_rm_refuses_what_is_in_use(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree.done()
+    held = hold(str(path))
+    assert held is not None
+    assert main(["rm", str(path), "-y"]) == 1
+    os.close(held)
+    assert "in use" in capsys.readouterr().out
+    (path / layout.LOCK).write_bytes(this_process().to_bytes())
+    assert main(["rm", str(path), "-y"]) == 1
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../compile-cache-else", "/etc/passwd", "..", ".", "/", "MODULE_", "neuronxcc-x"]
+)
+def test_rm_never_leaves_the_root(name: str, tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.done(graph="100")
+    tree.done(graph="200")
+    assert main(["rm", name, "-y"]) in {1, 2}
+    assert "error: " in capsys.readouterr().err
+    assert len(scan(str(tree.root)).entries) == 2
+
+
+def test_clean_empties_the_quarantine_too(tree: Tree) -> None:
+    (tree.root / layout.QUARANTINE / "x").mkdir(parents=True)
+    assert main(["clean", "-y"]) == 0
+    assert sorted(path.name for path in tree.root.iterdir()) == [layout.ROOT_LOCK]
+
+
+def test_locks_alone_can_be_pruned(tree: Tree) -> None:
+    path = tree.entry()
+    (path / layout.LOCK).touch()
+    os.utime(path / layout.LOCK, (1, 1))
+    assert main(["prune", "--locks", "-y"]) == 0
+    assert not (path / layout.LOCK).exists()
+
+
+def test_one_that_cannot_be_removed_does_not_stop_the_others(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused, other = tree.failed(graph="1", unused_s=DAY), tree.failed(graph="2", unused_s=DAY)
+    rename = os.rename
+
+    def refuse(source: str, target: str) -> None:
+        if source == str(refused):
+            raise PermissionError(13, "Permission denied")
+        rename(source, target)
+
+    monkeypatch.setattr("neurontools.cache.removal.os.rename", refuse)
+    assert main(["prune", "--failed", "-y"]) == 0
+    assert (refused.exists(), other.exists()) == (True, False)
+    assert "cannot be removed: Permission denied" in capsys.readouterr().out
+
+
+def test_the_policy_comes_from_the_settings(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, kept = tree.done(graph="1", unused_s=40 * DAY), tree.done(graph="2", unused_s=-1e9)
+    assert main(["prune", "--policy", "-y"]) == 2
+    assert "no policy" in capsys.readouterr().err
+    monkeypatch.setenv("NEURONTOOLS_CACHE_OLDER_THAN", "30d")
+    assert main(["prune", "--policy", "--failed", "-y"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert main(["prune", "--policy", "-y"]) == 0
+    assert (old.exists(), kept.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("max_size", "huge"), ("older_than", "30"), ("keep_last", "-1"), ("remove", "failed,everything")],
+)
+def test_a_policy_that_makes_no_sense_names_its_setting(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"NEURONTOOLS_CACHE_{key.upper()}: "):
+        read_policy({f"NEURONTOOLS_CACHE_{key.upper()}": value})
+
+
+def test_every_part_of_a_policy_is_read() -> None:
+    read = read_policy(
+        {
+            "NEURONTOOLS_CACHE_MAX_SIZE": "20GB",
+            "NEURONTOOLS_CACHE_OLDER_THAN": "30d",
+            "NEURONTOOLS_CACHE_KEEP_LAST": "5",
+            "NEURONTOOLS_CACHE_REMOVE": "failed,interrupted, incomplete ,old-compilers,locks",
+        }
+    )
+    assert read.rules == Rules(
+        max_bytes=20 * 10**9,
+        older_than_s=30 * DAY,
+        keep_last=5,
+        failed=True,
+        interrupted=True,
+        incomplete=True,
+        old_compilers=True,
+    )
+    assert read.break_stale_s == policy.STALE_LOCK_S
+
+
+def test_a_run_prunes_at_its_end_once_an_hour(tree: Tree, open_cache: Callable[..., CompileCache]) -> None:
+    variables = {"NEURONTOOLS_CACHE_AUTO_PRUNE": "1", "NEURONTOOLS_CACHE_REMOVE": "failed"}
+    first = tree.failed(graph="1", unused_s=DAY)
+    open_cache().close()
+    assert first.exists()
+    open_cache(**variables).close()
+    assert not first.exists()
+    second = tree.failed(graph="2", unused_s=DAY)
+    open_cache(**variables).close()
+    assert second.exists()
+
+
+def test_a_broken_policy_does_not_break_a_run(
+    open_cache: Callable[..., CompileCache], caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = open_cache(NEURONTOOLS_CACHE_AUTO_PRUNE="1", NEURONTOOLS_CACHE_MAX_SIZE="huge")
+    cache.get_or_compile(mlp(), TRN1, "mlp")
+    cache.close()
+    assert "NEURONTOOLS_CACHE_MAX_SIZE: not a size" in caplog.text
+
+
+_RUN = """
+import sys
+sys.path.append(sys.argv[1])
+from neurontools.cache.store import CompileCache
+from neurontools.machine.instances.catalogue import instance_type
+from tests.compiler.graphs import mlp
+CompileCache.open().get_or_compile(mlp(), instance_type("trn1.2xlarge").device, "mlp")
+"""
+
+
+def test_a_program_that_just_ends_prunes_too(tree: Tree) -> None:
+    failed = tree.failed(graph="1", unused_s=DAY)
+    environ = os.environ | {"NEURONTOOLS_CACHE_AUTO_PRUNE": "1", "NEURONTOOLS_CACHE_REMOVE": "failed"}
+    checkout = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", _RUN, checkout], env=environ, check=True)
+    assert not failed.exists()
+    assert len(scan(str(tree.root)).entries) == 1
+
+
+def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    from neurontools.cache import prune_text, pruning
+
+    for which in range(30):
+        tree.failed(graph=str(which), unused_s=DAY)
+    work = pruning.prepare(scan(str(tree.root)), Rules(failed=True))
+    asked = prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED)
+    assert "... and 10 more; --dry-run lists all" in asked
+    assert main(["prune", "--failed", "--dry-run", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["removed"]) == 30
+    assert prune_text.question(work.plan, ()).startswith("Remove 30 entries, ")
