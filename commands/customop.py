@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.customop_build import add_arguments as add_build_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neuron-customop build relu --compute relu.cpp --shape shape.cpp
   neuron-customop build relu --compute relu.cpp --shape shape.cpp -o build --multicore
+  neuron-customop build --watch          (as customop.yaml says, at every change)
   neuron-customop load librelu.so
   neuron-customop run librelu.so my_ops::relu --input 32x4096:float32 --repeat 10
   neuron-customop run librelu.so scale --input 8x8:float32:42 --input 0.5 --json
@@ -33,32 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    build = commands.add_parser("build", help="compile sources into lib<NAME>.so")
-    build.add_argument("name", metavar="NAME", help="the library is lib<NAME>.so")
-    build.add_argument(
-        "--compute", nargs="+", required=True, metavar="FILE", help="C++ sources of the kernels"
-    )
-    build.add_argument(
-        "--shape", nargs="+", required=True, metavar="FILE", help="C++ sources with NEURON_LIBRARY"
-    )
-    build.add_argument(
-        "-o", "--output", metavar="DIR", default=".", help="where to put the library (default: here)"
-    )
-    build.add_argument("--multicore", action="store_true", help="run every kernel on all 8 GPSIMD cores")
-    build.add_argument(
-        "--stack-size", type=int, metavar="BYTES", help="declare how much stack the kernels need"
-    )
-    build.add_argument(
-        "--release", action="store_true", help="leave out the bounds checks of element accessors"
-    )
-    build.add_argument(
-        "--cflag",
-        action="append",
-        default=[],
-        metavar="FLAG",
-        help="one more compiler flag, as --cflag=-DN=1",
-    )
-    build.add_argument("-v", "--verbose", action="store_true", help="say every step")
+    build = commands.add_parser("build", help="compile sources into lib<NAME>.so, if anything changed")
+    add_build_arguments(build)
     load = commands.add_parser("load", help="show the operators of a library and how it was built")
     load.add_argument("library", metavar="LIB")
     load.add_argument("--json", action="store_true", help="print JSON")
@@ -90,32 +67,9 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    from pathlib import Path
+    from neurontools.commands.customop_build import run_build
 
-    from neurontools.customop.build import BuildRequest, build, with_stack
-
-    request = BuildRequest(
-        arguments.name,
-        tuple(map(Path, arguments.compute)),
-        tuple(map(Path, arguments.shape)),
-        Path(arguments.output),
-        tuple(arguments.cflag),
-        arguments.multicore,
-        arguments.release,
-    )
-    if arguments.stack_size is not None:
-        request = with_stack(request, arguments.stack_size)
-    result = build(request, _say if arguments.verbose else console.notice)
-    for line in result.warnings:
-        _say(line)
-    state = f"built in {result.seconds:.2f} s" if result.rebuilt else "up to date"
-    console.out(f"{result.path}  {state}")
-    for entry in result.manifest.operators:
-        console.out(f"  {entry.library}::{entry.schema}")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    run_build(arguments)
 
 
 def _load(arguments: argparse.Namespace) -> None:

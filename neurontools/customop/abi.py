@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-VERSION = 1
+VERSION = 2
 MAGIC = 0x4F43544E
 MAX_ARGUMENTS = 16
 MAX_DIM = 8
@@ -60,6 +60,8 @@ class Request(ctypes.Structure):
         ("argument_count", ctypes.c_uint32),
         ("core_count", ctypes.c_uint32),
         ("capture_stdout", ctypes.c_uint32),
+        ("core_order", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("slot_bytes", ctypes.c_uint64 * SLOTS),
         ("arguments", Argument * MAX_ARGUMENTS),
         ("output", Tensor),

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from neurontools.customop.memfile import executable_file
-from neurontools.customop.toolchain import INCLUDE, SOURCE
+from neurontools.customop.toolchain import INCLUDE, SOURCE, home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _location(library: bytes, frames: tuple[int, ...], sources: tuple[str, ...])
 
 
 def _first(lines: Sequence[str], sources: set[str]) -> str:
-    ours = (str(INCLUDE), str(SOURCE), "/usr/include", "/usr/lib", "/build", "?")
+    ours = (str(INCLUDE), str(SOURCE), str(home()), "/usr/include", "/usr/lib", "/build", "?")
     foreign = ""
     for line in lines:
         path, _, number = line.split(" ")[0].rpartition(":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,20 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop.diagnostics import Diagnostics, user_diagnostics
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.toolchain import BASE_FLAGS, INCLUDE, Toolchain
+from neurontools.customop.freshness import file_sha256
+from neurontools.customop.objects import ObjectRecord, keep, reusable, unit_key
+from neurontools.customop.toolchain import INCLUDE, Toolchain, user_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=__assert_fail"
 _UNDECLARED = re.compile(
     r"error: (?:[‘'](?P<gcc>[\w:]+)['’] (?:was not declared|has not been declared)|use of undeclared identifier '(?P<clang>\w+)')"
 )
 _DESCRIBE_TIMEOUT_S = 60.0
+_ATTEMPTS = 3
+_CLOCK_STEP_NS = 10_000_000  # file systems stamp with a clock that may be this much behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,50 +48,105 @@ class Unit:
         """The object file."""
         return self.path.with_suffix(".o")
 
-    @property
-    def dependencies(self) -> Path:
-        """The file in which the compiler lists what the unit includes."""
-        return self.path.with_suffix(".d")
-
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What compiling gave beside objects: warnings about the user's files, and all files of the user that were read."""
+    """What compiling gave beside objects: warnings about the user's files, and the digest of each that was read."""
 
     warnings: tuple[str, ...]
-    sources: tuple[Path, ...]
+    sources: dict[str, str]
 
 
 def compile_units(
-    toolchain: Toolchain, units: Sequence[Unit], flags: Sequence[str], owners: Mapping[str, str]
+    toolchain: Toolchain,
+    units: Sequence[Unit],
+    flags: Sequence[str],
+    owners: Mapping[str, str],
+    scratch: Path,
+    say: Callable[[str], None],
 ) -> Compiled:
-    """Compile units, several at once.
+    """Compile units that changed, several at once.
 
     Args:
         toolchain: the compiler.
         units: what to compile.
         flags: optimisation, warnings and the user's flags.
         owners: kernel name -> operator that uses it, for the message when a kernel is not there.
+        scratch: a directory for unfinished files.
+        say: called with one line before compiling.
 
     Raises:
         CustomOpBuildError: the compiler found errors; the message holds its lines about the user's files.
     """
-    with ThreadPoolExecutor(max_workers=min(len(units), os.cpu_count() or 1)) as pool:
-        outcomes = list(pool.map(lambda unit: _compile(toolchain, unit, flags), units))
-    warnings: list[str] = []
-    sources: list[Path] = []
-    for unit, (code, output) in zip(units, outcomes, strict=True):
-        told = _diagnose(output, unit)
+    tasks = [_Task(toolchain, unit, tuple(flags), scratch) for unit in units]
+    known = [reusable(task.unit.object, task.key) for task in tasks]
+    waiting = [task for task, record in zip(tasks, known, strict=True) if record is None]
+    if waiting:
+        say(f"compiling {', '.join(str(task.unit.source) for task in waiting)}")
+        with ThreadPoolExecutor(max_workers=min(len(waiting), os.cpu_count() or 1)) as pool:
+            made = iter(list(pool.map(lambda task: task.run(owners), waiting)))
+        known = [record or next(made) for record in known]
+    records = [record for record in known if record is not None]
+    return Compiled(
+        tuple(line for record in records for line in record.warnings),
+        {path: digest for record in records for path, digest in record.sources.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    toolchain: Toolchain
+    unit: Unit
+    flags: tuple[str, ...]
+    scratch: Path
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        compiler = self.toolchain.compiler
+        sanitize = self.toolchain.sanitize_flags
+        return (*compiler.command, *user_flags(compiler), *sanitize, *self.flags, "-c", str(self.unit.path))
+
+    @property
+    def key(self) -> str:
+        return unit_key(self.command, self.unit.text, self.toolchain.key)
+
+    def run(self, owners: Mapping[str, str]) -> ObjectRecord:
+        """Compile until the files stood still meanwhile: a record must not name contents that were not compiled."""
+        self.unit.path.write_text(self.unit.text, encoding="utf-8")
+        before = _digests([os.path.abspath(self.unit.source)])
+        for _ in range(_ATTEMPTS):
+            start_ns = time.time_ns() - _CLOCK_STEP_NS
+            told = self._compile(owners)
+            after = _digests(_dependencies(self._fresh("d"), self.unit.path))
+            if all(before.get(path) == digest or _older(path, start_ns) for path, digest in after.items()):
+                fresh = self._fresh("o")
+                record = ObjectRecord(self.key, file_sha256(fresh), after, told.warnings)
+                keep(fresh, self.unit.object, record)
+                return record
+            before = after
+        raise CustomOpBuildError(
+            f"{self.unit.source}, or a file that it includes, changes while it is compiled",
+            "build again when nothing writes to it",
+        )
+
+    def _compile(self, owners: Mapping[str, str]) -> Diagnostics:
+        words = (*self.command, "-MMD", "-MF", str(self._fresh("d")), "-o", str(self._fresh("o")))
+        launcher = self.toolchain.compiler.launcher
+        code, output = _run((*launcher, *words))
+        if code != 0 and launcher and "ccache: error:" in output:
+            code, output = _run(words)  # a cache that does not work is no reason not to build
+        told = _diagnose(output, self.unit)
         if code != 0:
-            raise _failure(unit, output, told, owners)
-        if not unit.object.exists():
+            raise _failure(self.unit, output, told, owners)
+        if not self._fresh("o").exists():
             raise CustomOpBuildError(
-                f"{' '.join(toolchain.compiler.command)} succeeded without an object file",
+                f"{' '.join(self.toolchain.compiler.command)} succeeded without an object file",
                 "set CXX to a C++ compiler",
             )
-        warnings.extend(told.warnings)
-        sources.extend(_dependencies(unit))
-    return Compiled(tuple(warnings), tuple(sources))
+        return told
+
+    def _fresh(self, suffix: str) -> Path:
+        return self.scratch / f"{self.unit.path.stem}.{suffix}"
 
 
 def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: Sequence[Path]) -> None:
@@ -96,7 +156,12 @@ def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: 
         CustomOpBuildError: a symbol is missing or defined twice.
     """
     inputs = [str(path) for path in (*objects, *toolchain.objects)]
-    command = [*toolchain.compiler.command, "-shared", _TRAPS, "-Wl,-z,defs", *inputs, "-o", str(library)]
+    command = [*toolchain.compiler.command, "-shared", _TRAPS, *inputs, "-o", str(library)]
+    if not (
+        toolchain.sanitize_flags and toolchain.compiler.is_clang
+    ):  # the executable has clang's sanitizers
+        command.append("-Wl,-z,defs")
+    command += toolchain.sanitize_flags
     code, output = _run(command)
     if code != 0:
         names = {os.path.abspath(source): str(source) for source in sources}
@@ -128,29 +193,6 @@ def describe(toolchain: Toolchain, library: Path, what: str) -> str:
         reason = result.stderr.strip() or f"ended with {result.returncode}"
         raise CustomOpBuildError(f"loading {what} fails: {reason}", "look at their static objects")
     return result.stdout
-
-
-def _compile(toolchain: Toolchain, unit: Unit, flags: Sequence[str]) -> tuple[int, str]:
-    unit.path.write_text(unit.text, encoding="utf-8")
-    clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics") if toolchain.compiler.is_clang else ()
-    return _run(
-        [
-            *toolchain.compiler.command,
-            *BASE_FLAGS,
-            "-Wno-narrowing",
-            *clang,
-            "-isystem",
-            str(INCLUDE),
-            *flags,
-            "-MMD",
-            "-MF",
-            str(unit.dependencies),
-            "-c",
-            str(unit.path),
-            "-o",
-            str(unit.object),
-        ]
-    )
 
 
 def _run(command: Sequence[str]) -> tuple[int, str]:
@@ -189,9 +231,17 @@ def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, st
     return CustomOpBuildError("\n".join((f"cannot compile {unit.source}", *lines)))
 
 
-def _dependencies(unit: Unit) -> list[Path]:
-    text = unit.dependencies.read_text(encoding="utf-8", errors="surrogateescape")
+def _dependencies(listing: Path, unit: Path) -> list[str]:
+    text = listing.read_text(encoding="utf-8", errors="surrogateescape")
     listed = text.replace("\\\n", " ").partition(": ")[2]
     names = [name.replace("\\ ", " ") for name in re.split(r"(?<!\\)\s+", listed.strip())]
-    paths = [Path(os.path.abspath(name)) for name in names if name]
-    return [path for path in paths if path != Path(os.path.abspath(unit.path))]
+    paths = [os.path.abspath(name) for name in names if name]
+    return [path for path in paths if path != os.path.abspath(unit)]
+
+
+def _digests(paths: Sequence[str]) -> dict[str, str]:
+    return {path: file_sha256(Path(path)) for path in paths}
+
+
+def _older(path: str, moment_ns: int) -> bool:
+    return os.stat(path).st_mtime_ns < moment_ns

@@ -28,12 +28,14 @@ class Compiler:
         version: first line of what it says of itself.
         is_clang: whether it takes clang's options (clang++, zig).
         slow_start: whether its very first compile takes about a minute (zig builds its C++ library).
+        launcher: what the command is given to when it compiles: ccache, where that is installed.
     """
 
     command: tuple[str, ...]
     version: str
     is_clang: bool
     slow_start: bool = False
+    launcher: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -79,4 +81,13 @@ def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | N
         return None
     is_zig = "ziglang" in command
     version = answer.stdout.splitlines()[0].strip()
-    return Compiler((program, *command[1:]), version, is_zig or "clang" in answer.stdout, is_zig)
+    launcher = () if is_zig else _launcher(program, environ)
+    return Compiler((program, *command[1:]), version, is_zig or "clang" in answer.stdout, is_zig, launcher)
+
+
+def _launcher(program: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    # Distributions also install links to ccache under the compilers' names: once is enough.
+    ccache = shutil.which("ccache", path=environ.get("PATH"))
+    if ccache is None or os.path.basename(os.path.realpath(program)) == "ccache":
+        return ()
+    return (ccache,)

@@ -9,7 +9,7 @@ from typing import cast
 
 from neurontools.customop.signature import schema
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Access(StrEnum):
@@ -69,12 +69,15 @@ class Manifest:
         abi: version of the interface between host and library.
         multicore: every kernel runs on all cores.
         release: built without accessor checks.
+        sanitize: built with the compiler's sanitizers.
         stack_bytes: declared stack size, 0 when none was.
         cflags: the user's compiler flags.
         compiler: what the compiler says of itself.
         machine: processor architecture of the code.
         build_key: digest of everything that decides the result but the sources' contents.
         parts_sha256: digest of the compiled parts.
+        compute: absolute paths of the kernels' sources.
+        shape: absolute paths of the shape functions' sources.
         operators: the operators.
         sources: the files that it was built from, the user's headers included.
     """
@@ -83,12 +86,15 @@ class Manifest:
     abi: int
     multicore: bool
     release: bool
+    sanitize: bool
     stack_bytes: int
     cflags: tuple[str, ...]
     compiler: str
     machine: str
     build_key: str
     parts_sha256: str
+    compute: tuple[str, ...]
+    shape: tuple[str, ...]
     operators: tuple[OperatorEntry, ...]
     sources: tuple[SourceEntry, ...]
 
@@ -109,8 +115,8 @@ def manifest_from_bytes(data: bytes) -> Manifest:
             raise ValueError("another format of the manifest")
         operators = tuple(_operator(entry) for entry in cast("list[dict[str, object]]", raw.pop("operators")))
         sources = tuple(SourceEntry(**entry) for entry in cast("list[dict[str, str]]", raw.pop("sources")))
-        cflags = tuple(cast("list[str]", raw.pop("cflags")))
-        return Manifest(cflags=cflags, operators=operators, sources=sources, **raw)  # type: ignore[arg-type]
+        lists = {name: tuple(cast("list[str]", raw.pop(name))) for name in ("cflags", "compute", "shape")}
+        return Manifest(operators=operators, sources=sources, **lists, **raw)  # type: ignore[arg-type]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a manifest with wrong fields: {error}") from error
 

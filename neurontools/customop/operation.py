@@ -10,7 +10,7 @@ from neurontools.customop import abi, cost, gpsimd_log
 from neurontools.customop.backtrace import user_location
 from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, new_request, set_tensor
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
-from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
 from neurontools.customop.worker import WorkerExecutor
 
@@ -43,8 +43,17 @@ class Completed:
 
 
 def new_executor(package: Package) -> Executor:
-    """Return what runs a library's functions: a worker, or this process when the environment says so."""
+    """Return what runs a library's functions: a worker, or this process when the environment says so.
+
+    Raises:
+        CustomOpLibraryError: it has sanitizers, and is to run in this process.
+    """
     if env.flag(env.CUSTOMOP_INPROCESS):
+        if package.manifest.sanitize:
+            raise CustomOpLibraryError(
+                f"{package.path} was built with sanitizers, which cannot be loaded into Python",
+                f"unset {env.CUSTOMOP_INPROCESS}, or build it without --sanitize",
+            )
         return InProcessExecutor(package.parts, package.manifest.name)
     return WorkerExecutor(package.parts, package.manifest.name)
 

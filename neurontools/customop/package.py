@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +62,8 @@ def write_package(path: Path, manifest: Manifest, parts: Parts) -> None:
     Raises:
         CustomOpLibraryError: the directory or the disk refuses.
     """
+    import tempfile
+
     description = manifest.to_bytes()
     footer = _FOOTER.pack(len(parts.shape), len(parts.kernel), len(parts.worker), len(description), _MAGIC)
     try:

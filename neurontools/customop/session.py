@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _FIRST_FD = 32  # above every number that the worker's descriptors get
 _BACKTRACE_S = 1.0
 _STDERR_BYTES = 4096
+_SANITIZER_REPORT = "==ERROR: AddressSanitizer"
 
 
 class WorkerGoneError(Exception):
@@ -83,8 +84,12 @@ class Session:
             failure = self._ending()
         printed = self._stdout.take(stdout_bytes)
         complained = self._stderr.take(_STDERR_BYTES)
+        if failure is not None and "runtime error: " in complained:  # the last words of the sanitizer
+            failure, complained = _undefined_behaviour(complained), ""
         if failure is not None or data is None:
             return Outcome(failure, printed=printed, complained=complained)
+        if _SANITIZER_REPORT in complained:  # the reply says it in one line
+            complained = ""
         outcome = outcome_of(abi.Reply.from_buffer_copy(data), request.core_count, printed, complained)
         if output is not None and outcome.failure is None:
             self.arena.read(abi.OUTPUT_SLOT, *output)
@@ -208,6 +213,12 @@ class Session:
         self._stdout.close()
         self._stderr.close()
         self.arena.close()
+
+
+def _undefined_behaviour(complained: str) -> Failure:
+    line = next(line for line in complained.splitlines() if "runtime error: " in line)
+    place, _, message = line.partition(": runtime error: ")
+    return Failure("sanitizer", f"{message} at {place.rpartition(':')[0]}", fatal=True)
 
 
 def _above(fds: tuple[int, ...], keep: Callable[[int], int]) -> list[int]:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,13 @@ HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 RUNTIME_SOURCES = ("runtime", "storage", "checks", "tcm", "traps")
-WORKER_SOURCES = ("worker", "library", "slots", "faults")
+WORKER_SOURCES = ("worker", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
+SANITIZE_FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+)
 _ABANDONED_S = 3600.0
 
 
@@ -38,12 +42,14 @@ class Toolchain:
         worker: path of the worker executable.
         objects: paths of the runtime's object files.
         key: changes when anything that goes into a library beside the user's sources does.
+        sanitize_flags: what compiling and linking take for the sanitizers; empty without them.
     """
 
     compiler: Compiler
     worker: Path
     objects: tuple[Path, ...]
     key: str
+    sanitize_flags: tuple[str, ...] = ()
 
 
 def home() -> Path:
@@ -51,24 +57,40 @@ def home() -> Path:
     return Path(paths.cache_home()) / "customop"
 
 
-def prepare(compiler: Compiler, on_progress: Callable[[str], None] | None = None) -> Toolchain:
+def user_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Return the flags that every source of a user is compiled with: standard, warnings, our headers."""
+    clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics") if compiler.is_clang else ()
+    return (*BASE_FLAGS, "-Wno-narrowing", *clang, "-isystem", str(INCLUDE))
+
+
+def toolchain_key(compiler: Compiler, *, sanitize: bool) -> str:
+    """Return a digest of what goes into a library beside the user's sources."""
+    kind = "sanitize" if sanitize else "plain"
+    return hashlib.sha256(f"{compiler.identity}\n{sources_digest()}\n{kind}".encode()).hexdigest()[:20]
+
+
+def prepare(
+    compiler: Compiler, on_progress: Callable[[str], None] | None = None, *, sanitize: bool = False
+) -> Toolchain:
     """Return the toolchain of a compiler, built now if it never was; any number of processes may do so at once.
 
     Args:
         compiler: the compiler.
         on_progress: called with one line before something is built.
+        sanitize: the one with address and undefined-behaviour sanitizers.
 
     Raises:
         CustomOpBuildError: our own sources do not compile with it, or the cache directory cannot be written.
     """
-    key = hashlib.sha256(f"{compiler.identity}\n{sources_digest()}".encode()).hexdigest()[:20]
+    key = toolchain_key(compiler, sanitize=sanitize)
+    flags = SANITIZE_FLAGS if sanitize else ()
     directory = home() / f"tools-{key}"
     if not directory.is_dir():
         if on_progress:
             on_progress("compiling the runtime of custom operators, once for this compiler")
-        _build(compiler, directory)
+        _build(compiler, directory, flags)
     objects = tuple(directory / f"{name}.o" for name in RUNTIME_SOURCES)
-    return Toolchain(compiler, directory / "worker", objects, key)
+    return Toolchain(compiler, directory / "worker", objects, key, flags)
 
 
 def sources_digest() -> str:
@@ -81,7 +103,9 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _build(compiler: Compiler, directory: Path) -> None:
+def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
+    import tempfile
+
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(directory.parent)
@@ -91,7 +115,7 @@ def _build(compiler: Compiler, directory: Path) -> None:
             f"cannot write {directory.parent}: {error.strerror}", "set XDG_CACHE_HOME to another directory"
         ) from error
     try:
-        _compile_all(compiler, scratch)
+        _compile_all(compiler, scratch, flags)
         os.rename(scratch, directory)
     except OSError:
         # Somebody else was faster; theirs is as good as ours.
@@ -101,20 +125,23 @@ def _build(compiler: Compiler, directory: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _compile_all(compiler: Compiler, scratch: Path) -> None:
-    include = ("-I", str(INCLUDE))
+def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> None:
+    common = (*compiler.command, *BASE_FLAGS, *flags, "-I", str(INCLUDE))
     runtime = [str(SOURCE / f"{name}.cpp") for name in RUNTIME_SOURCES]
     worker = [str(SOURCE / f"{name}.cpp") for name in WORKER_SOURCES]
-    _run((*compiler.command, *BASE_FLAGS, "-O3", *include, "-c", *runtime), scratch)
-    _run(
-        (*compiler.command, *BASE_FLAGS, "-O2", *include, *worker, "-o", "worker", "-ldl", "-pthread"),
-        scratch,
-    )
+    _run((*common, "-O3", "-c", *runtime), scratch)
+    _run((*common, "-O2", *worker, "-o", "worker", "-ldl", "-pthread"), scratch)
 
 
 def _run(command: tuple[str, ...], directory: Path) -> None:
     result = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        command,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if "error" in line] or result.stderr.splitlines()

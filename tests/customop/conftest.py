@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.customop.build import BuildRequest, build
+from neurontools.customop.build import build
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import Package, read_package
+from neurontools.customop.request import BuildRequest
 
 if TYPE_CHECKING:
     from neurontools.customop.calls import Executor

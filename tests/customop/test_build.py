@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from neurontools.customop import toolchain
-from neurontools.customop.build import BuildRequest, build, with_stack
+from neurontools.customop.build import build
 from neurontools.customop.compilation import Unit, compile_units, describe, link
 from neurontools.customop.compilers import find_compiler
 from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.request import BuildRequest, with_stack
 from neurontools.customop.signature import (
     DescribedOperator,
     Function,
@@ -224,7 +225,7 @@ def described(text: str) -> tuple[DescribedOperator, ...]:
     """Compile a shape source and return the operators that it registers."""
     tools = toolchain.prepare(find_compiler())
     unit = Unit(Path("unit.cpp"), text, Path("shape.cpp"))
-    compile_units(tools, [unit], ("-O0",), {})
+    compile_units(tools, [unit], ("-O0",), {}, Path(), lambda _: None)
     link(tools, [unit.object], Path("shape.so"), [unit.source])
     return parse_description(describe(tools, Path("shape.so"), "the shape sources"))[0]
 
@@ -320,7 +321,8 @@ def test_our_headers_are_clean_for_strict_users(sources: Path) -> None:
 def test_builders_at_the_same_time_make_one_toolchain(sources: Path, home: Path) -> None:
     code = (
         "from pathlib import Path\n"
-        "from neurontools.customop.build import BuildRequest, build\n"
+        "from neurontools.customop.build import build\n"
+        "from neurontools.customop.request import BuildRequest\n"
         "print(build(BuildRequest('built', (Path('kernel.cpp'),), (Path('shape.cpp'),), Path('out'))).path)\n"
     )
     environ = {**os.environ, "XDG_CACHE_HOME": str(home / "fresh")}
@@ -330,7 +332,7 @@ def test_builders_at_the_same_time_make_one_toolchain(sources: Path, home: Path)
     ]
     assert {job.communicate()[0].strip() for job in jobs} == {str(sources / "out" / "libbuilt.so")}
     made = sorted(path.name[:6] for path in (home / "fresh" / "neurontools" / "customop").iterdir())
-    assert made == ["tools-"]
+    assert made == ["locks", "tools-", "work"]
     assert [path.name for path in (sources / "out").iterdir()] == ["libbuilt.so"]
 
 

@@ -13,12 +13,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neurontools.customop import cost
-from neurontools.customop.build import BuildRequest, build
+from neurontools.customop.build import build
 from neurontools.customop.cost import modelled_ns
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.load import load, load_library
 from neurontools.customop.ops import loaded_libraries, operation
 from neurontools.customop.package import read_package
+from neurontools.customop.request import BuildRequest
 
 Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"

@@ -190,6 +190,13 @@ void set_running(const Library* library, const neurontools::abi::Request* reques
   running = library;
 }
 
+void refuse(Reply& reply, const char* kind, const char* message) {
+  reply.status = neurontools::abi::kFailed;
+  reply.core = -1;
+  std::snprintf(reply.kind, sizeof reply.kind, "%s", kind);
+  std::snprintf(reply.message, sizeof reply.message, "%s", message);
+}
+
 void fatal(const char* kind, const char* message) {
   say(kind, message);
   void* addresses[neurontools::abi::kMaxFrames];

@@ -102,20 +102,32 @@ void run_core(const abi::Request& request, const Callable& callable) {
   reply->counters[context.core] = context.counters;
 }
 
-// Only core 0 may print: what the others printed is cut off again.
-void run_cores(const abi::Request& request, const Callable& callable) {
-  long printed = -1;
-  for (context.core = 0; context.core < context.core_count; ++context.core) {
-    run_core(request, callable);
-    if (context.core == 0) {
-      std::fflush(stdout);
-      if (context.multicore && request.capture_stdout != 0) printed = lseek(STDOUT_FILENO, 0, SEEK_CUR);
-    }
-  }
-  if (printed < 0) return;
+// The cores' order: 0 ascending, 1 descending, else a stride through them that begins somewhere.
+std::uint32_t core_at(std::uint32_t position, std::uint32_t count, std::uint32_t order) {
+  if (order == 0 || count == 0) return position;
+  if (order == 1) return count - 1 - position;
+  const std::uint32_t odd = 2 * ((order / count) % 4) + 1;  // prime to a power of two
+  return (position * odd + order) % count;
+}
+
+// Only core 0 may print: what the others print is cut off again.
+void run_muted(const abi::Request& request, const Callable& callable) {
+  std::fflush(stdout);
+  const long printed = lseek(STDOUT_FILENO, 0, SEEK_CUR);
+  run_core(request, callable);
   std::fflush(stdout);
   if (lseek(STDOUT_FILENO, 0, SEEK_CUR) != printed && ftruncate(STDOUT_FILENO, printed) == 0)
     lseek(STDOUT_FILENO, printed, SEEK_SET);
+}
+
+void run_cores(const abi::Request& request, const Callable& callable) {
+  for (std::uint32_t position = 0; position < context.core_count; ++position) {
+    context.core = core_at(position, context.core_count, request.core_order);
+    if (context.core != 0 && request.capture_stdout != 0)
+      run_muted(request, callable);
+    else
+      run_core(request, callable);
+  }
 }
 
 void run(const abi::Request& request) {

@@ -29,13 +29,6 @@ bool receive(Request& request) {
   return request.magic == neurontools::abi::kMagic;
 }
 
-void refuse(Reply& reply, const char* kind, const char* message) {
-  reply.status = neurontools::abi::kFailed;
-  reply.core = -1;
-  std::snprintf(reply.kind, sizeof reply.kind, "%s", kind);
-  std::snprintf(reply.message, sizeof reply.message, "%s", message);
-}
-
 // A tensor lies at the end of its slot, so that the first byte past it is in the guard.
 bool place_tensor(neurontools::abi::Tensor& tensor, int slot, std::uint64_t slot_bytes) {
   if (tensor.nbytes > slot_bytes || !worker::map_slot(slot, slot_bytes)) return false;
@@ -69,14 +62,20 @@ const worker::Library& library_of(const Request& request) {
 
 void answer(Request& request, Reply& reply) {
   const worker::Library& library = library_of(request);
-  if (library.error != nullptr) return refuse(reply, "load", library.error);
+  if (library.error != nullptr) return worker::refuse(reply, "load", library.error);
   const bool runs = request.command == neurontools::abi::kRunCommand;
-  if (runs && !place_tensors(request)) return refuse(reply, "memory", "cannot map the tensors' memory");
+  if (runs && !place_tensors(request)) return worker::refuse(reply, "memory", "cannot map the tensors' memory");
+#if defined(NEURONTOOLS_SANITIZED)
+  if (runs && !worker::tensors_to_heap(request)) return worker::refuse(reply, "memory", "no memory for the tensors");
+#endif
   worker::set_running(&library, &request);
   const std::uint64_t start = now_ns();
   library.call(&request, &reply);
   reply.elapsed_ns = now_ns() - start;
   worker::set_running(nullptr, nullptr);
+#if defined(NEURONTOOLS_SANITIZED)
+  if (runs) worker::tensors_from_heap(request, reply);
+#endif
   worker::localize_frames(library, reply);
 }
 

@@ -29,6 +29,21 @@ extern Slot slots[neurontools::abi::kSlots];
 /// Map a slot anew when its size differs; fails by returning false.
 bool map_slot(int index, std::size_t nbytes);
 
+#if defined(__SANITIZE_ADDRESS__)
+#define NEURONTOOLS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define NEURONTOOLS_SANITIZED 1
+#endif
+#endif
+
+#if defined(NEURONTOOLS_SANITIZED)
+/// Put the tensors of a call on the heap, where the sanitizer watches their ends; the arena is nothing to it.
+bool tensors_to_heap(neurontools::abi::Request& request);
+/// Copy the output back and free the copies; tells of a constant argument that the kernel wrote to.
+void tensors_from_heap(neurontools::abi::Request& request, neurontools::abi::Reply& reply);
+#endif
+
 struct Library {
   void (*call)(const neurontools::abi::Request*, neurontools::abi::Reply*) = nullptr;
   std::int32_t (*core)() = nullptr;
@@ -51,6 +66,8 @@ void fatal(const char* kind, const char* message);
 void localize_frames(const Library& library, neurontools::abi::Reply& reply);
 /// Write all bytes to the host; false when it is gone.
 bool send(const neurontools::abi::Reply& reply);
+/// Answer that the operator failed, and go on.
+void refuse(neurontools::abi::Reply& reply, const char* kind, const char* message);
 /// End this process when its parent does.
 void follow_parent(int parent);
 

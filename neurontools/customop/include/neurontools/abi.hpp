@@ -6,7 +6,7 @@
 namespace neurontools {
 namespace abi {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint32_t kMagic = 0x4f43544e;
 constexpr int kMaxArguments = 16;
 constexpr int kMaxDim = 8;
@@ -44,6 +44,8 @@ struct Request {
   std::uint32_t argument_count;
   std::uint32_t core_count;
   std::uint32_t capture_stdout;
+  std::uint32_t core_order;  // in which order the cores run, one after the other: see core_at()
+  std::uint32_t reserved;
   std::uint64_t slot_bytes[kSlots];
   Argument arguments[kMaxArguments];
   Tensor output;

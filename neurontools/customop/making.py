@@ -1,0 +1,191 @@
+"""From sources to the parts of a library: shape sources, operator table, kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neurontools.customop import abi
+from neurontools.customop.compilation import Unit, compile_units, describe, link
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
+from neurontools.customop.package import Parts
+from neurontools.customop.request import absolute
+from neurontools.customop.signature import (
+    DescribedKernel,
+    DescribedOperator,
+    check_kernel,
+    check_operators,
+    parse_description,
+)
+from neurontools.customop.toolchain import Toolchain, home, prepare
+from neurontools.customop.units import KernelUnit, access_of, assign_kernels, kernel_unit, shape_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.customop.compilers import Compiler
+    from neurontools.customop.request import BuildRequest
+
+DEFAULT_STACK_BYTES = 8192
+_UNUSED_S = 30 * 86400.0
+_JOB = ".job-"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The parts of a library, its facts, and what the compiler warned about."""
+
+    manifest: Manifest
+    parts: Parts
+    warnings: tuple[str, ...]
+
+
+def make(request: BuildRequest, compiler: Compiler, key: str, path: Path, say: Callable[[str], None]) -> Made:
+    """Compile what changed since the last build of the same library and put it together.
+
+    Args:
+        request: what to build.
+        compiler: what compiles it.
+        key: the build key, for the manifest.
+        path: where the library will be; each path has a directory for its object files. Its lock is held.
+        say: called with one line before each step.
+
+    Raises:
+        CustomOpBuildError: compiler errors, or operators that break a rule.
+    """
+    toolchain = _prepare(compiler, request, say)
+    try:
+        work = _work_directory(path)
+        with tempfile.TemporaryDirectory(prefix=_JOB, dir=work) as scratch:
+            return _Job(request, toolchain, work, Path(scratch), say).run(key)
+    except OSError as error:
+        raise CustomOpBuildError(
+            f"cannot write {error.filename or home()}: {error.strerror}",
+            "set XDG_CACHE_HOME to another directory",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    request: BuildRequest
+    toolchain: Toolchain
+    work: Path
+    scratch: Path
+    say: Callable[[str], None]
+
+    def run(self, key: str) -> Made:
+        request = self.request
+        sources = [Path(path) for path in absolute(request.shape)]
+        shape = self._library("shape", [shape_unit(path) for path in sources], {})
+        operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
+        check_operators(operators)
+        units = assign_kernels([Path(path) for path in absolute(request.compute)], operators)
+        owners = {operator.kernel: operator.qualified for operator in operators}
+        kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners)
+        _, kernels = parse_description(describe(self.toolchain, kernel.path, "the compute sources"))
+        parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
+        manifest = Manifest(
+            name=request.name,
+            abi=abi.VERSION,
+            multicore=request.multicore,
+            release=request.release,
+            sanitize=request.sanitize,
+            stack_bytes=request.stack_bytes,
+            cflags=request.cflags,
+            compiler=self.toolchain.compiler.version,
+            machine=platform.machine(),
+            build_key=key,
+            parts_sha256=parts.sha256,
+            compute=absolute(request.compute),
+            shape=absolute(request.shape),
+            operators=_entries(operators, kernels, units),
+            sources=_source_entries({**shape.sources, **kernel.sources}),
+        )
+        return Made(manifest, parts, (*shape.warnings, *kernel.warnings))
+
+    def _library(self, kind: str, texts: Sequence[str], owners: dict[str, str]) -> _Linked:
+        given = self.request.shape if kind == "shape" else self.request.compute
+        units = [
+            Unit(self.work / f"{kind}_{index}.cpp", text, given[index]) for index, text in enumerate(texts)
+        ]
+        flags = (*self._flags(kind), *self.request.cflags)
+        compiled = compile_units(self.toolchain, units, flags, owners, self.scratch, self.say)
+        library = self.scratch / f"{kind}.so"
+        link(self.toolchain, [unit.object for unit in units], library, given)
+        return _Linked(library, compiled.warnings, compiled.sources)
+
+    def _flags(self, kind: str) -> list[str]:
+        request = self.request
+        if request.sanitize:
+            flags = ["-O1"]  # frames grow by what the sanitizers put into them: their size says nothing
+        else:
+            stack = max(DEFAULT_STACK_BYTES, request.stack_bytes)
+            flags = ["-O1" if kind == "shape" else "-O3", f"-Wframe-larger-than={stack}"]
+        if request.release:
+            flags.append("-DNEURONTOOLS_CHECKED=0")
+        return flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Linked:
+    path: Path
+    warnings: tuple[str, ...]
+    sources: dict[str, str]
+
+
+def _prepare(compiler: Compiler, request: BuildRequest, say: Callable[[str], None]) -> Toolchain:
+    if compiler.slow_start:
+        say("using the compiler of the package ziglang: its very first compile takes about a minute")
+    return prepare(compiler, say, sanitize=request.sanitize)
+
+
+def _work_directory(path: Path) -> Path:
+    # The same path at every build: compiler caches look at it, and unchanged object files are found again.
+    everyone = home() / "work"
+    work = everyone / hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.utime(work)
+    for left in work.glob(f"{_JOB}*"):  # of a builder that was killed: this process holds the lock now
+        shutil.rmtree(left, ignore_errors=True)
+    limit = time.time() - _UNUSED_S
+    for other in everyone.iterdir():
+        try:
+            if other.stat().st_mtime < limit:
+                shutil.rmtree(other, ignore_errors=True)
+        except FileNotFoundError:
+            continue
+    return work
+
+
+def _entries(
+    operators: Sequence[DescribedOperator], kernels: Sequence[DescribedKernel], units: Sequence[KernelUnit]
+) -> tuple[OperatorEntry, ...]:
+    positions = {kernel.name: index for index, kernel in enumerate(kernels)}
+    sources = {kernel: unit.source for unit in units for kernel in unit.kernels}
+    entries = []
+    for operator in operators:
+        index = positions[operator.kernel]
+        check_kernel(operator, kernels[index])
+        entries.append(
+            OperatorEntry(
+                operator.library,
+                operator.name,
+                operator.kernel,
+                index,
+                kernels[index].function.parameters,
+                access_of(sources[operator.kernel], operator.kernel),
+            )
+        )
+    return tuple(entries)
+
+
+def _source_entries(digests: dict[str, str]) -> tuple[SourceEntry, ...]:
+    return tuple(SourceEntry(path, digests[path]) for path in sorted(digests))
