@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from neurontools.commands import console
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import MissingDependencyError
+from neurontools.machine.faults.kinds import EccType, FaultKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import ModuleType
 
 EXAMPLES = """examples:
@@ -47,7 +48,22 @@ def umbrella_parser() -> argparse.ArgumentParser:
         commands.add_parser(
             name, parents=[own], conflict_handler="resolve", help=purpose, prog=f"neurontools {name}"
         )
+    _offer(_sub_parser(_sub_parser(umbrella, "fault"), "inject"), kind=FaultKind, type=EccType)
     return umbrella
+
+
+def _offer(parser: argparse.ArgumentParser, **values: Iterable[str]) -> None:
+    # The command itself takes any word, to say something better than argparse about a wrong one.
+    for action in parser._actions:  # noqa: SLF001  argparse names its actions nowhere else
+        if action.dest in values:
+            action.choices = [str(value) for value in values[action.dest]]
+
+
+def _sub_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    actions = parser._actions  # noqa: SLF001
+    verbs = next(action for action in actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+    chosen: argparse.ArgumentParser = verbs.choices[name]
+    return chosen
 
 
 def _run(argv: Sequence[str] | None) -> int:

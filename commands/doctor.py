@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
+    return console.run(lambda: _run(argv), about_settings=True)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -41,7 +41,7 @@ def _run(argv: Sequence[str] | None) -> int:
         console.out(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         for check in checks:
-            console.out(f"{'ok' if check.ok else 'MISSING':<9}{check.name:<19}{check.detail}")
+            console.out(f"{'ok' if check.ok else check.verdict.upper():<9}{check.name:<19}{check.detail}")
             if not check.ok:
                 console.out(f"{'':<9}{'':<19}needed for {check.needed_for}: {check.remedy}")
     return 0 if all(check.ok for check in checks) else 1

@@ -21,6 +21,9 @@ EXAMPLES = """examples:
   nccom-test -r 8 --check random -d bf16 -n 100 --stats avg p50 p99 --show-algorithm all_reduce
   nccom-test -r 2 --report-to-json-file report.json sendrecv
   nccom-test --instance trn2.48xlarge -r 64 -b 1MB -e 1GB -f 4 redsct
+
+Times and bandwidths are modelled: they come from a cost model of the instance type, not from hardware. A terminal is
+told so at each run, and "modelled": true stands in the JSON. What --check finds is measured on real buffers.
 """
 
 # Flags that a stream may set for itself; the others are those of the whole run.

@@ -192,14 +192,14 @@ def _write(path: str, text: str) -> None:
 
 
 def _say_what_it_is(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...], ...]) -> None:
-    # The label belongs to the numbers, so it is written even where stderr is no terminal.
     over = benchmarks[0].works[0].over
-    lines = [f"modelled: times come from a cost model of {over.instance} (LNC {over.lnc}), not from hardware"]
-    for benchmark, rows in zip(benchmarks, tables, strict=True):
-        if benchmark.sizes != benchmark.asked_sizes:
-            lines.append("note: sizes are rounded down to whole elements of every rank")
-        lines += [line for row in rows for line in _verified(row)]
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    console.notice(
+        f"modelled: times come from a cost model of {over.instance} (LNC {over.lnc}), not from hardware"
+    )
+    if any(benchmark.sizes != benchmark.asked_sizes for benchmark in benchmarks):
+        console.notice("note: sizes are rounded down to whole elements of every rank")
+    # What a check found was asked for, so it is said in a pipe too.
+    sys.stderr.writelines(f"{line}\n" for rows in tables for row in rows for line in _verified(row))
 
 
 def _verified(row: Row) -> list[str]:

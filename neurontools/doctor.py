@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. `needed_for` says what does not work while `ok` is False; `remedy` says what to do then."""
+    """One finding. `needed_for` says what does not work while `ok` is False; `remedy` says what to do then.
+
+    `verdict` is the word for that: what is not there is missing, what is there may be wrong.
+    """
 
     name: str
     ok: bool
     detail: str
     needed_for: str = ""
     remedy: str = ""
+    verdict: str = "missing"
 
 
 def examine() -> tuple[Check, ...]:
@@ -37,9 +41,11 @@ def examine() -> tuple[Check, ...]:
         _system,
         _torch,
         _numpy,
+        _prometheus,
         _compiler,
         _terminal,
         _completion,
+        _settings,
         _runtime_dir,
         _machines,
         _compile_cache,
@@ -91,6 +97,17 @@ def _numpy() -> Check:
     )
 
 
+def _prometheus() -> Check:
+    found = _version("prometheus-client")
+    return Check(
+        "prometheus_client",
+        found is not None,
+        found or "not installed",
+        needed_for="neuron-monitor-prometheus, neuron-monitor --prometheus",
+        remedy="pip install 'neurontools[prometheus]'",
+    )
+
+
 def _compiler() -> Check:
     from neurontools.customop.compilers import find_compiler
 
@@ -125,6 +142,20 @@ def _completion() -> Check:
         f"shtab {found}" if found else "not installed",
         needed_for="neurontools completion",
         remedy="pip install 'neurontools[completion]'",
+    )
+
+
+def _settings() -> Check:
+    env.configuration()
+    path = env.config_file()
+    problems = env.config_problems()
+    return Check(
+        "settings",
+        not problems,
+        "; ".join(problems) or (path if os.path.exists(path) else f"no {path}"),
+        needed_for="the settings named there",
+        remedy="correct the file; `neurontools config show` says what counts until then",
+        verdict="wrong",
     )
 
 

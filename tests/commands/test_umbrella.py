@@ -71,12 +71,42 @@ def test_bash_completes_a_sub_command(tool, home):
     assert "prune" in subprocess.check_output(["bash", "-c", code], text=True).split()
 
 
+def test_bash_completes_the_kinds_of_faults(tool, home):
+    script = home / "completion.bash"
+    script.write_text(tool("neurontools", "completion", "bash").stdout)
+    for words, offered in (
+        ("fault inject lin", "link-down"),
+        ("fault inject ecc --type sram-c", "sram-corrected"),
+    ):
+        code = f"source {script}; COMP_WORDS=(neurontools {words}); COMP_CWORD={len(words.split())}; "
+        found = subprocess.check_output(
+            ["bash", "-c", code + "_shtab_neurontools; echo ${COMPREPLY[@]}"], text=True
+        )
+        assert found.split() == [offered]
+
+
 def test_doctor_names_what_is_there(tool):
     findings = {check["name"]: check for check in json.loads(tool("neurontools", "doctor", "--json").stdout)}
     assert findings["neurontools"]["detail"] == __version__
     assert findings["torch"]["ok"]
     assert findings["compiler"]["ok"]
     assert findings["machines"]["detail"].startswith("none running")
+
+
+def test_doctor_knows_what_prometheus_needs(tool):
+    findings = {check["name"]: check for check in json.loads(tool("neurontools", "doctor", "--json").stdout)}
+    assert findings["prometheus_client"]["ok"]
+    assert "--prometheus" in findings["prometheus_client"]["needed_for"]
+
+
+def test_doctor_names_what_is_wrong_in_the_settings(tool, home):
+    file = home / "config" / "neurontools" / "config.yaml"
+    assert f"ok       settings           no {file}\n" in tool("neurontools", "doctor").stdout
+    file.parent.mkdir(parents=True)
+    file.write_text("machin: ci\n")
+    run = tool("neurontools", "doctor")
+    assert run.returncode == 1
+    assert f"WRONG    settings           {file}:1: unknown setting 'machin'" in run.stdout
 
 
 def test_doctor_without_a_compiler_says_how_to_get_one(tool, monkeypatch, home):
