@@ -28,11 +28,17 @@ EXAMPLES = """examples:
                                  begin on a page, the process table filtered as by neuron-ls
   neuron-top --once --page devices --json
                                  a page as JSON
+  neuron-top --record run.jsonl  live, and recorded; lines as neuron-monitor writes them
+  neuron-top --replay run.jsonl --speed 10
+                                 play it: space pauses, [ ] step, { } a minute, + - speed
   neuron-top --exec-on-alert 'logger -t neuron alert'
                                  run a command when an alert begins; NEURONTOOLS_ALERT* tell it which
 
 exit codes: 0 fine, 2 wrong command line, 3 no machine, 4 daemon trouble, 130 interrupted
 """
+
+
+_SLOWEST, _FASTEST = 0.1, 300.0
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -56,6 +62,20 @@ def build_parser() -> argparse.ArgumentParser:
         default="sim",
         help="where the data comes from: sim, real, or a file of neuron-monitor's lines, shown one each interval "
         "(default: sim)",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write every update into a new file, as lines of neuron-monitor ('neurontools scenario replay' and "
+        "--replay take it)",
+    )
+    parser.add_argument(
+        "--replay",
+        metavar="FILE",
+        help="play a recording at its own pace; keys pause, seek and change the speed",
+    )
+    parser.add_argument(
+        "--speed", metavar="X", type=float, default=1.0, help="of --replay, 0.1 to 300 times (default: 1)"
     )
     parser.add_argument("--page", metavar="PAGE", help="page to begin with, or to print (default: overview)")
     parser.add_argument(
@@ -88,6 +108,7 @@ def _run(argv: Sequence[str] | None) -> int:
         raise UsageError("--json goes with --once", "give both, or use neuron-monitor for a stream")
     if arguments.list_keys:
         return _list_keys()
+    _check_time(arguments)
     wishes, problems = _wishes(arguments)
     from neurontools.tui import top_run
 
@@ -106,6 +127,18 @@ def _run(argv: Sequence[str] | None) -> int:
         console.warn(text)
     console.out_now(screen)
     return 0
+
+
+def _check_time(arguments: argparse.Namespace) -> None:
+    if not _SLOWEST <= arguments.speed <= _FASTEST:
+        raise UsageError(
+            f"--speed {arguments.speed:g} is out of range", f"give {_SLOWEST:g} to {_FASTEST:g} times"
+        )
+    if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
+        raise UsageError("--replay plays a file", "leave --source and --machine out")
+    if arguments.record is not None and (arguments.replay is not None or arguments.once):
+        other = "--once" if arguments.once else "--replay"
+        raise UsageError(f"--record does not go with {other}", "leave one of them out")
 
 
 def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
@@ -140,6 +173,9 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         readonly=arguments.readonly,
         filter=arguments.filter,
         alert_command=None if command is None else split_command(command),
+        record=arguments.record,
+        replay=arguments.replay,
+        speed=arguments.speed,
     )
     return wishes, problems
 

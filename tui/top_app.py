@@ -13,6 +13,7 @@ from textual.app import App
 from textual.message import Message
 
 from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.tape import Tape
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
 from neurontools.tui.top_bars import keys_bar, page_at, page_bar
@@ -31,6 +32,8 @@ from neurontools.tui.top_screen import panes
 from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import Trouble
 from neurontools.tui.top_theme import MONOCHROME, THEMES
+from neurontools.tui.top_time import SHORTEST_TAPED_NS, TimeDeck
+from neurontools.tui.top_time_actions import TimeActions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,10 +47,11 @@ if TYPE_CHECKING:
     from neurontools.tui.top_source import Source, Update
 
 _CLASSIC_PANES = ("cores", "cpu", "summary", "details")
+_PLAY_S = 0.1
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
-class TopApp(ClassicActions, PageActions, App[int]):
+class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
     """The dashboard.
 
     Args:
@@ -59,6 +63,7 @@ class TopApp(ClassicActions, PageActions, App[int]):
         readonly: send no signals.
         on_alert: is told of every alert that begins.
         process_filter: filter of the process page to begin with.
+        replay: the tape that `source` fills, and the speed at which it is played; None follows the source.
     """
 
     TITLE = "neuron-top"
@@ -90,11 +95,14 @@ class TopApp(ClassicActions, PageActions, App[int]):
         readonly: bool = False,
         on_alert: Callable[[Alert], None] | None = None,
         process_filter: str = "",
+        replay: tuple[Tape, float] | None = None,
     ) -> None:
         super().__init__(ansi_color=not colour)
         self.settings = settings or TopSettings()
         lookout = Lookout(self.settings.rules, on_alert)
         self.model = TopModel(colour=colour, source=source.name, lookout=lookout)
+        tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
+        self.deck = TimeDeck(self.model, tape, replay=replay is not None, speed=speed)
         self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
         self.page = next(page for page in self.pages if page.name == self.settings.page)
         self.look = THEMES[self.settings.theme] if colour else MONOCHROME
@@ -130,10 +138,13 @@ class TopApp(ClassicActions, PageActions, App[int]):
         threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()
         if self._silent_after_s is not None:
             self.set_interval(1.0, self._check)
+        if self.deck.is_replay:
+            self.set_interval(_PLAY_S, self._play)
 
     def on_unmount(self) -> None:
         """Let the reading thread end."""
         self._source.close()
+        self.deck.tape.close()
 
     def on_resize(self) -> None:
         """Lay out again, once the app knows its new size."""
@@ -142,11 +153,12 @@ class TopApp(ClassicActions, PageActions, App[int]):
     def on_top_app_updated(self, message: Updated) -> None:
         """Show what the source yielded."""
         self._last_update_s = time.monotonic()
-        self.model.update(message.update)
+        self.deck.take(message.update)
         self.paint()
 
     def on_top_app_source_ended(self) -> None:
         """Let those know who wait for the end of a recording."""
+        self.deck.is_loaded = True
         self.source_ended.set()
 
     def on_click(self, event: events.Click) -> None:
@@ -224,6 +236,10 @@ class TopApp(ClassicActions, PageActions, App[int]):
             and not self._is_known_trouble()
         ):
             self.model.update(Trouble(f"no data for {silent_s:.0f} s"))
+            self.paint()
+
+    def _play(self) -> None:
+        if self.deck.advance():
             self.paint()
 
     def _is_known_trouble(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding
 
 from neurontools.tui.top_names import PAGE_LETTERS, PAGE_NAMES
+from neurontools.tui.top_time_keys import TIME_KEYS
 
 INTERRUPTED = 130
 
@@ -19,6 +20,7 @@ ANYWHERE = [
         Binding(f"f{number},{PAGE_LETTERS[name]}", f"page('{name}')", f"page {name}", id=f"page-{name}")
         for number, name in enumerate(PAGE_NAMES, 1)
     ),
+    *TIME_KEYS,
 ]
 """Keys that work on every page."""
 

@@ -11,10 +11,11 @@ from neurontools.dashboard.lookout import Lookout
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.sources import open_source
 from neurontools.tui.top_model import TopModel
+from neurontools.tui.top_opening import open_wanted
 from neurontools.tui.top_pages import make_pages, page_data, page_text
 from neurontools.tui.top_screen import text_screen
 from neurontools.tui.top_settings import TopSettings
-from neurontools.tui.top_source import FollowedSource, tick_of
+from neurontools.tui.top_source import tick_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ class Wishes:
 
     `source` is as `neurontools.sources.open_source` takes it; `machine` is the simulated machine's name, None for the
     default. `filter` is of the process page. `alert_command` is run for each alert that begins, None for nothing.
+    `record` is the file that is written, None for none; `replay` the recording that is played at `speed`, None to
+    follow `source`.
     """
 
     source: str = "sim"
@@ -37,6 +40,9 @@ class Wishes:
     readonly: bool = False
     filter: str = ""
     alert_command: tuple[str, ...] | None = None
+    record: str | None = None
+    replay: str | None = None
+    speed: float = 1.0
 
 
 def run_live(
@@ -63,19 +69,20 @@ def run_live(
     from neurontools.dashboard.alert_command import AlertCommand
 
     interval_s = wishes.settings.interval_s
-    followed = FollowedSource(wishes.source, interval_s, wishes.machine, on_notice)
+    opened = open_wanted(wishes, on_notice)
     from neurontools.tui.top_app import TopApp
 
     command = AlertCommand(wishes.alert_command) if wishes.alert_command else None
     app = TopApp(
-        followed,
+        opened.source,
         colour=colour,
-        silent_after_s=max(3.0, _SILENT_PERIODS * interval_s) if followed.live else None,
+        silent_after_s=max(3.0, _SILENT_PERIODS * interval_s) if opened.live else None,
         settings=wishes.settings,
         notices=notices,
         readonly=wishes.readonly,
         on_alert=command.tell if command else None,
         process_filter=wishes.filter,
+        replay=opened.replay,
     )
     try:
         code = app.run()
@@ -108,7 +115,7 @@ def one_page(
     settings = wishes.settings
     pages = make_pages(settings.columns, readonly=True, process_filter=wishes.filter)
     page = next(page for page in pages if page.name == settings.page)
-    with open_source(wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:
+    with open_source(wishes.replay or wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:
         model = TopModel(colour=False, source=opened.name, lookout=Lookout(settings.rules))
         snapshots = islice(opened.watch(settings.interval_s), 2) if opened.live else opened.watch(0.0)
         for snapshot in snapshots:

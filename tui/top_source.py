@@ -11,9 +11,19 @@ from neurontools.sources.following import Follower, Trouble
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from neurontools.dashboard.recorder import Recorder
     from neurontools.machine.snapshot import Snapshot
 
-__all__ = ["FixedSource", "FollowedSource", "Source", "Tick", "Trouble", "Update", "tick_of"]
+__all__ = [
+    "FixedSource",
+    "FollowedSource",
+    "RecordedSource",
+    "Source",
+    "Tick",
+    "Trouble",
+    "Update",
+    "tick_of",
+]
 
 _FIRST_INTERVAL_S = 0.25
 
@@ -111,3 +121,33 @@ class FixedSource:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class RecordedSource:
+    """A source whose ticks are also written into a recording.
+
+    Args:
+        source: the source; closed with this.
+        recorder: what writes; closed when `updates` ends.
+    """
+
+    def __init__(self, source: Source, recorder: Recorder) -> None:
+        self._source = source
+        self._recorder = recorder
+        self.name = f"{source.name} recording"
+
+    def updates(self) -> Iterator[Update]:
+        """Yield what the source yields; after each tick, when that is so, why nothing more is written."""
+        try:
+            for update in self._source.updates():
+                yield update
+                if isinstance(update, Tick):
+                    self._recorder.take(update.snapshot)
+                    if self._recorder.problem:
+                        yield Trouble(self._recorder.problem)
+        finally:
+            self._recorder.close()
+
+    def close(self) -> None:
+        """Close the source; the recording is closed when `updates` ends."""
+        self._source.close()

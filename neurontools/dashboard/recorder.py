@@ -1,0 +1,78 @@
+"""Recording what a dashboard sees: a file of neuron-monitor's lines, one for each snapshot, every group in each."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.errors import NeuronToolsError
+from neurontools.monitor.collect import Collector
+from neurontools.monitor.config import default_config
+from neurontools.monitor.line import report_line
+from neurontools.monitor.vcpus import PsutilHost
+
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import Snapshot
+    from neurontools.monitor.vcpus import HostReader
+
+
+class Recorder:
+    """Writes a new file, as `neurontools scenario record` does; takes snapshots from one thread.
+
+    Args:
+        path: the file, which must not be there yet.
+        reader: what reads the host.
+
+    Raises:
+        NeuronToolsError: the file is there already or can't be made.
+    """
+
+    def __init__(self, path: str, reader: HostReader | None = None) -> None:
+        self.path = path
+        self.lines = 0
+        """How many lines were written."""
+        self.problem = ""
+        """Why nothing more is written, "" while all is well."""
+        self._reader = reader or PsutilHost()
+        self._config = default_config()
+        self._due = frozenset(self._config.periods())
+        self._collector: Collector | None = None
+        self._last_ns = 0
+        try:
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115  open as long as the recorder
+        except FileExistsError as error:
+            raise NeuronToolsError(f"{path} is there already", "record into another file") from error
+        except OSError as error:
+            raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Write a line; the first snapshot only begins the first interval."""
+        if self.problem or (self._collector is not None and snapshot.taken_ns == self._last_ns):
+            return
+        if self._collector is None or snapshot.taken_ns < self._last_ns:
+            self._collector = Collector(self._config, snapshot, self._reader)
+        else:
+            self._write(report_line(self._collector.collect(self._due, snapshot)).encode() + b"\n")
+        self._last_ns = snapshot.taken_ns
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        begin = self._file.tell()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(28, "No space left on device")  # noqa: TRY301  a short write says no more
+        except (OSError, ValueError) as error:
+            self.problem = f"recording ended: {getattr(error, 'strerror', None) or error}"
+            self._cut(begin)
+        else:
+            self.lines += 1
+
+    def _cut(self, size: int) -> None:
+        # Half a line at the end would be reported as damage by whoever reads the file.
+        try:
+            os.ftruncate(self._file.fileno(), size)
+        except (OSError, ValueError):
+            return

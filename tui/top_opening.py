@@ -1,0 +1,53 @@
+"""Opening what a command line of neuron-top wants to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.tui.top_source import FollowedSource, RecordedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.dashboard.tape import Tape
+    from neurontools.tui.top_run import Wishes
+    from neurontools.tui.top_source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source; `live` says whether it tells something every period, `replay` is the tape that it fills, and the speed."""
+
+    source: Source
+    live: bool
+    replay: tuple[Tape, float] | None = None
+
+
+def open_wanted(wishes: Wishes, on_notice: Callable[[str], None] | None = None) -> Opened:
+    """Return the open source that is wanted.
+
+    Args:
+        wishes: what is wanted.
+        on_notice: gets a line for a person when a machine was started.
+
+    Raises:
+        NeuronToolsError: it can't be opened, or the recording can't be made.
+    """
+    if wishes.replay is not None:
+        from neurontools.dashboard.tape import Tape
+        from neurontools.tui.top_time_replay import REPLAY_BYTES, ReplaySource
+
+        tape = Tape(disk_bytes=REPLAY_BYTES)
+        return Opened(ReplaySource(wishes.replay, tape), live=False, replay=(tape, wishes.speed))
+    followed = FollowedSource(wishes.source, wishes.settings.interval_s, wishes.machine, on_notice)
+    if wishes.record is None:
+        return Opened(followed, followed.live)
+    from neurontools.dashboard.recorder import Recorder
+
+    try:
+        recorder = Recorder(wishes.record)
+    except BaseException:
+        followed.close()
+        raise
+    return Opened(RecordedSource(followed, recorder), followed.live)
