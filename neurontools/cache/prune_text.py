@@ -62,7 +62,7 @@ def plan_json(plan: Plan, removal: Removal | None, locks: Sequence[BrokenLock]) 
         "dry_run": removal is None,
         "removed": [_choice_json(choice) for choice in remove],
         "spared": [_choice_json(choice) for choice in spare],
-        "locks": [{"path": lock.path, "age_s": lock.age_s, "holder": lock.holder} for lock in locks],
+        "locks": [_lock_json(lock) for lock in locks],
         "freed_bytes": sum(choice.entry.size_bytes for choice in remove),
         "total_bytes": plan.total_bytes,
     }
@@ -78,6 +78,20 @@ def removal_text(removal: Removal, locks: Sequence[BrokenLock] = ()) -> str:
         f"{format_size_both(removal.freed_bytes)} freed"
     )
     return "\n".join(lines)
+
+
+def locks_lines(locks: Sequence[BrokenLock]) -> str:
+    """Return one line per lock that goes."""
+    return "\n".join(_lock_line(lock) for lock in locks)
+
+
+def locks_removed_json(root: str, locks: Sequence[BrokenLock], *, dry_run: bool) -> dict[str, Any]:
+    """Return the JSON form of locks that were removed, or would be."""
+    return {"root": root, "dry_run": dry_run, "locks": [_lock_json(lock) for lock in locks]}
+
+
+def _lock_json(lock: BrokenLock) -> dict[str, Any]:
+    return {"path": lock.path, "age_s": lock.age_s, "holder": lock.holder}
 
 
 def _choices(choices: Sequence[Choice]) -> str:

@@ -17,7 +17,7 @@ from neurontools.cache.entries import Scan, scan
 from neurontools.cache.entry_io import hold
 from neurontools.cache.owner import this_process
 from neurontools.cache.policy import read_policy
-from neurontools.cache.prune import FOREIGN_GRACE_S, Rules, make_plan
+from neurontools.cache.prune import Rules, make_plan
 from neurontools.cache.states import State
 from neurontools.commands.cache import main
 from neurontools.compiler.version import COMPILER_VERSION

@@ -1,0 +1,90 @@
+"""The verb of neuron-cache about locks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import (
+    add_confirmation,
+    add_verb,
+    confirmed,
+    duration,
+    location,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.cache.lock_list import HeldLock
+    from neurontools.commands.cache_options import Verbs
+
+_EXAMPLES = """examples:
+  neuron-cache locks
+  neuron-cache locks --break-stale 4h --dry-run
+  neuron-cache locks --break-stale 30m -y
+
+A lock of ours names its process: a dead one's goes whatever AGE says, a living one's never. Locks of the real wrapper
+name nobody: they go when they are older than AGE."""
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "locks",
+        _locks,
+        words="who compiles what, who waits, which locks are stale",
+        description="List the locks: state of the owner, time since its last sign of life, process, host, who waits.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument(
+        "--break-stale",
+        metavar="AGE",
+        help="remove locks of dead processes, and unnamed locks older than AGE",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only paths")
+    add_confirmation(parser)
+
+
+def _locks(arguments: argparse.Namespace) -> int:
+    import time
+
+    from neurontools.cache import lock_list
+    from neurontools.cache.walk import walk
+
+    age_s = duration(arguments.break_stale)
+    root = location(arguments).root
+    found = lock_list.locks_of(walk(root).places)
+    if age_s is not None:
+        return _break(arguments, root, found, age_s)
+    if arguments.json:
+        print_json(lock_list.locks_json(root, found, time.time()))
+    elif arguments.quiet:
+        for held in found:
+            console.out(held.lock.path)
+    else:
+        console.out(lock_list.locks_text(root, found, time.time()))
+    return 0
+
+
+def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
+    from neurontools.cache import lock_list, prune_text
+    from neurontools.cache.removal import break_locks
+
+    stale = lock_list.stale_locks(found, age_s)
+    if stale and not arguments.dry_run:
+        if not arguments.yes:
+            console.out(prune_text.locks_lines(stale))
+            if not confirmed("locks", f"Remove {len(stale)} of {len(found)} locks?"):
+                console.out("nothing removed")
+                return 1
+        stale = break_locks(root, stale, age_s)
+    if arguments.json:
+        print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
+    else:
+        text = prune_text.locks_lines(stale)
+        done = "to remove" if arguments.dry_run else "removed"
+        console.out(f"{text}\n{len(stale)} of {len(found)} locks {done}".lstrip())
+    return 0

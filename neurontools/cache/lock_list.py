@@ -1,0 +1,126 @@
+"""Every lock of a root, who holds it, who waits for it, and breaking those that nobody holds any more."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.cache import layout
+from neurontools.cache.locks import examine_lock
+from neurontools.cache.owner import Liveness
+from neurontools.cache.policy import STALE_LOCK_S
+from neurontools.cache.quantities import format_duration
+from neurontools.cache.removal import BrokenLock
+from neurontools.cache.tables import counted, table
+from neurontools.cache.waiters import waiters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.cache.locks import LockState
+    from neurontools.cache.owner import Owner
+    from neurontools.cache.walk import Place
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock and the processes that wait for it."""
+
+    lock: LockState
+    waiters: tuple[Owner, ...]
+
+    def is_stale(self, age_s: float) -> bool:
+        """Return whether nobody holds it: its owner is dead, or it names none and is older than an age."""
+        lives = self.lock.liveness
+        return lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and self.lock.age_s > age_s)
+
+
+def locks_of(places: Sequence[Place]) -> tuple[HeldLock, ...]:
+    """Return every lock below some places, the oldest first; an entry may have several, and finished ones, too."""
+    found = [
+        HeldLock(state, waiters_of(place.path))
+        for place in places
+        for path in _lock_files(place.path)
+        if (state := examine_lock(path)) is not None
+    ]
+    return tuple(sorted(found, key=lambda held: (-held.lock.age_s, held.lock.path)))
+
+
+def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ...]:
+    """Return the locks that nobody holds, as `break_locks` wants them."""
+    return tuple(
+        BrokenLock(held.lock.path, held.lock.age_s, held.lock.holder)
+        for held in locks
+        if held.is_stale(age_s)
+    )
+
+
+def locks_text(root: str, locks: Sequence[HeldLock], now: float) -> str:
+    """Return the table of locks, and a hint where some are stale."""
+    rows = [
+        (
+            _state(held),
+            format_duration(_held_s(held, now)),
+            format_duration(held.lock.age_s),
+            "-" if held.lock.owner is None else str(held.lock.owner.pid),
+            "-" if held.lock.owner is None else held.lock.owner.host,
+            " ".join(_waiter(held, waiter) for waiter in held.waiters) or "-",
+            held.lock.path,
+        )
+        for held in locks
+    ]
+    lines = (
+        [table(("STATE", "AGE", "BEAT", "PID", "HOST", "WAITING", "LOCK"), rows, "<>>><<<")] if rows else []
+    )
+    lines.append(f"{counted(len(rows), 'lock', 'locks')} in {root}")
+    stale = sum(held.is_stale(STALE_LOCK_S) for held in locks)
+    if stale:
+        lines[-1] += f", {stale} of them stale: --break-stale 4h removes these"
+    return "\n".join(lines)
+
+
+def locks_json(root: str, locks: Sequence[HeldLock], now: float) -> dict[str, Any]:
+    """Return the JSON form of `locks_text`."""
+    return {"root": root, "locks": [_lock_json(held, now) for held in locks]}
+
+
+def _held_s(held: HeldLock, now: float) -> float:
+    owner = held.lock.owner
+    return held.lock.age_s if owner is None else max(0.0, now - owner.started_unix_s)
+
+
+def _lock_json(held: HeldLock, now: float) -> dict[str, Any]:
+    owner = held.lock.owner
+    return {
+        "path": held.lock.path,
+        "state": held.lock.liveness.value,
+        "stale": held.is_stale(STALE_LOCK_S),
+        "age_s": _held_s(held, now),
+        "beat_age_s": held.lock.age_s,
+        "pid": None if owner is None else owner.pid,
+        "host": None if owner is None else owner.host,
+        "started_unix_s": None if owner is None else owner.started_unix_s,
+        "waiting": [{"pid": waiter.pid, "host": waiter.host} for waiter in held.waiters],
+    }
+
+
+def _state(held: HeldLock) -> str:
+    if held.lock.liveness is Liveness.UNKNOWN:
+        return "unknown, old" if held.is_stale(STALE_LOCK_S) else "unknown"
+    return held.lock.liveness.value
+
+
+def _waiter(held: HeldLock, waiter: Owner) -> str:
+    here = held.lock.owner.host if held.lock.owner is not None else os.uname().nodename
+    return str(waiter.pid) if waiter.host == here else f"{waiter.pid}@{waiter.host}"
+
+
+def _lock_files(entry: str) -> Iterator[str]:
+    try:
+        names = sorted(os.listdir(entry))
+    except OSError:
+        return
+    for name in names:
+        if name.endswith(layout.LOCK_SUFFIX):
+            yield f"{entry}/{name}"
