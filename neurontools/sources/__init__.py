@@ -1,4 +1,4 @@
-"""Where snapshots come from: the simulated machine, the real host, or a recording of neuron-monitor."""
+"""Where snapshots come from: the simulated machine, the real host, a recording of neuron-monitor, or an exporter."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_source(
     """Return an open source of snapshots.
 
     Args:
-        name: "sim", the simulated machine; "real", this host with its Neuron driver; else the path of a recording, of lines that neuron-monitor wrote. A file of
-            such a name is meant by "./sim".
+        name: "sim", the simulated machine; "real", this host with its Neuron driver; "http://..." or "https://...", what a neuron-monitor-prometheus serves there; else the path of
+            a recording, of lines that neuron-monitor wrote. A file of such a name is meant by "./sim".
         machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
         start: whether a simulated machine that does not run may be started, where NEURONTOOLS_AUTOSTART allows it.
@@ -50,11 +50,16 @@ def open_source(
         from neurontools.sources.real import RealSource
 
         return RealSource()
+    if name.startswith(("http://", "https://")):
+        from neurontools.sources.remote import RemoteSource
+
+        return RemoteSource(name)
     import os
 
     if not os.path.exists(name):
         raise UsageError(
-            f"unknown source {name!r}", f"choose {SIM}, {REAL}, or a file of neuron-monitor's lines"
+            f"unknown source {name!r}",
+            f"choose {SIM}, {REAL}, a file of neuron-monitor's lines, or the address of an exporter",
         )
     from neurontools.sources.recording import RecordingSource
 

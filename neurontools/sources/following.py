@@ -35,6 +35,7 @@ class Follower:
         looker: list this process among those that look at the devices, under this command.
         early_s: yield a second snapshot of a simulated machine after so much time, so that rates show at once.
         on_notice: gets a line for a person when a machine was started.
+        patient: start nothing, and wait for what can't be opened yet instead of raising an error.
 
     Raises:
         NeuronToolsError: the source can't be opened.
@@ -49,6 +50,7 @@ class Follower:
         looker: str | None = None,
         early_s: float | None = None,
         on_notice: Callable[[str], None] | None = None,
+        patient: bool = False,
     ) -> None:
         self._early_s = early_s
         self._kind = name
@@ -56,9 +58,11 @@ class Follower:
         self._machine = machine
         self._looker = looker
         self._closed = threading.Event()
-        self._source: Source | None = self._open(start=True, on_notice=on_notice)
-        self.name = self._source.name
-        self.live = self._source.live
+        self._source: Source | None = None
+        self.name, self.live = f"{name}:{machine}" if machine else name, True
+        if not patient:
+            self._source = self._open(start=True, on_notice=on_notice)
+            self.name, self.live = self._source.name, self._source.live
         self.notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,225 @@
+"""What neuron-monitor-prometheus serves, as a report of neuron-monitor again (system-tools.md section 3.4).
+
+The metrics hold less than a report: no pids, no loaded models, no FLOPs, no device latency, one sum for processes with
+one tag. A tag that is a number is taken for the pid; other processes get numbers above those of any operating system.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from neurontools.machine.instances import catalogue
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
+from neurontools.monitor.report import (
+    CoreCounters,
+    CoreMemory,
+    DeviceErrors,
+    ErrorSummary,
+    ExecutionStats,
+    ExecutionSummary,
+    HardwareErrors,
+    HardwareInfo,
+    HostMemory,
+    InstanceInfo,
+    MemoryUsed,
+    MonitorReport,
+    NeuroncoreCounters,
+    Percentiles,
+    RuntimeEntry,
+    RuntimeVcpuUsage,
+    SystemData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.monitor.exposition import Sample
+
+_TAG = "runtime_tag"
+_MEMORY = "neuroncore_memory_usage_"
+_MEMORY_FIELDS = frozenset(field.name for field in fields(CoreMemory))
+_PERCENTILES = tuple(field.name for field in fields(Percentiles))
+_ECC = frozenset(field.name for field in fields(DeviceErrors)) - {"device_index"}
+
+
+class Scrapes:
+    """Makes reports of one exporter's scrapes; remembers its counters."""
+
+    def __init__(self) -> None:
+        self._pids: dict[str, int] = {}
+        self._counted: dict[tuple[str, str, str], float] | None = None
+
+    def report(self, samples: Iterable[Sample], period_s: float) -> MonitorReport:
+        """Return the report of a scrape.
+
+        Args:
+            samples: all of them.
+            period_s: seconds since the scrape before.
+        """
+        scrape = _Scrape(samples)
+        before, self._counted = self._counted, scrape.counters
+        grown = (
+            {}
+            if before is None
+            else {key: _growth(before.get(key), now) for key, now in scrape.counters.items()}
+        )
+        return MonitorReport(
+            runtimes=tuple(self._entry(scrape, tag, grown, period_s) for tag in sorted(scrape.tags)),
+            system=SystemData(hardware_errors=scrape.hardware_errors(period_s)),
+            instance=scrape.instance(),
+            hardware=scrape.hardware(),
+        )
+
+    def _entry(
+        self, scrape: _Scrape, tag: str, grown: dict[tuple[str, str, str], int], period_s: float
+    ) -> RuntimeEntry:
+        memory = scrape.memory.get(tag, {})
+        host_bytes = int(memory.get("host", 0))
+        vcpus = scrape.vcpus.get(tag, {})
+        return RuntimeEntry(
+            pid=self._pid(tag),
+            tag=tag,
+            neuroncore_counters=NeuroncoreCounters(
+                period_s, cores=tuple(sorted(scrape.cores.get(tag, {}).items()))
+            ),
+            memory_used=MemoryUsed(
+                period_s,
+                host_bytes=host_bytes,
+                device_bytes=int(memory.get("neuron_device", 0)),
+                # What kind of memory it is on the host the metrics do not tell.
+                host=HostMemory(application_memory=host_bytes),
+                cores=tuple(
+                    (core, CoreMemory(**values))
+                    for core, values in sorted(scrape.core_memory.get(tag, {}).items())
+                ),
+            ),
+            vcpu_usage=RuntimeVcpuUsage(
+                period_s,
+                user_percent=100 * vcpus.get("user", 0.0),
+                system_percent=100 * vcpus.get("system", 0.0),
+            ),
+            execution_stats=ExecutionStats(
+                period_s,
+                errors=ErrorSummary(**_of(grown, "execution_errors_total", tag, ErrorSummary)),
+                executions=ExecutionSummary(**_of(grown, "execution_status_total", tag, ExecutionSummary)),
+                total_latency=scrape.latency(tag),
+            ),
+        )
+
+    def _pid(self, tag: str) -> int:
+        if tag.isdecimal() and 0 < int(tag) <= SYNTHETIC_PIDS_ABOVE:
+            return int(tag)
+        return self._pids.setdefault(tag, SYNTHETIC_PIDS_ABOVE + 1 + len(self._pids))
+
+
+class _Scrape:
+    """One scrape's values by what they belong to."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self.tags: set[str] = set()
+        self.cores: dict[str, dict[int, CoreCounters]] = {}
+        self.core_memory: dict[str, dict[int, dict[str, int]]] = {}
+        self.memory: dict[str, dict[str, float]] = {}
+        self.vcpus: dict[str, dict[str, float]] = {}
+        self.counters: dict[tuple[str, str, str], float] = {}
+        self._latency: dict[str, dict[str, float]] = {}
+        self._ecc: dict[int, dict[str, int]] = {}
+        self._labels: dict[str, str] = {}
+        self._hardware: dict[str, str] = {}
+        for sample in samples:
+            if math.isfinite(sample.value):
+                self._take(sample.name, sample.labels, sample.value)
+
+    def _take(self, name: str, labels: dict[str, str], value: float) -> None:
+        self._labels = self._labels or (labels if "instance_id" in labels else {})
+        if name == "neuron_hardware_info":
+            self._hardware = labels
+        elif name == "hardware_ecc_events_total":
+            if labels.get("event_type") in _ECC:
+                device = self._ecc.setdefault(_number(labels.get("neuron_device_index")), {})
+                device[labels["event_type"]] = int(value)
+        elif _TAG in labels:
+            self._take_runtime(name, labels[_TAG], labels, value)
+
+    def _take_runtime(self, name: str, tag: str, labels: dict[str, str], value: float) -> None:
+        if name == "neuroncore_utilization_ratio":
+            core = _number(labels.get("neuroncore"))
+            self.cores.setdefault(tag, {})[core] = CoreCounters(utilization_percent=100 * value)
+        elif name.startswith(_MEMORY) and name.removeprefix(_MEMORY) in _MEMORY_FIELDS:
+            of_core = self.core_memory.setdefault(tag, {}).setdefault(_number(labels.get("neuroncore")), {})
+            of_core[name.removeprefix(_MEMORY)] = int(value)
+        elif name == "neuron_runtime_memory_used_bytes":
+            self.memory.setdefault(tag, {})[labels.get("memory_location", "")] = value
+        elif name == "neuron_runtime_vcpu_usage_ratio":
+            self.vcpus.setdefault(tag, {})[labels.get("usage_type", "")] = value
+        elif name == "execution_latency_seconds":
+            self._latency.setdefault(tag, {})[labels.get("percentile", "")] = value
+        elif name in {"execution_errors_total", "execution_status_total"}:
+            kind = labels.get("error_type") or labels.get("status_type") or ""
+            self.counters[name, tag, kind] = value
+        else:
+            return
+        self.tags.add(tag)
+
+    def latency(self, tag: str) -> Percentiles | None:
+        """Return the latency of a process, None where not every percentile is there."""
+        found = self._latency.get(tag, {})
+        if any(name not in found for name in _PERCENTILES):
+            return None
+        return Percentiles(**{name: found[name] for name in _PERCENTILES})
+
+    def hardware_errors(self, period_s: float) -> HardwareErrors:
+        """Return the errors of the devices."""
+        devices = tuple(DeviceErrors(index, **counts) for index, counts in sorted(self._ecc.items()))
+        return HardwareErrors(period_s, devices=devices)
+
+    def instance(self) -> InstanceInfo:
+        """Return the facts about the instance."""
+        labels = self._labels
+        return InstanceInfo(
+            instance_name=labels.get("instance_name", ""),
+            instance_id=labels.get("instance_id", ""),
+            instance_type=labels.get("instance_type", ""),
+            instance_availability_zone=labels.get("availability_zone", ""),
+            instance_region=labels.get("region", ""),
+            subnet_id=labels.get("subnet_id", ""),
+        )
+
+    def hardware(self) -> HardwareInfo:
+        """Return the facts about the devices; what the metrics lack is the catalogue's, where it has the type."""
+        cores = _number(self._hardware.get("neuroncore_per_device_count"))
+        known = HardwareInfo(
+            neuron_device_count=_number(self._hardware.get("neuron_device_count")),
+            neuroncore_per_device_count=cores,
+            neuron_device_memory_size=_number(self._hardware.get("neuron_device_memory_size")),
+            logical_neuroncore_config=1,
+        )
+        try:
+            device = catalogue.instance_type(self._labels.get("instance_type", "")).device
+        except catalogue.UnknownInstanceError:
+            return known
+        lnc = device.physical_cores // cores if cores else 1
+        return HardwareInfo(
+            neuron_device_type=device.device_type,
+            neuron_device_version=device.device_version,
+            neuroncore_version=device.core.monitor_version(lnc),
+            neuron_device_count=known.neuron_device_count,
+            neuroncore_per_device_count=cores,
+            neuron_device_memory_size=known.neuron_device_memory_size or device.memory_bytes,
+            logical_neuroncore_config=max(1, lnc),
+        )
+
+
+def _of(grown: dict[tuple[str, str, str], int], name: str, tag: str, kinds: type) -> dict[str, int]:
+    return {field.name: grown.get((name, tag, field.name), 0) for field in fields(kinds)}
+
+
+def _growth(before: float | None, now: float) -> int:
+    # A counter that shrank began anew with its exporter or its process; one that is new did all of it since.
+    return int(now if before is None or now < before else now - before)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
