@@ -104,7 +104,7 @@ class HistoryPage(Page):
         devices = snapshot.devices if snapshot else ()
         cores = [("core", core) for device in devices for core in sorted(device.core_ids)]
         return {
-            "machine": _series_data(model, MACHINE),
+            "all_cores": _series_data(model, MACHINE),
             "devices": [
                 {
                     "device": device.index,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from neurontools import env
 from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule
@@ -104,8 +104,8 @@ class _Reader:
         return default
 
     def _interval(self, value: object, default: float) -> float:
-        if _is_number(value) and SHORTEST_INTERVAL_S <= float(str(value)) <= LONGEST_INTERVAL_S:
-            return float(str(value))
+        if _is_number(value) and SHORTEST_INTERVAL_S <= value <= LONGEST_INTERVAL_S:
+            return float(value)
         self._problem(
             f"interval must be {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds, not {value!r}"
         )
@@ -170,5 +170,5 @@ class _Reader:
         return rule
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -43,7 +43,7 @@ def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, Li
     """
     known = {device.index for device in snapshot.devices}
     loads = _loads(snapshot, utilization)
-    found = {}
+    found: dict[Pair, Link] = {}
     for device in snapshot.devices:
         for other in (*(device.connected_to or ()), *device.links_down):
             if other in known and other != device.index:

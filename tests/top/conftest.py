@@ -1,14 +1,29 @@
-"""Machines to look at: fixed snapshots, the same in every run."""
+"""Machines to look at: fixed snapshots, the same in every run; a real machine, a job on it, and a real terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from neurontools.machine import launch
+from neurontools.machine.client import Client
 from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.memory import MemoryUse
+from neurontools.machine.launch import StartOptions
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
     CoreUse,
@@ -185,3 +200,122 @@ def trn2(ticks: Make) -> tuple[Tick, Tick]:
 def single(ticks: Make) -> tuple[Tick, Tick]:
     """A trn1.2xlarge with one process on one of its two cores."""
     return ticks(jobs=(Job(3141, "mnist", (0,), (0.7342,)),))
+
+
+LEAVE_SCREEN = b"\x1b[?1049l"
+_PATIENCE_S = 30.0
+SIZE_AND_COLOUR = {"NO_COLOR", "COLUMNS", "LINES"}
+
+
+@pytest.fixture
+def machine() -> launch.DaemonInfo:
+    return launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
+
+
+@pytest.fixture
+def working(machine: launch.DaemonInfo) -> Iterator[PageWriter]:
+    """A process (this one) that claims cores 2 and 3 and executes on core 3 without end."""
+    with Client.connect() as client:
+        registration = client.register(tag="busy-job", command="python train.py", cores=(2, 3))
+        writer = PageWriter(registration.page_fd)
+        writer.set_memory(1, MemoryCategory.TENSORS, 3 << 30)
+        writer.begin(1)
+        yield writer
+        writer.close()
+        os.close(registration.page_fd)
+        client.unregister()
+
+
+class Terminal:
+    """neuron-top in a pseudo-terminal."""
+
+    def __init__(self, *arguments: str, size: tuple[int, int] = (120, 40), **environ: str) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        command = [str(Path(sys.executable).parent / "neuron-top"), *arguments]
+        environment = {key: value for key, value in os.environ.items() if key not in SIZE_AND_COLOUR}
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**environment, **environ},
+            start_new_session=True,
+        )
+        self.output = b""
+
+    def read_until(self, text: str) -> str:
+        """Read until the text (escape sequences taken out) was written since the last call; fails after a while."""
+        end = time.monotonic() + _PATIENCE_S
+        start = len(self.output)
+        while text not in (seen := plain(self.output[start:])):
+            if time.monotonic() > end or not self._read_some():
+                raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
+        return seen
+
+    def has_stopped(self) -> bool:
+        """Read until the process has stopped: it cannot while its output has nowhere to go."""
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            self._read_some(0.05)
+            if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG) is not None:
+                return True
+        return False
+
+    def drain(self) -> None:
+        """Read what was written so far."""
+        while self._read_some(0.0):
+            continue
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def exit_code(self) -> int:
+        """Read to the end and return the exit code."""
+        end = time.monotonic() + _PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < end:
+            self._read_some(0.1)
+        while self._read_some(0.1):
+            continue
+        return self.process.wait(timeout=1)
+
+    def is_restored(self) -> bool:
+        return LEAVE_SCREEN in self.output and termios.tcgetattr(self.slave) == self.before
+
+    def hang_up(self) -> None:
+        """Take the terminal away; the program has no controlling terminal, so no signal tells it."""
+        os.close(self.slave)
+        os.close(self._master)
+        self._master, self.slave = pty.openpty()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+        os.close(self.slave)
+
+    def _read_some(self, patience_s: float = _PATIENCE_S) -> bool:
+        if not select.select([self._master], [], [], patience_s)[0]:
+            return False
+        self.output += os.read(self._master, 1 << 16)
+        return True
+
+
+def plain(output: bytes) -> str:
+    return re.sub(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[()][A-Z0-9]|[=>78M])", "", output.decode(errors="replace"))
+
+
+@pytest.fixture
+def terminal(machine: launch.DaemonInfo) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, **options: object) -> Terminal:
+        opened.append(Terminal(*arguments, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()

@@ -2,147 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools.machine import launch
-from neurontools.machine.client import Client
 from neurontools.machine.launch import StartOptions
-from neurontools.machine.memory import MemoryCategory
-from neurontools.machine.pages.page import PageWriter
+
+if TYPE_CHECKING:
+    from neurontools.machine.pages.page import PageWriter
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
-
-LEAVE_SCREEN = b"\x1b[?1049l"
-_PATIENCE_S = 30.0
-SIZE_AND_COLOUR = {"NO_COLOR", "COLUMNS", "LINES"}
-
-
-@pytest.fixture
-def machine() -> launch.DaemonInfo:
-    return launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
-
-
-@pytest.fixture
-def job(machine: launch.DaemonInfo) -> Iterator[PageWriter]:
-    """A process (this one) that claims cores 2 and 3 and executes on core 3 without end."""
-    with Client.connect() as client:
-        registration = client.register(tag="busy-job", command="python train.py", cores=(2, 3))
-        writer = PageWriter(registration.page_fd)
-        writer.set_memory(1, MemoryCategory.TENSORS, 3 << 30)
-        writer.begin(1)
-        yield writer
-        writer.close()
-        os.close(registration.page_fd)
-        client.unregister()
-
-
-class Terminal:
-    """neuron-top in a pseudo-terminal."""
-
-    def __init__(self, *arguments: str, size: tuple[int, int] = (120, 40), **environ: str) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        command = [str(Path(sys.executable).parent / "neuron-top"), *arguments]
-        environment = {key: value for key, value in os.environ.items() if key not in SIZE_AND_COLOUR}
-        self.process = subprocess.Popen(
-            command,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**environment, **environ},
-            start_new_session=True,
-        )
-        self.output = b""
-
-    def read_until(self, text: str) -> str:
-        """Read until the text (escape sequences taken out) was written since the last call; fails after a while."""
-        end = time.monotonic() + _PATIENCE_S
-        start = len(self.output)
-        while text not in (seen := plain(self.output[start:])):
-            if time.monotonic() > end or not self._read_some():
-                raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
-        return seen
-
-    def has_stopped(self) -> bool:
-        """Read until the process has stopped: it cannot while its output has nowhere to go."""
-        end = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < end:
-            self._read_some(0.05)
-            if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG) is not None:
-                return True
-        return False
-
-    def drain(self) -> None:
-        """Read what was written so far."""
-        while self._read_some(0.0):
-            continue
-
-    def press(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
-
-    def exit_code(self) -> int:
-        """Read to the end and return the exit code."""
-        end = time.monotonic() + _PATIENCE_S
-        while self.process.poll() is None and time.monotonic() < end:
-            self._read_some(0.1)
-        while self._read_some(0.1):
-            continue
-        return self.process.wait(timeout=1)
-
-    def is_restored(self) -> bool:
-        return LEAVE_SCREEN in self.output and termios.tcgetattr(self.slave) == self.before
-
-    def hang_up(self) -> None:
-        """Take the terminal away; the program has no controlling terminal, so no signal tells it."""
-        os.close(self.slave)
-        os.close(self._master)
-        self._master, self.slave = pty.openpty()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._master)
-        os.close(self.slave)
-
-    def _read_some(self, patience_s: float = _PATIENCE_S) -> bool:
-        if not select.select([self._master], [], [], patience_s)[0]:
-            return False
-        self.output += os.read(self._master, 1 << 16)
-        return True
-
-
-def plain(output: bytes) -> str:
-    return re.sub(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[()][A-Z0-9]|[=>78M])", "", output.decode(errors="replace"))
-
-
-@pytest.fixture
-def terminal(machine: launch.DaemonInfo) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def start(*arguments: str, **options: object) -> Terminal:
-        opened.append(Terminal(*arguments, **options))  # type: ignore[arg-type]
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
+PATIENCE_S = 30.0
 
 
 def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch.DaemonInfo) -> None:
@@ -155,7 +34,7 @@ def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch
     assert done.stderr.count("\n") == 1
 
 
-def test_once_shows_what_a_process_really_does(tool: Tool, job: PageWriter) -> None:
+def test_once_shows_what_a_process_really_does(tool: Tool, working: PageWriter) -> None:
     done = tool("neuron-top", "--once", "--interval", "0.3")
     assert (done.returncode, done.stderr) == (0, "")
     row = next(line for line in done.stdout.splitlines() if line.startswith(" ND1 "))
@@ -225,7 +104,7 @@ def test_one_screen_needs_no_textual(machine: launch.DaemonInfo) -> None:
 
 
 def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
-    terminal: Callable[..., Terminal], job: PageWriter
+    terminal: Callable[..., Any], working: PageWriter
 ) -> None:
     shown = terminal("--interval", "0.2")
     shown.read_until("(trn1.32xlarge)")
@@ -245,7 +124,7 @@ def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
     ids=["TERM", "HUP", "ctrl-c"],
 )
 def test_however_it_ends_the_terminal_is_restored(
-    terminal: Callable[..., Terminal], number: signal.Signals | None, code: int
+    terminal: Callable[..., Any], number: signal.Signals | None, code: int
 ) -> None:
     shown = terminal(size=(80, 24))
     shown.read_until("(trn1.32xlarge)")
@@ -257,14 +136,14 @@ def test_however_it_ends_the_terminal_is_restored(
     assert shown.is_restored()
 
 
-def test_it_ends_when_its_terminal_is_gone(terminal: Callable[..., Terminal]) -> None:
+def test_it_ends_when_its_terminal_is_gone(terminal: Callable[..., Any]) -> None:
     shown = terminal()
     shown.read_until("(trn1.32xlarge)")
     shown.hang_up()
-    assert shown.process.wait(timeout=_PATIENCE_S) == 129
+    assert shown.process.wait(timeout=PATIENCE_S) == 129
 
 
-def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Terminal]) -> None:
+def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Any]) -> None:
     shown = terminal()
     shown.read_until("(trn1.32xlarge)")
     shown.press("\x1a")
@@ -278,9 +157,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callab
     assert shown.exit_code() == 0
 
 
-def test_the_daemon_may_die_and_come_back(
-    terminal: Callable[..., Terminal], machine: launch.DaemonInfo
-) -> None:
+def test_the_daemon_may_die_and_come_back(terminal: Callable[..., Any], machine: launch.DaemonInfo) -> None:
     shown = terminal("--interval", "0.2")
     shown.read_until("(trn1.32xlarge)")
     os.kill(machine.pid, signal.SIGKILL)
@@ -297,13 +174,13 @@ def test_the_daemon_may_die_and_come_back(
 
 
 def test_a_daemon_that_crashed_is_replaced_and_one_that_was_stopped_is_not(
-    terminal: Callable[..., Terminal], machine: launch.DaemonInfo
+    terminal: Callable[..., Any], machine: launch.DaemonInfo
 ) -> None:
     shown = terminal("--interval", "0.2", NEURONTOOLS_AUTOSTART="1")
     shown.read_until("(trn1.32xlarge)")
     os.kill(machine.pid, signal.SIGKILL)
     assert not launch.has_crashed("other")
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + PATIENCE_S
     while not (new := launch.list_machines()) or new[0].pid == machine.pid:
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -316,7 +193,7 @@ def test_a_daemon_that_crashed_is_replaced_and_one_that_was_stopped_is_not(
     assert shown.exit_code() == 0
 
 
-def test_no_color_writes_no_colours(terminal: Callable[..., Terminal], job: PageWriter) -> None:
+def test_no_color_writes_no_colours(terminal: Callable[..., Any], working: PageWriter) -> None:
     shown = terminal("--interval", "0.2", NO_COLOR="1")
     shown.read_until("[100.00%]")
     shown.press("q")

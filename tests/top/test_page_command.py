@@ -1,0 +1,163 @@
+"""The pages of neuron-top as a command: as text and JSON, in a real terminal, over a scenario's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools.machine.client import Client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from neurontools.machine.pages.page import PageWriter
+
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+PAGES = ("overview", "history", "processes", "devices", "events")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_prints_as_text_and_as_json(tool: Tool, working: PageWriter, page: str) -> None:
+    done = tool("neuron-top", "--once", "--interval", "0.3", "--page", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(trn1.32xlarge)" in done.stdout.splitlines()[0]
+    assert "\x1b" not in done.stdout
+    done = tool("neuron-top", "--once", "--interval", "0.3", "--page", page, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["page"], found["machine"], found["instance_type"]) == (page, "default", "trn1.32xlarge")
+
+
+def test_the_numbers_of_the_json(tool: Tool, working: PageWriter) -> None:
+    def page(name: str, *more: str) -> dict[str, object]:
+        done = tool("neuron-top", "--once", "--json", "--interval", "0.5", "--page", name, *more)
+        return json.loads(done.stdout)
+
+    (row,) = page("processes")["processes"]
+    assert (row["pid"], row["tag"], row["cores"], row["origin"]) == (os.getpid(), "busy-job", [2, 3], "live")
+    assert 0.25 < row["utilization"] <= 0.5
+    assert row["host_resident_bytes"] > 1 << 20
+    assert page("processes", "--filter", "tag=other")["processes"] == []
+    devices = page("devices")["devices"]
+    assert [core["utilization"] > 0.5 for core in devices[1]["cores"]] == [False, True]
+    overview = page("overview")
+    assert overview["devices"][1]["cores"][1]["utilization"] > 0.5
+    core = next(core for core in page("history")["cores"] if core["core"] == 3)
+    assert core["utilization"]["minute"]["mean"][-1] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--page", "dvices"), "--page: no page 'dvices'"),
+        (("--theme", "pink"), "--theme: no theme 'pink'"),
+        (("--json",), "--json goes with --once"),
+        (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid knows"),
+        (("--exec-on-alert", "'"), "--exec-on-alert"),
+        (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
+    ],
+)
+def test_nonsense_is_refused(tool: Tool, arguments: tuple[str, ...], said: str) -> None:
+    done = tool("neuron-top", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_the_names_of_the_keys_are_listed_without_a_machine(tool: Tool) -> None:
+    done = tool("neuron-top", "--list-keys")
+    assert done.returncode == 0
+    assert any(line.split() == ["quit", "q", "quit"] for line in done.stdout.splitlines())
+    assert "processes.sort-utilization" in done.stdout
+
+
+def test_pages_in_a_real_terminal(terminal: Callable[..., Any], working: PageWriter) -> None:
+    shown = terminal("--interval", "0.2", "--page", "processes", size=(150, 40))
+    shown.read_until("busy-job")
+    shown.press("\x1bOQ")
+    shown.read_until("last minute")
+    shown.press("v")
+    shown.read_until("HBM")
+    shown.press("t")
+    shown.read_until("Links")
+    shown.press("e")
+    shown.read_until("Alerts")
+    shown.press("p")
+    shown.read_until("busy-job")
+    shown.press("/")
+    shown.read_until("filter (as neuron-ls")
+    shown.press("tag=none\r")
+    shown.read_until("no process passes the filter")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+def test_an_unknown_theme_and_key_in_the_config_are_named_on_the_screen(
+    terminal: Callable[..., Any], machine: object
+) -> None:
+    directory = os.path.join(os.environ["XDG_CONFIG_HOME"], "neurontools")
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, "config.yaml"), "w") as file:
+        file.write("top:\n  theme: lihgt\n  page: devices\n  keys: {quit: Q, nonsense: z}\n")
+    shown = terminal("--interval", "0.2", size=(150, 40))
+    text = shown.read_until("--list-keys")
+    assert "unknown theme 'lihgt', 'dark' is used" in text
+    shown.press("qQ")
+    assert shown.exit_code() == 0
+
+
+def test_a_machine_in_trouble_runs_the_command(
+    terminal: Callable[..., Any], tool: Tool, machine: object, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    code = f"import os; open({str(said)!r}, 'a').write(os.environ['NEURONTOOLS_ALERT_TEXT'] + chr(10))"
+    script = tmp_path / "alert.py"
+    script.write_text(code)
+    shown = terminal(
+        "--interval",
+        "0.2",
+        "--page",
+        "events",
+        "--exec-on-alert",
+        f"{sys.executable} {script}",
+        size=(120, 40),
+    )
+    shown.read_until("nothing happened")
+    done = tool("neurontools", "fault", "inject", "device-lost", "--device", "3")
+    assert done.returncode == 0, done.stderr
+    shown.read_until("ND3 is lost")
+    until = time.monotonic() + 30
+    while not said.exists() or said.read_text() != "ND3 is lost\n":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    shown.press("q")
+    assert shown.exit_code() == 0
+
+
+def test_synthetic_processes_count_as_users_of_the_vcpus(tool: Tool, machine: object) -> None:
+    done = subprocess.Popen(
+        [os.path.join(os.path.dirname(sys.executable), "neurontools"), "scenario", "play", "training-32"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 30
+        with Client.connect() as client:
+            while sum(process.uses_device for process in client.snapshot().processes) < 32:
+                assert time.monotonic() < until, done.poll()
+                time.sleep(0.05)
+        found = json.loads(tool("neuron-top", "--once", "--json", "--interval", "1").stdout)
+        runtime = found["vcpus"]["runtime"]
+        assert runtime["user"] + runtime["system"] > 0
+    finally:
+        done.terminate()
+        done.communicate(timeout=30)
