@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from neurontools.commands import cache_list, cache_locks, cache_prune, cache_stats, console
+from neurontools.commands import cache_list, cache_locks, cache_prune, cache_stats, cache_verify, console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ _EXAMPLES = """examples:
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
   neuron-cache prune --failed --interrupted -y
   neuron-cache locks
+  neuron-cache verify --fix
   neuron-cache path"""
 
 
@@ -31,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for group in (cache_list, cache_stats, cache_prune, cache_locks):
+    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify):
         group.add(verbs)
     return parser
 

@@ -14,6 +14,7 @@ from neurontools.cache.events import EventKind
 from neurontools.cache.files import remove_if_empty
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.origin import read_origin, this_compile, write_origin
+from neurontools.cache.quarantine import quarantine_neff
 from neurontools.cache.waiters import Waiter
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
@@ -80,7 +81,7 @@ class Lookup:
         self._started = time.monotonic()
         self._module = os.path.basename(request.entry)
         self._compiled_s = 0.0
-        self._seen_damage = False
+        self._damage = ""
 
     def run(self) -> CacheResult:
         """Return the NEFF from the cache, or compile it into the cache.
@@ -138,8 +139,8 @@ class Lookup:
         return found
 
     def _tell_damage(self, error: NeffError) -> None:
-        if not self._seen_damage:
-            self._seen_damage = True
+        if not self._damage:
+            self._damage = error.message
             self._root.usage.count("damaged")
             self._root.events.add(EventKind.DAMAGED, self._module)
             text = f"Ignoring the damaged neff at {self._entry}/{layout.NEFF}: {error.message}"
@@ -197,6 +198,8 @@ class Lookup:
         """Compile under the lock; FileNotFoundError says that the entry was pruned before anything was compiled."""
         request = self._request
         writable = True
+        if self._damage:
+            quarantine_neff(self._root.path, self._entry, self._damage)
         try:
             begin(self._root.path, self._entry, request.graph, request.flags)
         except FileNotFoundError:

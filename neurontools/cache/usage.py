@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from neurontools import paths
-from neurontools.cache.layout import STAMP
+from neurontools.cache.layout import COMPILER_PREFIX, STAMP
 
 STAMP_PERIOD_S = 3600.0
 _HITS = "hits"
@@ -75,6 +75,17 @@ class Usage:
     def hits(self, entry: str) -> tuple[int, float]:
         """Return an entry's hits and the time of the last one (Unix seconds, 0.0 for none)."""
         return _read(self._counter(entry))
+
+    def orphans(self) -> list[str]:
+        """Return the counters of entries of today's layout that are gone."""
+        counters = f"{self._directory}/entries"
+        return sorted(
+            f"{directory}/{name}"
+            for directory, _, names in os.walk(counters)
+            for name in names
+            if os.path.basename(directory).startswith(COMPILER_PREFIX)
+            and not os.path.lexists(f"{self._root}{directory.removeprefix(counters)}/{name}")
+        )
 
     def totals(self) -> Totals:
         """Return the root's totals."""

@@ -55,13 +55,20 @@ def waiters_of(entry: str) -> tuple[Owner, ...]:
     return tuple(sorted(found, key=lambda owner: (owner.host, owner.pid)))
 
 
+def dead_marks(entry: str) -> tuple[str, ...]:
+    """Return the names of marks of processes that were killed while they waited."""
+    found = []
+    for name in _marks(entry):
+        owner = owner_from_bytes(read_start(f"{entry}/{name}", _MAX_BYTES))
+        if owner is not None and liveness(owner, 0.0) is Liveness.DEAD:
+            found.append(name)
+    return tuple(found)
+
+
 def remove_dead_waiters(entry: str) -> None:
     """Remove the marks of processes that were killed while they waited."""
-    for name in _marks(entry):
-        path = f"{entry}/{name}"
-        owner = owner_from_bytes(read_start(path, _MAX_BYTES))
-        if owner is not None and liveness(owner, 0.0) is Liveness.DEAD:
-            remove_quietly(path)
+    for name in dead_marks(entry):
+        remove_quietly(f"{entry}/{name}")
 
 
 def _marks(entry: str) -> list[str]:

@@ -31,7 +31,9 @@ def test_every_command_line_that_is_documented_parses(line: str) -> None:
     assert build_parser().parse_args(shlex.split(line)[1:]).verb
 
 
-@pytest.mark.parametrize("verb", ["", "ls", "show", "stats", "du", "prune", "rm", "clean", "locks", "path"])
+@pytest.mark.parametrize(
+    "verb", ["", "ls", "show", "stats", "du", "prune", "rm", "clean", "locks", "verify", "path"]
+)
 def test_help_has_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*verb.split(), "--help"])

@@ -1,0 +1,62 @@
+"""The verb of neuron-cache that checks what is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import Progress, add_verb, location, print_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.commands.cache_options import Verbs
+
+_EXAMPLES = """examples:
+  neuron-cache verify
+  neuron-cache verify --fix
+  neuron-cache verify 92195234 --json
+
+Exit code 1 says that something is wrong, with --fix that something wrong is left."""
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "verify",
+        _verify,
+        words="check names, headers, sizes, digests, markers",
+        description="Check flags hash against directory name, NEFF header, size and digest, done markers, leftovers.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("entries", nargs="*", metavar="ENTRY", help="a path, a module, or the start of one")
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="move what is damaged or half written to .quarantine in the root, remove leftovers",
+    )
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import verify, verify_text
+    from neurontools.cache.naming import find_places
+    from neurontools.cache.quarantine import quarantined
+    from neurontools.cache.walk import walk
+
+    root = location(arguments).root
+    places = find_places(root, arguments.entries) if arguments.entries else walk(root).places
+    with Progress("checking", "entries") as progress:
+        checked, findings = verify.check(root, places, progress)
+    if not arguments.entries:
+        findings += verify.check_leftovers(root)
+    repairs = verify.repair(root, findings) if arguments.fix else ()
+    kept = len(quarantined(root))
+    if arguments.json:
+        print_json(verify_text.verify_json(root, checked, findings, repairs, kept))
+    else:
+        console.out(verify_text.findings_text(root, checked, findings, kept))
+        if repairs:
+            console.out(verify_text.repairs_text(repairs))
+    left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)
+    return int(left)
