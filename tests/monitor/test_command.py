@@ -184,7 +184,7 @@ def test_a_machine_that_was_stopped_is_waited_for_and_told_once(program, config,
     monitor.report()
     launch.stop("default")
     assert b"waiting for it" in monitor.stderr.readline()
-    launch.start(StartOptions("default"))
+    launch.start(StartOptions("default", "trn1.32xlarge"))
     assert b"there is data again" in monitor.stderr.readline()
     for _ in range(3):
         assert monitor.report()["neuron_hardware_info"]["neuron_device_count"] == 16

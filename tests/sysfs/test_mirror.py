@@ -476,6 +476,7 @@ class TestClaims:
 
 UNPRIVILEGED = """
 import os, sys
+sys.path.append(sys.argv[2])  # last: the installed package is what is tested
 from neurontools.sysfs.generation import generation
 from neurontools.sysfs.mirror import Mirror
 from tests.sysfs.machines import STARTED_S, busy
@@ -496,8 +497,7 @@ print(open(path + "info/architecture/device_name").read())
 def test_a_user_without_privileges_has_a_mirror_of_his_own(root):
     root.parent.chmod(0o777)
     run = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, str(root)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        [sys.executable, "-c", UNPRIVILEGED, str(root), str(Path(__file__).parents[2])],
         capture_output=True,
         text=True,
         check=False,
