@@ -21,6 +21,7 @@ from neurontools.cache.quarantine import quarantine_entry
 from neurontools.cache.reading import read_start
 from neurontools.cache.removal import delete_tree
 from neurontools.cache.states import State
+from neurontools.cache.usage import Usage
 from neurontools.cache.waiters import dead_marks
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
