@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-VERSION = 2
+from neurontools.customop.interface import MAX_ARGUMENTS
+
 MAGIC = 0x4F43544E
-MAX_ARGUMENTS = 16
 MAX_DIM = 8
 MAX_FRAMES = 24
 MAX_CORES = 8

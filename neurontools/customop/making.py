@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop import abi
+from neurontools.customop import interface
 from neurontools.customop.compilation import Unit, compile_units, describe, link
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
@@ -94,7 +94,7 @@ class _Job:
         parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
         manifest = Manifest(
             name=request.name,
-            abi=abi.VERSION,
+            abi=interface.VERSION,
             multicore=request.multicore,
             release=request.release,
             sanitize=request.sanitize,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from neurontools.customop import abi
+from neurontools.customop import interface
 from neurontools.customop.elf import is_elf, shared_library_problem
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.manifest import Manifest, manifest_from_bytes
@@ -102,9 +102,9 @@ def read_package(path: str | os.PathLike[str]) -> Package:
         problem = shared_library_problem(part)
         if problem:
             raise CustomOpLibraryError(f"cannot load {name}: {problem}", _BUILD_AGAIN)
-    if manifest.abi != abi.VERSION:
+    if manifest.abi != interface.VERSION:
         raise CustomOpLibraryError(
-            f"cannot load {name}: built for interface {manifest.abi}, this version has {abi.VERSION}",
+            f"cannot load {name}: built for interface {manifest.abi}, this version has {interface.VERSION}",
             _BUILD_AGAIN,
         )
     if parts.sha256 != manifest.parts_sha256:

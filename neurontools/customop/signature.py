@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from neurontools.customop.abi import MAX_ARGUMENTS
 from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.interface import MAX_ARGUMENTS
 
 MAX_OPERATORS = 10  # customops.md section 6
 _SCHEMA_WORDS = {

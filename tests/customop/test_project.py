@@ -1,0 +1,151 @@
+"""customop.yaml and compile_commands.json: what they say, and how mistakes in them are told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.commands.customop import main
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.project import load_project
+from neurontools.customop.request import BuildRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNEL = """#include <torch/torch.h>
+torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, FACTOR); }
+"""
+SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }
+NEURON_LIBRARY(project, m) { m.def("twice", &same, "twice"); }
+"""
+PROJECT = """name: twice
+compute: [src/*.cpp]
+shape: [shape.cpp]
+output: build
+cflags: [-DFACTOR=2, -O0]
+"""
+
+
+@pytest.fixture
+def project(scratch: Path) -> Path:
+    home = scratch / "home of it"
+    (home / "src").mkdir(parents=True)
+    (home / "src" / "twice.cpp").write_text(KERNEL)
+    (home / "shape.cpp").write_text(SHAPE)
+    (home / "customop.yaml").write_text(PROJECT)
+    return home
+
+
+def test_everything_that_a_project_file_may_say(project: Path) -> None:
+    path = project / "customop.yaml"
+    path.write_text(PROJECT + "multicore: true\nrelease: true\nsanitize: true\nstack_size: 9000\n")
+    assert load_project(path).request == BuildRequest(
+        "twice",
+        (project / "src" / "twice.cpp",),
+        (project / "shape.cpp",),
+        project / "build",
+        ("-DFACTOR=2", "-O0", "-DSTACK_SIZE=9000"),
+        multicore=True,
+        release=True,
+        sanitize=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nmae: x", "unknown key nmae\ndid you mean name?"),
+        ("qq: x", "unknown key qq\nkeys are name, compute,"),
+        ("name: 7", "name is 7\ngive text"),
+        ("name: x\ncompute: a.cpp", "compute is 'a.cpp'\ngive a list"),
+        ("name: x\nstack_size: true", "stack_size is True\ngive a number"),
+        ("name: x\ncompute: [a.cpp]", "no shape\nadd shape: ... to it"),
+        ("name: x\ncompute: [1]\nshape: [b]", "compute holds 1\n"),
+        ("name: x\ncompute: [none*.cpp]\nshape: [b]", "compute: no file matches none*.cpp"),
+        ("- a", "has no keys"),
+        ("", "has no keys"),
+        ("a: [", "customop.yaml:"),
+        ("a: \x00", "customop.yaml"),
+    ],
+)
+def test_mistakes_are_named(project: Path, text: str, message: str) -> None:
+    path = project / "customop.yaml"
+    path.write_text(text)
+    with pytest.raises(CustomOpBuildError) as caught:
+        load_project(path)
+    told = f"{caught.value.message}\n{caught.value.remedy}"
+    assert str(path) in told
+    assert message in told
+
+
+def test_a_project_builds_without_arguments_and_flags_add_to_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    assert main(["build", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["path"] == str(project / "build" / "libtwice.so")
+    assert first["rebuilt"] is True
+    assert first["operators"] == ["project::twice(Tensor _0) -> Tensor"]
+    assert main(["build"]) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert main(["build", "--project", "..", "-o", "x"]) == 2
+    assert "no NAME given, and no customop.yaml in " in capsys.readouterr().err
+    assert main(["build", "--release", "-o", "other", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(project / "other" / "libtwice.so")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("build", "x"), "building x needs --compute and --shape"),
+        (("build", "--compute", "a.cpp"), "--compute and --shape need a NAME"),
+    ],
+)
+def test_half_a_command_line(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert main(list(arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_editors_learn_how_sources_are_compiled(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    other = {"directory": "/", "file": "/other.cpp", "arguments": ["c++"]}
+    stale = {"directory": "/", "file": str(project / "shape.cpp"), "arguments": ["old"]}
+    path = project / "compile_commands.json"
+    path.write_text(json.dumps([other, stale]))
+    assert main(["build"]) == 0
+    entries = json.loads(path.read_text())
+    assert other in entries
+    assert [entry["file"] for entry in entries] == sorted(
+        ["/other.cpp", str(project / "shape.cpp"), str(project / "src" / "twice.cpp")]
+    )
+    for entry in entries:
+        if entry != other:  # what it says must be a command that works
+            subprocess.run([*entry["arguments"], "-fsyntax-only"], cwd=entry["directory"], check=True)
+    before = path.stat()
+    assert main(["build"]) == 0
+    assert path.stat() == before
+
+
+def test_compile_commands_are_there_while_a_source_does_not_compile(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "src" / "twice.cpp").write_text("no C++\n")
+    assert main(["build", "--no-compile-commands"]) == 1
+    assert not (project / "compile_commands.json").exists()
+    assert main(["build", "--color", "always"]) == 1
+    assert (project / "compile_commands.json").exists()
+    assert "\x1b[1;31merror:\x1b[0m" in capsys.readouterr().err
+    assert main(["build", "--color", "never"]) == 1
+    assert "\x1b" not in capsys.readouterr().err

@@ -1,0 +1,245 @@
+"""Building again: what is compiled anew, several builders at once, builders that die, sources that change meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.customop.build import build
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.freshness import changed_sources
+from neurontools.customop.package import read_package
+from neurontools.customop.request import BuildRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ONE = "#include <torch/torch.h>\ntorch::Tensor one(const torch::Tensor& x) { return torch::mul(x, 1); }\n"
+TWO = '#include <torch/torch.h>\n#include "two.h"\ntorch::Tensor two(const torch::Tensor& x) { return torch::mul(x, TWO); }\n'
+SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }
+NEURON_LIBRARY(again, m) { m.def("one", &same, "one"); m.def("two", &same, "two"); }
+"""
+
+
+@pytest.fixture
+def sources(scratch: Path) -> Path:
+    for name, text in (
+        ("one.cpp", ONE),
+        ("two.cpp", TWO),
+        ("two.h", "#define TWO 2\n"),
+        ("shape.cpp", SHAPE),
+    ):
+        (scratch / name).write_text(text)
+    return scratch
+
+
+def request(**changes: object) -> BuildRequest:
+    values: dict[str, object] = {
+        "name": "again",
+        "compute": (Path("one.cpp"), Path("two.cpp")),
+        "shape": (Path("shape.cpp"),),
+        "directory": Path(),
+        "cflags": ("-O0",),
+    }
+    return BuildRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def steps(**changes: object) -> list[str]:
+    said: list[str] = []
+    build(request(**changes), said.append)
+    return said
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_only_what_changed_is_compiled(sources: Path) -> None:
+    build(request())
+    (sources / "two.h").write_text("#define TWO 3\n")
+    assert steps() == ["compiling two.cpp"]
+    (sources / "one.cpp").write_text(ONE + "// more\n")
+    assert steps() == ["compiling one.cpp"]
+    assert steps(cflags=("-O0", "-DX")) == ["compiling shape.cpp", "compiling one.cpp, two.cpp"]
+    (sources / "libagain.so").unlink()
+    assert steps(cflags=("-O0", "-DX")) == []
+
+
+def test_a_damaged_object_file_is_compiled_again(sources: Path) -> None:
+    from neurontools.customop.toolchain import home
+
+    before = set(home().glob("work/*/*.o"))
+    build(request())
+    for path in set(home().glob("work/*/*.o")) - before:
+        path.write_bytes(path.read_bytes()[:-1])
+    (sources / "libagain.so").unlink()
+    assert steps() == ["compiling shape.cpp", "compiling one.cpp, two.cpp"]
+
+
+def test_the_old_library_stays_whole_when_the_new_one_fails(sources: Path) -> None:
+    path = build(request()).path
+    before = path.read_bytes(), path.stat().st_ino
+    (sources / "one.cpp").write_text("no C++\n")
+    with pytest.raises(CustomOpBuildError):
+        build(request())
+    assert (path.read_bytes(), path.stat().st_ino) == before
+    (sources / "one.cpp").write_text(ONE)
+    assert not build(request()).rebuilt
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from neurontools.customop.build import build
+from neurontools.customop.request import BuildRequest
+said = []
+request = BuildRequest('again', (Path('one.cpp'), Path('two.cpp')), (Path('shape.cpp'),), Path(), ('-O0', *sys.argv[1:]))
+print(build(request, said.append).rebuilt, flush=True)
+"""
+
+
+def builder(*flags: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, *flags],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_of_two_builders_one_builds_and_the_other_takes_it(sources: Path) -> None:
+    jobs = [builder() for _ in range(2)]
+    assert sorted(job.communicate()[0].strip() for job in jobs) == ["False", "True"]
+
+
+def test_builders_with_other_settings_take_turns_and_leave_a_whole_library(sources: Path) -> None:
+    jobs = [builder("-DFIRST_WAY"), builder("-DOTHER_WAY")]
+    assert [job.communicate()[0].strip() for job in jobs] == ["True", "True"]
+    flags = read_package(sources / "libagain.so").manifest.cflags
+    assert flags in {("-O0", "-DFIRST_WAY"), ("-O0", "-DOTHER_WAY")}
+    assert sorted(path.name for path in sources.iterdir()) == [
+        "libagain.so",
+        "one.cpp",
+        "shape.cpp",
+        "two.cpp",
+        "two.h",
+    ]
+
+
+def test_a_builder_that_is_killed_leaves_the_old_library_and_no_lock(sources: Path, home: Path) -> None:
+    from neurontools.customop.toolchain import home as cache
+
+    build(request())
+    before = (sources / "libagain.so").read_bytes()
+    slow = program(
+        home / "bin" / "slow-g++",
+        f'case "$*" in *kernel_*) touch {home}/reached; sleep 60;; esac; exec g++ "$@"',
+    )
+    build(request(directory=home / "warm"))  # the runtime of that compiler takes its time
+    left = set(cache().glob("work/*/.job-*"))
+    (sources / "one.cpp").write_text(ONE + "// more\n")
+    job = builder(CXX=str(slow))
+    wait_until((home / "reached").exists)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.communicate()
+    assert (sources / "libagain.so").read_bytes() == before
+    assert set(cache().glob("work/*/.job-*")) - left
+    assert build(request()).rebuilt
+    assert not set(cache().glob("work/*/.job-*")) - left
+
+
+def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
+    sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = sources / "two.h"
+    build(request())
+    # The compiler has read the header when it is written to: the first result is of the old contents.
+    writer = program(
+        home / "bin" / "g++-and-writer",
+        f'g++ "$@" || exit; case "$*" in *kernel_1*) test -e {home}/once || {{ touch {home}/once; '
+        f'echo "#define TWO 4" > {header}; }};; esac',
+    )
+    monkeypatch.setenv("CXX", str(writer))
+    result = build(request())
+    assert header.read_text() == "#define TWO 4\n"
+    assert changed_sources(result.manifest.sources) == ()
+    import torch
+
+    from neurontools.customop.marshalling import Codes, execute
+    from neurontools.customop.operation import Operation, new_executor
+
+    package = read_package(result.path)
+    executor = new_executor(package)
+    try:
+        output, _ = execute(Operation(package, 1, executor), (torch.ones(2),), Codes())
+    finally:
+        executor.close()
+    assert output.tolist() == [4, 4]
+
+
+def test_a_file_that_never_stands_still_is_named(
+    sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = program(
+        home / "bin" / "g++-and-pest",
+        f'g++ "$@" || exit; case "$*" in *kernel_*) echo "// $$" >> {sources}/one.cpp;; esac',
+    )
+    monkeypatch.setenv("CXX", str(writer))
+    with pytest.raises(
+        CustomOpBuildError, match=r"one\.cpp, or a file that it includes, changes while it is"
+    ):
+        build(request())
+
+
+def test_ccache_is_used_where_it_is_installed(
+    sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = home / "ccache.log"
+    cache = program(home / "bin" / "ccache", f'echo "$*" >> {log}; exec "$@"')
+    monkeypatch.setenv("PATH", f"{cache.parent}:{os.environ['PATH']}")
+    build(request())
+    first = log.read_text().splitlines()
+    assert len(first) == 3
+    assert all("g++" in line.split()[0] for line in first)
+    (sources / "two.h").write_text("#define TWO 5\n")
+    build(request())
+    again = log.read_text().splitlines()[3:]
+    # The same source path each time: what a compiler cache keys by.
+    assert [line.split(" -c ")[1].split()[0] for line in again] == [
+        line.split(" -c ")[1].split()[0] for line in first if "kernel_1" in line
+    ]
+
+
+def test_a_ccache_that_fails_is_no_reason_not_to_build(
+    sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = program(home / "bin" / "ccache", 'echo "ccache: error: no space" >&2; exit 1')
+    monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
+    assert build(request()).rebuilt
+
+
+def test_a_build_with_nothing_to_do_loads_little(sources: Path) -> None:
+    build(request())
+    code = BUILDER + "print(*sorted(set(sys.modules) & {'torch', 'yaml', 'tempfile', 'logging', 'ctypes'}))\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n\n"
