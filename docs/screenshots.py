@@ -1,4 +1,4 @@
-"""Make the pictures of neuron-top for the docs: the real app, a real daemon, real processes on a private machine.
+"""Make the pictures of neuron-top for the docs: the real app, a real daemon, processes of scenarios on a private machine.
 
 python docs/screenshots.py [DIRECTORY]     (default: docs/images)
 """
@@ -7,100 +7,128 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MACHINE = "docs"
-GIB = 1 << 30
-JOBS = (
-    # tag, cores, share of time that the first and the last core execute, model, size of its code and weights
-    ("bert-pretrain", "0-23", (0.97, 0.42), "bert-large-train", 2 * GIB),
-    ("llama-serve", "24-29", (0.64, 0.30), "llama-8b-decode", 5 * GIB),
-    ("", "31", (0.08, 0.08), "resnet50-eval", GIB // 4),
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture: its file's name, page, size in cells, theme, keys that are pressed before it is taken.
+
+    What the keys of one picture open is still open on that page for the next.
+    """
+
+    name: str
+    page: str
+    size: tuple[int, int]
+    keys: tuple[str, ...] = ()
+    theme: str = "dark"
+
+
+@dataclass(frozen=True)
+class Play:
+    """A scenario, its speed, for how many seconds it is watched, and how many processes there must be at least."""
+
+    scenario: str
+    speed: int
+    seconds: float
+    processes: int
+    pictures: tuple[Picture, ...]
+
+
+PLAYS = (
+    Play(
+        "mixed-tenants",
+        12,
+        50.0,
+        12,
+        (
+            Picture("neuron-top", "overview", (120, 40), ("down", "enter", "down", "enter", "down")),
+            Picture("neuron-top-flops", "overview", (100, 30), ("2", "f")),
+            Picture("neuron-top-history", "history", (140, 36), ("down", "enter", "down")),
+            Picture("neuron-top-processes", "processes", (160, 40), ("I", "enter")),
+            Picture("neuron-top-devices", "devices", (100, 24)),
+            Picture("neuron-top-light", "devices", (100, 24), (), "light"),
+            Picture("neuron-top-colorblind", "devices", (100, 24), (), "colorblind"),
+        ),
+    ),
+    Play(
+        "ecc-storm",
+        12,
+        38.0,
+        24,
+        (
+            Picture("neuron-top-links", "devices", (100, 24), ("t", *["down"] * 5)),
+            Picture("neuron-top-device", "devices", (100, 32), ("t", "enter")),
+            Picture("neuron-top-events", "events", (120, 30)),
+        ),
+    ),
 )
-PERIOD_S = 0.05
 
 
-def job(tag: str, first: float, last: float, name: str, size: int) -> None:
-    """Be one process on the machine: load a model on every core and execute until killed."""
-    from neurontools.machine.memory import MemoryCategory
-    from neurontools.runtime.session import Runtime
-
-    runtime = Runtime.open(tag=tag or None)
-    count = len(runtime.cores)
-
-    def work(nc: int) -> None:
-        share = first + (last - first) * nc / max(1, count - 1)
-        runtime.allocate(nc, size // 3, MemoryCategory.TENSORS)
-        model = runtime.load(
-            nc,
-            name=f"{name}-{nc}.neff",
-            uuid=bytes([nc] * 16),
-            neff=b"",
-            code_bytes=size // 2,
-            constant_bytes=size // 4,
-            scratch_bytes=size // 8,
-            modelled_ns=0,
-            flops=int(48e12 * share * PERIOD_S),
-        )
-        while True:
-            runtime.execute(model, lambda: time.sleep(PERIOD_S * share))
-            time.sleep(PERIOD_S * (1 - share))
-
-    for nc in range(count):
-        threading.Thread(target=work, args=(nc,), daemon=True).start()
-    threading.Event().wait()
+@contextmanager
+def playing(play: Play) -> Iterator[None]:
+    """Play a scenario on a machine of its own, which ends with it."""
+    command = [str(Path(sys.executable).parent / "neurontools"), "scenario", "play", play.scenario]
+    command += ["--machine", MACHINE, "--speed", str(play.speed)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
 
 
-async def take(path: Path, size: tuple[int, int], *keys: str) -> None:
-    """Let the app run for a few updates, press keys and save what it shows."""
+async def take(play: Play, directory: Path) -> None:
+    """Watch for a while in one app, then turn to each page, press keys and save what it shows."""
+    from neurontools.machine import launch
     from neurontools.tui.top_app import TopApp
     from neurontools.tui.top_source import FollowedSource
+    from neurontools.tui.top_theme import THEMES
 
+    until = time.monotonic() + 30
+    while MACHINE not in {info.machine for info in launch.list_machines()}:
+        if time.monotonic() > until:
+            raise SystemExit(f"{play.scenario} does not start")
+        await asyncio.sleep(0.1)
     app = TopApp(FollowedSource("sim", 1.0, MACHINE))
-    async with app.run_test(size=size) as pilot:
-        while len(app.model.tabs) <= len(JOBS) or app.model.view is None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        while len(app.model.tabs) <= play.processes or app.model.view is None:
             await pilot.pause(0.2)
-        await pilot.pause(2.5)
-        await pilot.press(*keys)
-        await pilot.pause()
-        app.save_screenshot(path.name, str(path.parent))
+        await pilot.pause(play.seconds)
+        for picture in play.pictures:
+            await pilot.resize_terminal(*picture.size)
+            app.wear(THEMES[picture.theme])
+            app.turn_to(next(page for page in app.pages if page.name == picture.page))
+            await pilot.press(*picture.keys)
+            await pilot.pause()
+            app.save_screenshot(f"{picture.name}.svg", str(directory))
 
 
 def main(directory: Path) -> None:
-    """Start the machine and its processes, take the pictures, end everything."""
-    from neurontools.machine import launch
-    from neurontools.machine.info import StartOptions
-
+    """Play the scenarios one after the other and take the pictures."""
     directory.mkdir(parents=True, exist_ok=True)
-    launch.start(StartOptions(machine=MACHINE, instance_type="trn1.32xlarge"))
-    processes = []
-    try:
-        for index, (_, cores, *_) in enumerate(JOBS):
-            environ = {**os.environ, "NEURON_RT_VISIBLE_CORES": cores}
-            command = [sys.executable, __file__, "--job", str(index)]
-            processes.append(subprocess.Popen(command, env=environ))
-        time.sleep(2)
-        asyncio.run(take(directory / "neuron-top.svg", (120, 40), "down", "enter", "down", "enter", "down"))
-        asyncio.run(take(directory / "neuron-top-flops.svg", (100, 30), "2", "f"))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        launch.stop(MACHINE, force=True)
+    for play in PLAYS:
+        with playing(play):
+            asyncio.run(take(play, directory))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--job"]:
-        job_tag, _, (job_first, job_last), job_name, job_size = JOBS[int(sys.argv[2])]
-        job(job_tag, job_first, job_last, job_name, job_size)
-    else:
-        os.environ.pop("NO_COLOR", None)
-        with tempfile.TemporaryDirectory(prefix="nt-docs-") as private:
-            os.environ["NEURONTOOLS_RUNTIME_DIR"] = f"{private}/run"
-            os.environ["NEURONTOOLS_MACHINE"] = MACHINE
-            main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "images"))
+    os.environ.pop("NO_COLOR", None)
+    with tempfile.TemporaryDirectory(prefix="nt-docs-") as private:
+        os.environ["NEURONTOOLS_RUNTIME_DIR"] = f"{private}/run"
+        os.environ["NEURONTOOLS_MACHINE"] = MACHINE
+        os.environ["XDG_CONFIG_HOME"] = f"{private}/config"
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "images"))

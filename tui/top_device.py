@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top_model import TopModel
 
-_LABEL_WIDTH = 18
+_LABEL_WIDTH = 20
 _METER_WIDTH = 30
 _ON_DEVICE = (
     MemoryCategory.TENSORS,
