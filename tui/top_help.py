@@ -52,12 +52,20 @@ def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str, str]]:
     for binding in bindings:
         if binding.id:
             owner = binding.id.partition(".")[0] if "." in binding.id else _ANYWHERE
-            text = "tab by its number" if ".tab-" in binding.id else binding.description
+            text, name = _said(binding)
             keys = merged.setdefault((owner, text), [])
-            name = shown_key(binding.key)
             if name not in keys:
                 keys.append(name)
     return [(owner, _together(keys), text) for (owner, text), keys in merged.items()]
+
+
+def _said(binding: Binding) -> tuple[str, str]:
+    """Return what a binding does, and its key; what is many times the same is said once."""
+    if ".tab-" in (binding.id or ""):
+        return "tab by its number", binding.key
+    if ".sort-" in (binding.id or "") and binding.key.isupper():
+        return "sort by that column; again: turn round", "letter in head"
+    return binding.description, shown_key(binding.key)
 
 
 def _together(keys: Sequence[str]) -> str:
@@ -132,4 +140,7 @@ class HelpScreen(ModalScreen[None]):
         self._first = max(0, min(self._first, len(lines) - down))
         pane = self.query_one("#help", LinePane)
         self.query_one("#help-box").styles.width = width
-        pane.show(lines[self._first : self._first + down])
+        shown = list(lines[self._first : self._first + down])
+        if self._first + down < len(lines):
+            shown[-1] = fit(((" more: down", Role.DIM),), width)
+        pane.show(shown)

@@ -245,7 +245,7 @@ class ProcessesPage(Page):
         about = (
             f"process {process.pid} of {user_name(process.uid)}",
             clean(process.command),
-            f"holds {len(process.cores)} cores",
+            f"holds {len(process.cores)} core{'s' if len(process.cores) != 1 else ''}",
         )
 
         def send(choice: int) -> Request:
