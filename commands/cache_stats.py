@@ -72,9 +72,10 @@ def _du(arguments: argparse.Namespace) -> int:
 
 
 def _sums(arguments: argparse.Namespace) -> Stats:
-    from neurontools.cache import entries, stats
+    from neurontools.cache import entries, stats, use
 
-    return stats.collect(entries.scan_location(location(arguments), details=False), entries.is_in_use)
+    found = entries.scan_location(location(arguments), details=False)
+    return stats.collect(found, use.in_use_of(found.root))
 
 
 def _runs(arguments: argparse.Namespace) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from neurontools.cache import layout
 from neurontools.cache.generations import NEFF_SUFFIX, SENTINEL, Generation
@@ -23,6 +24,7 @@ _MAX_FLAGS_BYTES = 1 << 16
 _LOG_BYTES = 1 << 14
 _MAX_DEPTH = 8
 _KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
+_NEVER = (0, 0.0)
 _TIMED = (layout.STAMP, layout.DONE, layout.NEFF)
 
 
@@ -66,7 +68,13 @@ class EntryReader:
 
     def __init__(self, root: str) -> None:
         self._usage = Usage(root)
+        self._hits: dict[str, dict[str, tuple[int, float]]] | None = None
         self._linked: set[tuple[int, int]] = set()
+
+    def for_many(self) -> Self:
+        """Read the counters of a whole directory at once, and only once; return this reader."""
+        self._hits = {}
+        return self
 
     def read(self, place: Place, *, details: bool = True) -> Entry | None:
         """Return the entry at a place, or None when it is gone or cannot be read.
@@ -111,13 +119,22 @@ class EntryReader:
         )
 
     def _used(self, place: Place, found: dict[str, os.stat_result], made: float) -> tuple[int, float]:
-        hits, used = self._usage.hits(place.path)
+        hits, used = self._counted(place)
         for name in _TIMED:
             if name in found:
                 used = max(used, found[name].st_mtime)
         if layout.NEFF in found:
             used = max(used, found[layout.NEFF].st_atime)
         return hits, used or made
+
+    def _counted(self, place: Place) -> tuple[int, float]:
+        if self._hits is None:
+            return self._usage.hits(place.path)
+        directory, _, name = place.path.rpartition("/")
+        known = self._hits.get(directory)
+        if known is None:
+            known = self._hits[directory] = self._usage.hits_below(directory)
+        return known.get(name, _NEVER)
 
     def _foreign(self, place: Place, own: os.stat_result, files: _Files, *, details: bool) -> Entry:
         found = files.by_name
@@ -134,7 +151,7 @@ class EntryReader:
             size_bytes=files.size_bytes,
             made_unix_s=made,
             used_unix_s=max(seen, default=made),
-            hits=self._usage.hits(place.path)[0],
+            hits=self._counted(place)[0],
             flags=(),
             name=_network_name(neff) if details and neff else "",
             ours=False,
@@ -149,34 +166,43 @@ class EntryReader:
     def _files(self, place: Place, own: os.stat_result) -> _Files:
         files = _Files()
         if place.generation is Generation.CURRENT:
-            self._add(files, place.path, 0, deep=False)
+            self._add_flat(files, place.path)
         elif place.generation is Generation.TORCHNEURON:
             files.by_name[place.path] = own
             files.size_bytes = allocated(own)
         else:
-            self._add(files, place.path, 0, deep=True)
+            self._add_deep(files, place.path, 0, named=True)
         return files
 
-    def _add(self, files: _Files, path: str, depth: int, *, deep: bool) -> None:
+    def _add_flat(self, files: _Files, path: str) -> None:
+        by_name = files.by_name
+        size = 0
+        with os.scandir(path) as items:
+            for item in items:
+                found = by_name[item.name] = item.stat(follow_symlinks=False)
+                if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
+                    self._add_below(files, item.path, 1)
+                elif found.st_nlink == 1 or self._is_first(found):
+                    size += allocated(found)
+        files.size_bytes += size
+
+    def _add_deep(self, files: _Files, path: str, depth: int, *, named: bool) -> None:
         with os.scandir(path) as items:
             for item in items:
                 found = item.stat(follow_symlinks=False)
-                is_directory = found.st_mode & _KIND_MASK == _KIND_DIRECTORY
-                if depth == 0 and not deep:
-                    files.by_name[item.name] = found
-                elif deep and not is_directory:
+                if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
+                    self._add_below(files, item.path, depth + 1, named=named)
+                    continue
+                if named:
                     files.by_name[item.path if item.name.endswith(NEFF_SUFFIX) else item.name] = found
-                if is_directory:
-                    if depth < _MAX_DEPTH:
-                        self._add_below(files, item.path, depth + 1, deep=deep)
-                elif found.st_nlink == 1 or self._is_first(found):
+                if found.st_nlink == 1 or self._is_first(found):
                     files.size_bytes += allocated(found)
 
-    def _add_below(self, files: _Files, path: str, depth: int, *, deep: bool) -> None:
-        try:
-            self._add(files, path, depth, deep=deep)
-        except OSError:
+    def _add_below(self, files: _Files, path: str, depth: int, *, named: bool = False) -> None:
+        if depth > _MAX_DEPTH:
             return
+        with suppress(OSError):
+            self._add_deep(files, path, depth, named=named)
 
     def _is_first(self, found: os.stat_result) -> bool:
         key = (found.st_dev, found.st_ino)

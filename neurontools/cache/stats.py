@@ -44,9 +44,9 @@ class Stats:
     recorded: Run
 
 
-def collect(scan: Scan, in_use: Callable[[str], bool]) -> Stats:
-    """Return the sums over a scan; `in_use` says whether an entry (by path) is loaded by a process."""
-    active = {entry.path for entry in scan.entries if _is_locked(entry) or in_use(entry.path)}
+def collect(scan: Scan, in_use: Callable[[Entry], bool]) -> Stats:
+    """Return the sums over a scan; `in_use` says whether an entry is loaded by a process."""
+    active = {entry.path for entry in scan.entries if _is_locked(entry) or in_use(entry)}
     states = (_sum(state, (e for e in scan.entries if e.state is state), active) for state in State)
     names = sorted({entry.compiler for entry in scan.entries})
     layouts = (_sum(kind, (e for e in scan.entries if e.generation is kind), active) for kind in Generation)

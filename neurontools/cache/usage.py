@@ -76,6 +76,14 @@ class Usage:
         """Return an entry's hits and the time of the last one (Unix seconds, 0.0 for none)."""
         return _read(self._counter(entry))
 
+    def hits_below(self, directory: str) -> dict[str, tuple[int, float]]:
+        """Return hits and the time of the last one of each entry in a directory of the root, by the entry's name."""
+        try:
+            with os.scandir(f"{self._directory}/entries/{os.path.basename(directory)}") as counters:
+                return {item.name: _of(item.stat()) for item in counters}
+        except OSError:
+            return {}
+
     def orphans(self) -> list[str]:
         """Return the counters of entries of today's layout that are gone."""
         counters = f"{self._directory}/entries"
@@ -128,6 +136,10 @@ def _read(path: str) -> tuple[int, float]:
         found = os.stat(path)
     except OSError:
         return 0, 0.0
+    return _of(found)
+
+
+def _of(found: os.stat_result) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 

@@ -1,0 +1,71 @@
+"""Which entries are loaded by processes of this host: each load holds a shared flock on its entry."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.cache.locks import flock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.entry_reader import Entry
+
+# The kernel's number of the first pid namespace (PROC_PID_INIT_INO): from others, /proc/locks hides locks.
+_FIRST_NAMESPACE = "pid:[4026531836]"
+
+
+def is_in_use(entry: str) -> bool:
+    """Return whether a process of this host holds the entry loaded."""
+    try:
+        descriptor = os.open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def in_use_of(root: str) -> Callable[[Entry], bool]:
+    """Return what says of many entries of a root whether they are loaded: from the kernel's list where that is whole."""
+    held = _held_inodes(root)
+    if held is None:
+        return lambda entry: is_in_use(entry.path)
+    return lambda entry: entry.inode in held
+
+
+def _held_inodes(root: str) -> frozenset[int] | None:
+    """Return the inodes with flocks on a root's device, None where the list cannot be relied on."""
+    try:
+        if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
+            return None
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        own = os.fstat(descriptor)
+        with open("/proc/locks", encoding="ascii", errors="replace") as locks:
+            held = frozenset(_inodes(locks.readlines(), own.st_dev))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    # Some file systems show their files under another device than the kernel's list does.
+    return held if own.st_ino in held else None
+
+
+def _inodes(lines: list[str], device: int) -> list[int]:
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}"
+    found = []
+    for line in lines:
+        words = line.split()
+        place = next((word for word in words if word.count(":") == 2), "")
+        if "FLOCK" in words and place.startswith(wanted + ":"):
+            found.append(int(place.rpartition(":")[2]))
+    return found
