@@ -15,6 +15,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.tui.top_machines_source import Place
     from neurontools.tui.top_run import Wishes
 
 EXAMPLES = """examples:
@@ -28,6 +29,8 @@ EXAMPLES = """examples:
                                  begin on a page, the process table filtered as by neuron-ls
   neuron-top --once --page devices --json
                                  a page as JSON
+  neuron-top --machine a,b --remote ci=http://10.0.0.7:8000
+                                 several machines: a list, n and b turn from one to the next
   neuron-top --record run.jsonl  live, and recorded; lines as neuron-monitor writes them
   neuron-top --replay run.jsonl --speed 10
                                  play it: space pauses, [ ] step, { } a minute, + - speed
@@ -54,14 +57,24 @@ def build_parser() -> argparse.ArgumentParser:
         "--interval", metavar="S", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
     )
     parser.add_argument(
-        "--machine", metavar="NAME", help="machine to show (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine",
+        metavar="NAME,...",
+        help="machine to show, or several with commas between them (default: NEURONTOOLS_MACHINE or 'default')",
+    )
+    parser.add_argument(
+        "--remote",
+        metavar="HOST=URL",
+        action="append",
+        default=[],
+        help="also show a machine elsewhere by what its neuron-monitor-prometheus serves, such as "
+        "ci=http://10.0.0.7:8000; may be given several times",
     )
     parser.add_argument(
         "--source",
         metavar="SOURCE",
         default="sim",
-        help="where the data comes from: sim, real, or a file of neuron-monitor's lines, shown one each interval "
-        "(default: sim)",
+        help="where the data comes from: sim, real, a file of neuron-monitor's lines, shown one each interval, or "
+        "the address of an exporter (default: sim)",
     )
     parser.add_argument(
         "--record",
@@ -176,8 +189,23 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         record=arguments.record,
         replay=arguments.replay,
         speed=arguments.speed,
+        places=_places(arguments),
     )
     return wishes, problems
+
+
+def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
+    names: list[str] = [] if arguments.machine is None else arguments.machine.split(",")
+    if not arguments.remote and len(names) < 2:
+        return ()
+    if arguments.source != "sim" or arguments.replay is not None or arguments.record is not None:
+        raise UsageError(
+            "several machines go with --machine and --remote alone",
+            "leave --source, --replay and --record out",
+        )
+    from neurontools.tui.top_machines_source import places_of
+
+    return places_of(names, arguments.remote)
 
 
 def _list_keys() -> int:

@@ -21,9 +21,11 @@ from neurontools.tui.top_classic_actions import ClassicActions
 from neurontools.tui.top_key_names import key_troubles
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
 from neurontools.tui.top_layout import MIN_HEIGHT, MIN_WIDTH, too_small
+from neurontools.tui.top_machines import Machine, MachinesPage, machines_title
+from neurontools.tui.top_machines_actions import MACHINE_KEYS, MachineActions
+from neurontools.tui.top_machines_source import MachineUpdate
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_page import filled
-from neurontools.tui.top_page_actions import PageActions
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_pages import make_pages
 from neurontools.tui.top_palette import TopCommands
@@ -51,7 +53,7 @@ _PLAY_S = 0.1
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
-class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
+class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
     """The dashboard.
 
     Args:
@@ -64,6 +66,7 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
         on_alert: is told of every alert that begins.
         process_filter: filter of the process page to begin with.
         replay: the tape that `source` fills, and the speed at which it is played; None follows the source.
+        machines: name and source of each machine where `source` tells of several.
     """
 
     TITLE = "neuron-top"
@@ -72,7 +75,7 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
     COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {lambda: TopCommands}  # type: ignore[assignment]
     ALLOW_SELECT = False
     AUTO_FOCUS = None  # a page that is shown gets the focus, no other one
-    BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *CLASSIC]
+    BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *MACHINE_KEYS, *CLASSIC]
 
     class Updated(Message):
         """The source yielded something."""
@@ -96,22 +99,34 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
         on_alert: Callable[[Alert], None] | None = None,
         process_filter: str = "",
         replay: tuple[Tape, float] | None = None,
+        machines: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(ansi_color=not colour)
         self.settings = settings or TopSettings()
-        lookout = Lookout(self.settings.rules, on_alert)
-        self.model = TopModel(colour=colour, source=source.name, lookout=lookout)
         tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
-        self.deck = TimeDeck(self.model, tape, replay=replay is not None, speed=speed)
+        shown = []
+        for name, where in machines or (("", source.name),):
+            lookout = Lookout(self.settings.rules, on_alert)
+            model = TopModel(colour=colour, source=where, lookout=lookout)
+            deck = TimeDeck(model, tape if not shown else Tape(SHORTEST_TAPED_NS), replay=replay is not None)
+            deck.speed = speed
+            shown.append(Machine(name, model, deck))
+        self.model, self.deck = shown[0].model, shown[0].deck
+        self.machines = tuple(shown) if machines else ()
+        self.shown_machines = tuple(shown)
         self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
         self.page = next(page for page in self.pages if page.name == self.settings.page)
+        if self.machines:
+            page = MachinesPage(self.machines)
+            page.on_choose = self.turn_to_machine
+            self.pages = (*self.pages, page)
+            self.page = page if self.page is self.pages[0] else self.page
         self.look = THEMES[self.settings.theme] if colour else MONOCHROME
         self.failure: Exception | None = None
         self.source_ended = asyncio.Event()
         self._source = source
         self._notices = notices
         self._silent_after_s = silent_after_s
-        self._last_update_s = time.monotonic()
         self.set_keymap(dict(self.settings.keys))
 
     def compose(self) -> ComposeResult:
@@ -144,7 +159,8 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
     def on_unmount(self) -> None:
         """Let the reading thread end."""
         self._source.close()
-        self.deck.tape.close()
+        for machine in self.shown_machines:
+            machine.deck.tape.close()
 
     def on_resize(self) -> None:
         """Lay out again, once the app knows its new size."""
@@ -152,9 +168,14 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
 
     def on_top_app_updated(self, message: Updated) -> None:
         """Show what the source yielded."""
-        self._last_update_s = time.monotonic()
-        self.deck.take(message.update)
-        self.paint()
+        update, index = message.update, 0
+        if isinstance(update, MachineUpdate):
+            index, update = update.index, update.update
+        machine = self.shown_machines[index]
+        machine.last_update_s = time.monotonic()
+        machine.deck.take(update)
+        if machine.deck is self.deck or self.page.name == MachinesPage.name:
+            self.paint()
 
     def on_top_app_source_ended(self) -> None:
         """Let those know who wait for the end of a recording."""
@@ -181,8 +202,10 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
         """Move the selection up."""
         self._scroll(-1)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether a key means anything on this page."""
+        if action == "turn_machine" or (action, parameters) == ("page", (MachinesPage.name,)):
+            return bool(self.machines)
         return self.is_classic or action not in CLASSIC_ACTIONS
 
     def paint(self) -> None:
@@ -201,13 +224,18 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
             return {name: getattr(drawn, name) for name in ("title", *_CLASSIC_PANES, "bottom")}
         room = height - _CHROME_LINES
         return {
-            "title": (title_line(self.model, width),),
+            "title": (self._title(width),),
             f"page-{self.page.name}": filled(self.page.lines(self.model, width, room), width, room),
             "bottom": (
                 page_bar(self.pages, self.page, width),
                 keys_bar(self.page, self.settings.keys, width),
             ),
         }
+
+    def _title(self, width: int) -> Line:
+        if self.page.name == MachinesPage.name:
+            return machines_title(len(self.machines), width)
+        return title_line(self.model, width)
 
     def _scroll(self, steps: int) -> None:
         if self.is_classic:
@@ -229,21 +257,22 @@ class TopApp(ClassicActions, PageActions, TimeActions, App[int]):
     def _check(self) -> None:
         if not self.is_headless and not (sys.__stdin__ and sys.__stdin__.isatty()):
             self.exit(128 + signal.SIGHUP)  # the terminal is gone; Textual would read its end for ever
-        silent_s = time.monotonic() - self._last_update_s
-        if (
-            self._silent_after_s is not None
-            and silent_s > self._silent_after_s
-            and not self._is_known_trouble()
-        ):
-            self.model.update(Trouble(f"no data for {silent_s:.0f} s"))
+        changed = [self._check_machine(machine) for machine in self.shown_machines]
+        if any(changed):
             self.paint()
+
+    def _check_machine(self, machine: Machine) -> bool:
+        silent_s = time.monotonic() - machine.last_update_s
+        trouble = machine.model.trouble
+        known = trouble and not trouble.startswith("no data for")
+        if self._silent_after_s is None or silent_s <= self._silent_after_s or known:
+            return False
+        machine.model.update(Trouble(f"no data for {silent_s:.0f} s"))
+        return True
 
     def _play(self) -> None:
         if self.deck.advance():
             self.paint()
-
-    def _is_known_trouble(self) -> bool:
-        return bool(self.model.trouble) and not self.model.trouble.startswith("no data for")
 
     @staticmethod
     def _small(width: int, height: int) -> tuple[Line, ...]:

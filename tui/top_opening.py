@@ -11,17 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.dashboard.tape import Tape
+    from neurontools.tui.top_machines_source import SeveralSource
     from neurontools.tui.top_run import Wishes
     from neurontools.tui.top_source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A source; `live` says whether it tells something every period, `replay` is the tape that it fills, and the speed."""
+    """A source; `live` says whether it tells something every period.
 
-    source: Source
+    `replay` is the tape that it fills, and the speed; `machines` are name and source of each of several.
+    """
+
+    source: Source | SeveralSource
     live: bool
     replay: tuple[Tape, float] | None = None
+    machines: tuple[tuple[str, str], ...] = ()
 
 
 def open_wanted(wishes: Wishes, on_notice: Callable[[str], None] | None = None) -> Opened:
@@ -40,6 +45,12 @@ def open_wanted(wishes: Wishes, on_notice: Callable[[str], None] | None = None) 
 
         tape = Tape(disk_bytes=REPLAY_BYTES)
         return Opened(ReplaySource(wishes.replay, tape), live=False, replay=(tape, wishes.speed))
+    if wishes.places:
+        from neurontools.tui.top_machines_source import SeveralSource
+
+        several = SeveralSource(wishes.places, wishes.settings.interval_s)
+        names = [place.name for place in wishes.places]
+        return Opened(several, live=True, machines=tuple(zip(names, several.source_names, strict=True)))
     followed = FollowedSource(wishes.source, wishes.settings.interval_s, wishes.machine, on_notice)
     if wishes.record is None:
         return Opened(followed, followed.live)

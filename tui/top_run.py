@@ -20,6 +20,8 @@ from neurontools.tui.top_source import tick_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.tui.top_machines_source import Place
+
 # Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
 
@@ -31,7 +33,7 @@ class Wishes:
     `source` is as `neurontools.sources.open_source` takes it; `machine` is the simulated machine's name, None for the
     default. `filter` is of the process page. `alert_command` is run for each alert that begins, None for nothing.
     `record` is the file that is written, None for none; `replay` the recording that is played at `speed`, None to
-    follow `source`.
+    follow `source`. `places` are several machines, in place of `source` and `machine`.
     """
 
     source: str = "sim"
@@ -43,6 +45,7 @@ class Wishes:
     record: str | None = None
     replay: str | None = None
     speed: float = 1.0
+    places: tuple[Place, ...] = ()
 
 
 def run_live(
@@ -83,6 +86,7 @@ def run_live(
         on_alert=command.tell if command else None,
         process_filter=wishes.filter,
         replay=opened.replay,
+        machines=opened.machines,
     )
     try:
         code = app.run()
@@ -113,6 +117,10 @@ def one_page(
         NeuronToolsError: there is nothing to show.
     """
     settings = wishes.settings
+    if wishes.places:
+        from neurontools.tui.top_machines_once import machines_page
+
+        return machines_page(wishes, width, as_json=as_json), ()
     pages = make_pages(settings.columns, readonly=True, process_filter=wishes.filter)
     page = next(page for page in pages if page.name == settings.page)
     with open_source(wishes.replay or wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:

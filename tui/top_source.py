@@ -63,6 +63,7 @@ class FollowedSource:
         period_s: time between two ticks.
         machine: name of the simulated machine, None for the default.
         on_notice: gets a line for a person when a machine was started.
+        patient: start nothing, and wait for what can't be opened yet.
 
     Raises:
         NeuronToolsError: the source can't be opened.
@@ -74,6 +75,8 @@ class FollowedSource:
         period_s: float,
         machine: str | None = None,
         on_notice: Callable[[str], None] | None = None,
+        *,
+        patient: bool = False,
     ) -> None:
         self._follower = Follower(
             name,
@@ -82,6 +85,7 @@ class FollowedSource:
             looker="neuron-top",
             early_s=_FIRST_INTERVAL_S,
             on_notice=on_notice,
+            patient=patient,
         )
         self.name = self._follower.name
         self.live = self._follower.live

@@ -1,0 +1,184 @@
+"""Several machines at once: the list, turning from one to the next, and machines that are not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+from neurontools.errors import UsageError
+from neurontools.machine import launch
+from neurontools.machine.client import Client
+from neurontools.machine.info import StartOptions
+from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.several import Several
+from neurontools.tui.line_pane import LinePane
+from neurontools.tui.lines import text_of
+from neurontools.tui.top_app import TopApp
+from neurontools.tui.top_machines_source import MachineUpdate, SeveralSource, places_of
+
+
+class Feed:
+    """Yields what it is given, and then waits until it is closed."""
+
+    def __init__(self, *updates, ends=True):
+        self._updates, self._ends = updates, ends
+        self.closed = threading.Event()
+
+    def updates(self):
+        for update in self._updates:
+            if isinstance(update, Exception):
+                raise update
+            yield update
+        if not self._ends:
+            self.closed.wait(10)
+
+    def close(self):
+        self.closed.set()
+
+
+def test_updates_come_with_their_feed_and_a_slow_feed_holds_up_nobody():
+    slow = Feed(ends=False)
+    several = Several([Feed("a", "b"), slow, Feed("c")])
+    updates = several.updates()
+    assert sorted(next(updates) for _ in range(3)) == [(0, "a"), (0, "b"), (2, "c")]
+    several.close()
+    assert list(updates) == []
+    assert slow.closed.is_set()
+
+
+def test_they_end_when_all_ended():
+    assert sorted(Several([Feed("a"), Feed("b")]).updates()) == [(0, "a"), (1, "b")]
+
+
+def test_a_bug_in_a_feed_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        list(Several([Feed("a", ZeroDivisionError()), Feed(ends=False)]).updates())
+
+
+def test_a_patient_follower_starts_nothing_and_waits(monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    with Follower("sim", 0.05, machine="late", patient=True) as follower:
+        updates = follower.updates()
+        assert next(updates) == Trouble("machine not running, waiting for it")
+        assert launch.list_machines() == ()
+        launch.start(StartOptions("late", "trn1.2xlarge"))
+        assert next(update for update in updates if not isinstance(update, Trouble)).machine == "late"
+    launch.stop("late")
+
+
+@pytest.mark.parametrize(
+    ("machines", "remotes", "text"),
+    [
+        (["a", "a"], [], "two machines are called 'a'"),
+        (["a", ""], [], "name"),
+        (["a", "../x"], [], "name"),
+        (["a"], ["a=http://h"], "two machines are called 'a'"),
+        ([], ["nonsense"], "no address"),
+        ([], ["x=ftp://h"], "no address"),
+        ([f"m{number}" for number in range(65)], [], "too many"),
+    ],
+)
+def test_nonsense_is_named(machines, remotes, text):
+    with pytest.raises(UsageError, match=text):
+        places_of(machines, remotes)
+
+
+def test_a_remote_machine_has_the_name_that_it_is_given_or_that_of_its_host():
+    places = places_of(["a"], ["ci=http://h:1/x", "http://user@h2:8000", "http://h3/metrics?job=a"])
+    assert [place.name for place in places] == ["a", "ci", "h2:8000", "h3"]
+    assert places[3].url == "http://h3/metrics?job=a"
+
+
+@pytest.fixture
+def two_machines():
+    launch.start(StartOptions("a", "trn1.2xlarge"))
+    info = launch.start(StartOptions("b", "inf2.24xlarge"))
+    yield info
+    for name in ("a", "b"):
+        launch.stop(name, force=True)
+
+
+def test_the_list_as_text_and_json(tool, two_machines):
+    with Client.connect("b") as client:
+        client.register("job", "python train.py", count=2)
+        arguments = ("--once", "--interval", "0.1", "--machine", "a,b,c", "--remote", "ci=http://127.0.0.1:9")
+        text = tool("neuron-top", *arguments)
+        values = tool("neuron-top", *arguments, "--json")
+        client.unregister()
+    assert (text.returncode, values.returncode) == (0, 0)
+    rows = [line.split() for line in text.stdout.splitlines()]
+    assert rows[0][0] == "MACHINE"
+    assert rows[1][:5] == ["a", "trn1.2xlarge", "1", "2", "0"]
+    assert rows[2][:5] == ["b", "inf2.24xlarge", "6", "12", "2"]
+    assert rows[3][0] == "c"
+    assert "machine not running" in text.stdout
+    assert "Connection refused" in text.stdout
+    assert rows[-1][:6] == ["4", "machines", "7", "14", "2", "0%"]
+    told = {one["name"]: one for one in json.loads(values.stdout)["machines"]}
+    assert (told["b"]["cores"], told["b"]["used_cores"], told["b"]["state"]) == (12, 2, "ok")
+    assert (told["c"]["cores"], told["c"]["utilization"]) == (None, None)
+
+
+def shown(app, pane):
+    return [text_of(line).rstrip() for line in app.query_one(f"#{pane}", LinePane).lines]
+
+
+async def until(pilot, condition):
+    for _ in range(200):
+        if condition():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("never")
+
+
+async def test_keys_turn_from_machine_to_machine_and_back_to_the_list(two_machines):
+    source = SeveralSource(places_of(["a", "b", "c"], []), 0.1)
+    app = TopApp(source, machines=[(name, f"sim:{name}") for name in "abc"])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: sum("ok" in line for line in shown(app, "page-machines")) >= 2)
+        assert "3 machines" in shown(app, "title")[0]
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "inf2.24xlarge" in shown(app, "title")[0])
+        await pilot.press("n")
+        assert "machine not running" in shown(app, "title")[0]
+        await pilot.press("n")
+        assert "trn1.2xlarge" in shown(app, "title")[0]
+        await pilot.press("h", "b", "b")
+        assert (app.page.name, "inf2.24xlarge" in shown(app, "title")[0]) == ("history", True)
+        await pilot.press("space")
+        assert "paused" in shown(app, "title")[0]
+        await pilot.press("m")
+        assert any(" b " in line and "paused" in line for line in shown(app, "page-machines"))
+        os.kill(two_machines.pid, signal.SIGSTOP)
+        await pilot.press("up")
+        os.kill(two_machines.pid, signal.SIGCONT)
+        await pilot.click("#page-machines", offset=(3, 1))
+        assert app.page.name == "overview"
+        assert "trn1.2xlarge" in shown(app, "title")[0]
+
+
+async def test_with_one_machine_the_keys_of_several_mean_nothing(two_machines):
+    class One:
+        name = "one"
+
+        def updates(self):
+            yield from ()
+
+        def close(self):
+            pass
+
+    app = TopApp(One())
+    async with app.run_test() as pilot:
+        await pilot.press("m", "f6", "n", "b")
+        assert app.page.name == "overview"
+
+
+def test_an_update_says_whose_it_is():
+    source = SeveralSource(places_of(["nobody"], []), 0.1)
+    update = next(source.updates())
+    source.close()
+    assert update == MachineUpdate(0, Trouble("machine not running, waiting for it"))

@@ -1,0 +1,219 @@
+"""Several machines in neuron-top: what is known of each, and the page that lists them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neurontools import __version__
+from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed
+from neurontools.tui.top_format import short_percent, size
+from neurontools.tui.top_page import Cursor, Page, PageKey
+from neurontools.tui.top_rows import section, section_heads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.machine.snapshot import Snapshot
+    from neurontools.tui.top_model import TopModel
+    from neurontools.tui.top_time import TimeDeck
+
+_ALL = 1_000_000
+_NAME_WIDTH = 18
+_COLUMNS = (
+    ("TYPE", 16),
+    ("DEV", 5),
+    ("CORES", 7),
+    ("USED", 6),
+    ("UTIL", 6),
+    ("MEM", 9),
+    ("OF", 9),
+    ("PROC", 6),
+    ("ECC", 6),
+)
+_STATE = "  STATE"
+
+
+@dataclass(slots=True)
+class Machine:
+    """One of several machines: its name, its model and its position in time."""
+
+    name: str
+    model: TopModel
+    deck: TimeDeck
+    last_update_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the list says of a machine; numbers are None where nothing is known yet.
+
+    `utilization` is the mean share (0..1) over all cores, `used_cores` those that a process claims, `ecc` memory
+    errors that were not corrected, `state` "ok", or what is wrong.
+    """
+
+    name: str
+    source: str
+    state: str
+    instance_type: str = ""
+    devices: int | None = None
+    cores: int | None = None
+    used_cores: int | None = None
+    utilization: float | None = None
+    used_bytes: int | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    ecc: int | None = None
+
+
+def summary_of(machine: Machine) -> Summary:
+    """Return what the list says of a machine."""
+    model = machine.model
+    snapshot = model.snapshot
+    if snapshot is None:
+        return Summary(machine.name, model.source, model.trouble or "waiting")
+    alerts = "; ".join(alert.text for alert in model.lookout.alerts)
+    rates = model.rates.values()
+    return Summary(
+        name=machine.name,
+        source=model.source,
+        state=model.trouble or model.position or alerts or "ok",
+        instance_type=snapshot.instance_type,
+        devices=len(snapshot.devices),
+        cores=sum(len(device.core_ids) for device in snapshot.devices),
+        used_cores=len({use.core for process in snapshot.processes for use in process.cores}),
+        utilization=sum(rate.utilization for rate in rates) / len(rates) if rates else 0.0,
+        used_bytes=sum(device.memory_used_bytes for device in snapshot.devices),
+        memory_bytes=sum(device.memory_bytes for device in snapshot.devices),
+        processes=sum(process.uses_device for process in snapshot.processes),
+        ecc=_uncorrected(snapshot),
+    )
+
+
+class MachinesPage(Page):
+    """One row for each machine, and their sum.
+
+    Args:
+        machines: all of them.
+    """
+
+    name = "machines"
+    title = "Machines"
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.on_choose: Callable[[int], None] = lambda _: None
+        """Called with the position of a machine that is to be shown."""
+        self._machines = tuple(machines)
+        self._cursor = Cursor()
+        self._window = range(0)
+
+    def bindings(self) -> tuple[PageKey, ...]:
+        """Return its keys."""
+        return (
+            PageKey("up", "up", "select a machine", lambda _: self._move(-1)),
+            PageKey("down", "down", "select a machine", lambda _: self._move(1), "select"),
+            PageKey("first", "home", "first machine", lambda _: self._move(-_ALL)),
+            PageKey("last", "end", "last machine", lambda _: self._move(_ALL)),
+            PageKey("show", "enter", "show the machine", lambda _: self.on_choose(self._cursor.row), "show"),
+        )
+
+    def select(self, index: int) -> None:
+        """Select a row."""
+        self._cursor.row = index
+
+    def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002  all machines
+        """Return heads, a row for each machine, and the sum."""
+        summaries = [summary_of(machine) for machine in self._machines]
+        self._window = self._cursor.window(len(summaries), height - 3)
+        shown = [_row(summaries[index], width, selected=index == self._cursor.row) for index in self._window]
+        return (_heads(width), *shown, section(" All machines", width), _row(_sum(summaries), width))
+
+    def wanted_lines(self, model: TopModel) -> int:  # noqa: ARG002  all machines
+        """Return how many lines show every machine."""
+        return len(self._machines) + 3
+
+    def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  the whole row counts
+        """Select a machine; the selected one is shown."""
+        index = self._window.start + y - 1
+        if 0 <= y - 1 < len(self._window):
+            if index == self._cursor.row:
+                self.on_choose(index)
+            self._cursor.row = index
+
+    def scroll(self, model: TopModel, steps: int) -> None:  # noqa: ARG002  all machines
+        """Move the selection."""
+        self._move(steps)
+
+    def data(self, model: TopModel) -> dict[str, Any]:  # noqa: ARG002  all machines
+        """Return the rows."""
+        summaries = [summary_of(machine) for machine in self._machines]
+        return {"machines": [{name: getattr(one, name) for name in Summary.__slots__} for one in summaries]}
+
+    def _move(self, steps: int) -> None:
+        self._cursor.move(steps, len(self._machines))
+
+
+def machines_title(count: int, width: int) -> Line:
+    """Return the title bar of the list."""
+    text = f"neuron-top {__version__} looking at {count} machines"
+    return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
+
+
+def _sum(summaries: Sequence[Summary]) -> Summary:
+    known = [one for one in summaries if one.cores is not None]
+    cores = sum(one.cores or 0 for one in known)
+    busy = sum((one.utilization or 0.0) * (one.cores or 0) for one in known)
+    missing = len(summaries) - len(known)
+    return Summary(
+        name=f"{len(summaries)} machines",
+        source="",
+        state=f"{missing} without data" if missing else "ok",
+        devices=sum(one.devices or 0 for one in known),
+        cores=cores,
+        used_cores=sum(one.used_cores or 0 for one in known),
+        utilization=busy / cores if cores else 0.0,
+        used_bytes=sum(one.used_bytes or 0 for one in known),
+        memory_bytes=sum(one.memory_bytes or 0 for one in known),
+        processes=sum(one.processes or 0 for one in known),
+        ecc=sum(one.ecc or 0 for one in known),
+    )
+
+
+def _uncorrected(snapshot: Snapshot) -> int:
+    return sum(
+        device.hardware.mem_ecc_uncorrected + device.hardware.sram_ecc_uncorrected
+        for device in snapshot.devices
+    )
+
+
+def _heads(width: int) -> Line:
+    heads = [fixed(" MACHINE", _NAME_WIDTH), *(head.rjust(cells) for head, cells in _COLUMNS), _STATE]
+    return section_heads(heads, width)
+
+
+def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
+    values = (
+        one.instance_type,
+        _count(one.devices),
+        _count(one.cores),
+        _count(one.used_cores),
+        "-" if one.utilization is None else short_percent(one.utilization),
+        "-" if one.used_bytes is None else size(one.used_bytes),
+        "-" if one.memory_bytes is None else size(one.memory_bytes),
+        _count(one.processes),
+        _count(one.ecc),
+    )
+    text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
+    good = one.state == "ok"
+    state = text if selected else Role.DIM if good else Role.ALERT
+    spans: list[Span] = [(fixed(f" {clean(one.name)}", _NAME_WIDTH), text)]
+    spans += [
+        (clean(value)[: cells - 1].rjust(cells), number)
+        for value, (_, cells) in zip(values, _COLUMNS, strict=True)
+    ]
+    return fit([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
