@@ -1,11 +1,16 @@
-"""What `neuron-cache ls` lists."""
+"""What `neuron-cache ls` lists: all entries, or the first of a big root by way of its index."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache.entries import Scan, read_entry, scan_location
+from neurontools.cache import index
+from neurontools.cache.entries import Scan, must_exist, read_entry, scan_places
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.events import Events
 from neurontools.cache.listing import Order, check_limit, select
+from neurontools.cache.walk import walk
 
 if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
@@ -37,10 +42,43 @@ def list_entries(
         UsageError: the limit is negative.
     """
     check_limit(limit)
+    if limit is not None and not chosen.conditions and not failed:
+        found = _by_index(location.root, order, limit)
+        if found is not None:
+            return found, select(found.entries, order, limit=limit)
     details = limit is None or chosen.needs_details or order.needs_details
-    found = scan_location(location, details=details)
+    found = _scan(location, details=details)
     rows = select(found.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
     if details:
         return found, rows
     fresh = (read_entry(location.root, entry.path) for entry in rows)
     return found, tuple(entry for entry in fresh if entry is not None)
+
+
+def _scan(location: Location, *, details: bool) -> Scan:
+    started_ns = time.time_ns()
+    walked = walk(location.root)
+    listed = index.note_listed(walked.listed)
+    found = scan_places(walked, details=details)
+    must_exist(location, found)
+    if listed is not None and len(found.entries) >= index.FEWEST_ENTRIES:
+        index.write_index(location.root, found.entries, found.skipped, listed, started_ns)
+    return found
+
+
+def _by_index(root: str, order: Order, limit: int) -> Scan | None:
+    """Return the first entries of an order, None when the index cannot tell."""
+    first = index.candidates(root, order.key, limit, descending=order.descending)
+    if first is None:
+        return None
+    places = {place.path: place for place in first.places}
+    # What was used since the index was made may stand first now.
+    used = {event.module for event in Events(root).read() if event.unix_s >= first.made_unix_s}
+    if not used <= {place.module for place in first.places}:
+        return None
+    reader = EntryReader(root)
+    entries = [reader.read(place) for place in places.values()]
+    if None in entries:
+        return None
+    read = tuple(entry for entry in entries if entry is not None)
+    return Scan(root, exists=True, entries=read, skipped=first.skipped)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.entry_reader import Entry, EntryReader
 from neurontools.cache.location import ARGUMENT_SOURCE
 from neurontools.cache.use import is_in_use
-from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, place_of, walk
+from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, place_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,13 +41,17 @@ def scan(root: str, *, details: bool = True) -> Scan:
     Raises:
         NotACacheError: it exists and is no directory, cannot be read, or holds no sign of a compile cache.
     """
+    return scan_places(walk(root), details=details)
+
+
+def scan_places(found: Walk, *, details: bool = True) -> Scan:
+    """Return what is at the places of a walk; see `scan`."""
     with _collector_paused():
-        found = walk(root)
-        reader = EntryReader(root).for_many()
+        reader = EntryReader(found.root).for_many()
         read = [reader.read(place, details=details) for place in found.places]
     entries = tuple(entry for entry in read if entry is not None)
     return Scan(
-        root,
+        found.root,
         exists=found.exists,
         entries=entries,
         skipped=found.skipped + len(read) - len(entries),
