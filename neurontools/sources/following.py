@@ -85,7 +85,7 @@ class Follower:
                 trouble = _waiting(self._kind, error)
             except NeuronToolsError as error:
                 trouble = f"{error.message}, retrying"
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, LookupError, TypeError) as error:
                 trouble = f"no data ({error}), retrying"
             else:
                 return

@@ -49,6 +49,7 @@ class Scrapes:
 
     def __init__(self) -> None:
         self._pids: dict[str, int] = {}
+        self._next_pid = SYNTHETIC_PIDS_ABOVE + 1
         self._counted: dict[tuple[str, str, str], float] | None = None
 
     def report(self, samples: Iterable[Sample], period_s: float) -> MonitorReport:
@@ -60,6 +61,7 @@ class Scrapes:
         """
         scrape = _Scrape(samples)
         before, self._counted = self._counted, scrape.counters
+        self._pids = {tag: pid for tag, pid in self._pids.items() if tag in scrape.tags}
         grown = (
             {}
             if before is None
@@ -111,7 +113,10 @@ class Scrapes:
     def _pid(self, tag: str) -> int:
         if tag.isdecimal() and 0 < int(tag) <= SYNTHETIC_PIDS_ABOVE:
             return int(tag)
-        return self._pids.setdefault(tag, SYNTHETIC_PIDS_ABOVE + 1 + len(self._pids))
+        if tag not in self._pids:
+            self._pids[tag] = self._next_pid
+            self._next_pid += 1
+        return self._pids[tag]
 
 
 class _Scrape:
