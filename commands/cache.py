@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from neurontools.commands import cache_list, cache_locks, cache_prune, cache_stats, cache_verify, console
+from neurontools.commands import (
+    cache_list,
+    cache_locks,
+    cache_neff,
+    cache_prune,
+    cache_stats,
+    cache_verify,
+    console,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +28,7 @@ _EXAMPLES = """examples:
   neuron-cache prune --failed --interrupted -y
   neuron-cache locks
   neuron-cache verify --fix
+  neuron-cache neff info model.neff
   neuron-cache path"""
 
 
@@ -32,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify):
+    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify, cache_neff):
         group.add(verbs)
     return parser
 

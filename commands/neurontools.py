@@ -26,6 +26,7 @@ COMMANDS = {
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
     "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
+    "packager": ("packager", "neuron-packager", "look into a NEFF and take it apart"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),

@@ -1,0 +1,114 @@
+"""The verbs about single NEFF files: `neuron-cache neff info|unpack`, which neuron-packager offers, too."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import print_json
+
+if TYPE_CHECKING:
+    from neurontools.commands.cache_options import Verbs
+    from neurontools.compiler.neff_file import NeffFile
+
+_PROGRAM = "neuron-cache neff"
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb `neff` with its own two."""
+    parser = verbs.add_parser(
+        "neff",
+        help="look into a NEFF file, or unpack it",
+        description="Look into a NEFF file, or unpack it; ours and real ones. Nothing in it is run.",
+    )
+    inner = parser.add_subparsers(dest="neff_verb", metavar="COMMAND", required=True)
+    for verb in (add_info(inner, _PROGRAM), add_unpack(inner, _PROGRAM)):
+        verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def add_info(verbs: Verbs, program: str) -> argparse.ArgumentParser:
+    """Add `info`; return its parser."""
+    parser = _add(
+        verbs,
+        "info",
+        "print the header, inputs and outputs",
+        f"examples:\n  {program} info model.neff\n  {program} info -s model.neff\n\n"
+        "Exit code 1 says that it is no NEFF, or that its data is damaged.",
+    )
+    parser.add_argument("-w", "--weights", action="store_true", help="show variables that hold weights, too")
+    parser.add_argument("-s", "--shapes", action="store_true", help="show only shapes and data types")
+    parser.add_argument("--json-output", "--json", dest="json", action="store_true", help="print JSON: bytes")
+    parser.set_defaults(run=_info)
+    return parser
+
+
+def add_unpack(verbs: Verbs, program: str) -> argparse.ArgumentParser:
+    """Add `unpack`; return its parser."""
+    parser = _add(
+        verbs,
+        "unpack",
+        "write the members to a directory",
+        f"examples:\n  {program} unpack model.neff\n  {program} unpack model.neff -o parts --max-size 2GB",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="a directory that is new or empty (default: the file's name without .neff, here)",
+    )
+    parser.add_argument(
+        "--max-size", default="64GiB", metavar="SIZE", help="refuse an archive of more (default: %(default)s)"
+    )
+    parser.set_defaults(run=_unpack)
+    return parser
+
+
+def _add(verbs: Verbs, name: str, words: str, epilog: str) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name,
+        help=words,
+        description=f"{words.capitalize()}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the NEFF")
+    return parser
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import neff_text
+    from neurontools.compiler.neff_file import read_neff_file
+
+    found = read_neff_file(arguments.file)
+    if arguments.json:
+        print_json(neff_text.info_json(found, weights=arguments.weights))
+    else:
+        console.out(neff_text.info_text(found, weights=arguments.weights, shapes=arguments.shapes))
+    return _judge(arguments.file, found)
+
+
+def _judge(path: str, found: NeffFile) -> int:
+    from neurontools.compiler.neff_header import NeffError
+
+    if found.problem:
+        return console.fail(NeffError(f"{path}: {found.problem}", "copy it again, or compile it again"))
+    return 0
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    import os
+
+    from neurontools.cache.quantities import parse_size
+    from neurontools.compiler.neff_file import unpack_neff
+
+    limit_bytes = parse_size(arguments.max_size)
+    directory = arguments.output or _own_directory(os.path.basename(arguments.file))
+    console.out_now(f'Unpacking NEFF in "{directory}" directory...')
+    unpack_neff(arguments.file, directory, limit_bytes)
+    return 0
+
+
+def _own_directory(name: str) -> str:
+    stem = name.removesuffix(".neff")
+    return stem if stem != name else f"{name}.unpacked"

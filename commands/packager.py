@@ -1,0 +1,42 @@
+"""neuron-packager: look into a NEFF and take it apart."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_neff import add_info, add_unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EXAMPLES = """examples:
+  neuron-packager info model.neff
+  neuron-packager info model.neff --json-output
+  neuron-packager unpack model.neff -o parts"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neuron-packager",
+        description="Look into NEFFs, ours and real ones, and take them apart. Nothing in them is run.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    add_info(verbs, parser.prog)
+    add_unpack(verbs, parser.prog)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = console.parse(build_parser(), argv)
+    code: int = arguments.run(arguments)
+    return code

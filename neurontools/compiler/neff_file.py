@@ -1,0 +1,250 @@
+"""A NEFF file of any origin: header, members, variables. Nothing of it is run, and only pieces are in memory.
+
+The archives of real NEFFs are gzip tars (compile-runtime.md section 2.1); an uncompressed one is read, too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import stat
+import zlib
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Any
+
+from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
+from neurontools.compiler.tar_reader import Member, TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.compiler.graph import Graph
+
+LIMIT_BYTES = 64 * 2**30
+DATA_NAME = "neff.tgz"
+_CHUNK_BYTES = 1 << 20
+_MOST_JSON_BYTES = 64 * 2**20
+_GZIP_MAGIC = b"\x1f\x8b"
+_GRAPH = "graph.json"
+_DEFINITION = "def.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a subgraph ("sg00", ...) as its def.json has it; shape and dtype only where they are known.
+
+    `kind` is the stored type: input, output, state-buffer, file, tmp-buf, virtual, pointer, dge-table.
+    """
+
+    subgraph: str
+    name: str
+    kind: str
+    size_bytes: int | None
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NeffFile:
+    """What a file says. `problem` is "" or what is wrong with the data behind the header."""
+
+    header: NeffHeader
+    problem: str
+    members: tuple[Member, ...]
+    variables: tuple[Variable, ...]
+    ours: bool
+
+
+def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
+    """Return header, members and variables of a NEFF.
+
+    Args:
+        path: the file.
+        limit_bytes: most bytes that its members may have together.
+
+    Raises:
+        NeffError: there is no such file, or no NEFF's header in it.
+    """
+    with _opened(path) as (file, header):
+        problem = _data_problem(file, header)
+        members: list[Member] = []
+        stored: dict[str, bytes] = {}
+        try:
+            with _archive(file, limit_bytes) as archive:
+                for member in archive.members():
+                    members.append(member)
+                    if _is_told(member):
+                        stored[member.name] = b"".join(archive.chunks())
+        except ArchiveError as error:
+            problem = problem or error.message
+    return NeffFile(header, problem, tuple(members), _variables(stored), ours=_GRAPH in stored)
+
+
+def unpack_neff(path: str, directory: str, limit_bytes: int = LIMIT_BYTES) -> tuple[Member, ...]:
+    """Write the members of a NEFF, and its data part as `neff.tgz`, to a new directory: all of them or nothing.
+
+    Args:
+        path: the file.
+        directory: must not exist, or be empty.
+        limit_bytes: most bytes that the members may have together.
+
+    Raises:
+        NeffError: not a NEFF, a damaged one, beyond the limit, or the directory holds something.
+        OSError: the directory cannot be written.
+    """
+    target = os.path.abspath(directory)
+    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise NeffError(f"cannot unpack to {directory}: it is there and not empty", "name another with -o")
+    with _opened(path) as (file, header):
+        problem = _data_problem(file, header)
+        if problem:
+            raise NeffError(f"{path}: {problem}")
+        aside = f"{target}.unpacking-{os.getpid()}"
+        os.makedirs(aside)
+        try:
+            members = _write_members(file, aside, limit_bytes)
+            _copy_data(file, f"{aside}/{DATA_NAME}")
+            os.rename(aside, target)
+        except ArchiveError as error:
+            raise NeffError(f"{path}: {error.message}", error.remedy) from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return members
+
+
+def _write_members(file: IO[bytes], directory: str, limit_bytes: int) -> tuple[Member, ...]:
+    members = []
+    with _archive(file, limit_bytes) as archive:
+        for member in archive.members():
+            if member.name == DATA_NAME:
+                raise ArchiveError(f"the archive holds a file {DATA_NAME} of its own")
+            members.append(member)
+            _write_member(archive, member, f"{directory}/{member.name}")
+    return tuple(members)
+
+
+def _write_member(archive: TarReader, member: Member, path: str) -> None:
+    try:
+        if member.is_directory:
+            os.makedirs(path, exist_ok=True)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # "x": nothing that the archive holds twice replaces the first.
+        with open(path, "xb") as written:
+            written.writelines(archive.chunks())
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ArchiveError(f"the archive holds {member.name!a} twice") from error
+
+
+def _copy_data(file: IO[bytes], path: str) -> None:
+    file.seek(HEADER_BYTES)
+    with open(path, "xb") as written:
+        shutil.copyfileobj(file, written, _CHUNK_BYTES)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[IO[bytes], NeffHeader]]:
+    try:
+        # A pipe would be waited for without end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise NeffError(f"not a NEFF: {path} is not a file")
+        file = open(path, "rb")  # noqa: SIM115  closed below; opening alone has an error of its own
+    except OSError as error:
+        raise NeffError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        yield file, _header(file, path)
+
+
+def _header(file: IO[bytes], path: str) -> NeffHeader:
+    try:
+        return read_header(file.read(HEADER_BYTES))
+    except NeffError as error:
+        raise NeffError(f"{path}: {error.message}", error.remedy) from error
+
+
+def _data_problem(file: IO[bytes], header: NeffHeader) -> str:
+    length = os.fstat(file.fileno()).st_size - HEADER_BYTES
+    if length != header.data_bytes:
+        return f"{length} bytes of data, {header.data_bytes} announced"
+    digest = hashlib.md5(usedforsecurity=False) if header.package_version == 1 else hashlib.sha256()
+    file.seek(HEADER_BYTES)
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    if digest.digest() != header.data_hash[: digest.digest_size]:
+        return "the data does not match the header's hash"
+    return ""
+
+
+@contextmanager
+def _archive(file: IO[bytes], limit_bytes: int) -> Iterator[TarReader]:
+    file.seek(HEADER_BYTES)
+    magic = file.read(len(_GZIP_MAGIC))
+    file.seek(HEADER_BYTES)
+    try:
+        if magic == _GZIP_MAGIC:
+            with gzip.GzipFile(fileobj=file) as expanded:
+                yield TarReader(expanded, limit_bytes)
+        else:
+            yield TarReader(file, limit_bytes)
+    except (zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise ArchiveError(f"the archive is damaged: {error}") from error
+
+
+def _is_told(member: Member) -> bool:
+    name = member.name.rpartition("/")[2] if member.name.startswith("sg") else member.name
+    return name in {_GRAPH, _DEFINITION} and member.size_bytes <= _MOST_JSON_BYTES
+
+
+def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
+    graph = _graph(stored.get(_GRAPH))
+    found: list[Variable] = []
+    for name in sorted(stored):
+        folder, _, last = name.rpartition("/")
+        if last == _DEFINITION:
+            found += _defined(folder, stored[name])
+    return tuple(found if graph is None else _with_shapes(found, graph))
+
+
+def _defined(folder: str, content: bytes) -> Iterator[Variable]:
+    # The page of the NEFF lists what `var` holds; of its fields only type and size are taken, where they are sound.
+    defined: dict[str, Any] = {}
+    with suppress(ValueError, RecursionError, AttributeError):
+        defined = json.loads(content).get("var", {})
+    for name, fields in defined.items() if isinstance(defined, dict) else ():
+        if isinstance(fields, dict):
+            size = fields.get("size")
+            yield Variable(
+                subgraph=folder,
+                name=str(name),
+                kind=str(fields.get("type", "")),
+                size_bytes=size if isinstance(size, int) and not isinstance(size, bool) else None,
+            )
+
+
+def _graph(content: bytes | None) -> Graph | None:
+    if content is None:
+        return None
+    from neurontools.compiler.graph import GraphError, graph_from_bytes
+
+    try:
+        return graph_from_bytes(content)
+    except GraphError:
+        return None
+
+
+def _with_shapes(variables: list[Variable], graph: Graph) -> Iterator[Variable]:
+    from neurontools.compiler.graph import reads
+
+    views = {}
+    for node in graph.nodes:
+        for view in (*(view for view in node.results if view is not None), *reads(node)):
+            views.setdefault(f"slot{view.slot}", view)
+    for variable in variables:
+        view = views.get(variable.name)
+        shape, dtype = (None, "") if view is None else (view.shape, view.dtype)
+        yield replace(variable, shape=shape, dtype=dtype)

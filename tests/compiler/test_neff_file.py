@@ -1,0 +1,200 @@
+"""NEFF files of any origin: told and unpacked whole, and nothing ever leaves the directory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import struct
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.neff_file import DATA_NAME, read_neff_file, unpack_neff
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, write_header
+from neurontools.compiler.tar_reader import TarReader
+from neurontools.machine.instances.catalogue import instance_type
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OURS = compile_graph(mlp(), instance_type("trn2.48xlarge").device, ("--target=trn2",), "mlp")
+DEFINITION = {
+    "var": {"input0": {"type": "input", "size": 64}, "w": {"type": "file"}, "odd": 3},
+    "dma_queue": {},
+}
+FILES = {
+    "info.json": b"{}",
+    "sg00/def.json": json.dumps(DEFINITION).encode(),
+    "sg00/PE.bin": bytes(5000),
+    "debug_info/" + "long/" * 40 + "name.json": b"deep",
+}
+FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+def tar_of(files: dict[str, bytes], kind: int = tarfile.PAX_FORMAT, *others: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=kind) as archive:
+        top = tarfile.TarInfo("./")
+        top.type = tarfile.DIRTYPE
+        archive.addfile(top)
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for member in others:
+            archive.addfile(member)
+    return buffer.getvalue()
+
+
+def neff(path: Path, data: bytes) -> str:
+    path.write_bytes(write_header(data, name="bert", build_version="2.16", lnc=1) + data)
+    return str(path)
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_a_foreign_neff_is_told_and_unpacked(tmp_path, kind, compress):
+    data = compress(tar_of(FILES, kind))
+    path = neff(tmp_path / "f.neff", data)
+    found = read_neff_file(path)
+    assert (found.problem, found.ours, found.header.name) == ("", False, "bert")
+    assert {member.name: member.size_bytes for member in found.members if not member.is_directory} == {
+        name: len(content) for name, content in FILES.items()
+    }
+    assert [(item.name, item.kind, item.size_bytes) for item in found.variables] == [
+        ("input0", "input", 64),
+        ("w", "file", None),
+    ]
+    unpack_neff(path, str(tmp_path / "out"))
+    assert tree(tmp_path / "out") == FILES | {DATA_NAME: data}
+
+
+def test_ours_has_shapes(tmp_path):
+    (tmp_path / "o.neff").write_bytes(OURS)
+    found = read_neff_file(str(tmp_path / "o.neff"))
+    assert found.ours
+    inputs = [item for item in found.variables if item.kind == "input" and item.subgraph == "sg01"]
+    assert [(item.shape, item.dtype) for item in inputs] == [((4, 8), "float32"), ((8, 8), "float32")]
+
+
+def test_an_unpacked_neff_can_be_unpacked_by_tar(tmp_path):
+    (tmp_path / "o.neff").write_bytes(OURS)
+    unpack_neff(str(tmp_path / "o.neff"), str(tmp_path / "new" / "out"))
+    with tarfile.open(tmp_path / "new" / "out" / DATA_NAME) as archive:
+        assert "sg01/def.json" in archive.getnames()
+
+
+def hostile(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "../../outside"
+    return member
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        (hostile("/etc/evil"), "leads out"),
+        (hostile("a/../../evil"), "leads out"),
+        (hostile("link", tarfile.SYMTYPE), "is a link"),
+        (hostile("link", tarfile.LNKTYPE), "is a hard link"),
+        (hostile("node", tarfile.CHRTYPE), "is a device"),
+        (hostile("node", tarfile.FIFOTYPE), "is a pipe"),
+        (hostile("info.json"), "twice"),
+        (hostile("info.json/below"), "twice"),
+        (hostile(DATA_NAME), "of its own"),
+        (hostile("a\nb"), "not allowed"),
+    ],
+)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_could_leave_the_directory_is_refused_and_nothing_is_left(tmp_path, member, words, kind):
+    path = neff(tmp_path / "f.neff", gzip.compress(tar_of(FILES, kind, member)))
+    with pytest.raises(NeffError, match=words):
+        unpack_neff(path, str(tmp_path / "in" / "out"))
+    assert os.listdir(tmp_path / "in") == []
+    assert sorted(os.listdir(tmp_path)) == ["f.neff", "in"]
+
+
+def test_the_limit_counts_what_is_announced_and_what_is_compressed(tmp_path):
+    path = neff(tmp_path / "f.neff", gzip.compress(tar_of({"zeros": bytes(3_000_000)})))
+    with pytest.raises(NeffError, match="more than 1000000 bytes"):
+        unpack_neff(path, str(tmp_path / "out"), limit_bytes=1_000_000)
+    assert read_neff_file(path, limit_bytes=10).problem == "the archive's files have more than 10 bytes"
+    assert os.listdir(tmp_path) == ["f.neff"]
+
+
+def test_a_full_directory_is_not_touched(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(NeffError, match="not empty"):
+        unpack_neff(neff(tmp_path / "f.neff", gzip.compress(tar_of(FILES))), str(tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == ["mine"]
+
+
+def test_damage_is_named_and_not_unpacked(tmp_path):
+    cut = tmp_path / "cut.neff"
+    cut.write_bytes(OURS[:-1])
+    assert "bytes of data" in read_neff_file(str(cut)).problem
+    flipped = tmp_path / "flipped.neff"
+    flipped.write_bytes(OURS[:-9] + bytes([OURS[-9] ^ 1]) + OURS[-8:])
+    assert "does not match" in read_neff_file(str(flipped)).problem
+    for path in (cut, flipped):
+        with pytest.raises(NeffError):
+            unpack_neff(str(path), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_package_version_1_has_an_md5(tmp_path):
+    import hashlib
+
+    data = OURS[HEADER_BYTES:]
+    digest = hashlib.md5(data).digest() + bytes(16)
+    old = struct.pack("<5Q", 1, 1024, len(data), 1, 1) + OURS[40:172] + digest + OURS[204:1024] + data
+    (tmp_path / "old.neff").write_bytes(old)
+    found = read_neff_file(str(tmp_path / "old.neff"))
+    assert (found.problem, found.header.version) == ("", (1, 1))
+
+
+@pytest.mark.parametrize("content", [b"", b"no neff", bytes(2000)])
+def test_what_is_no_neff_is_refused_by_name(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(NeffError, match=r"x: not a NEFF"):
+        read_neff_file(str(tmp_path / "x"))
+
+
+def test_a_pipe_and_a_directory_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(NeffError, match="is not a file"):
+            read_neff_file(str(path))
+
+
+@given(st.binary(max_size=1500) | st.data())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_read_or_refused(drawn):
+    data = bytearray(tar_of(FILES))
+    if isinstance(drawn, bytes):
+        data[: len(drawn)] = drawn
+    else:
+        for _ in range(3):
+            data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
+    reader = TarReader(io.BytesIO(bytes(data)), 1 << 20)
+    try:
+        for member in reader.members():
+            assert sum(len(chunk) for chunk in reader.chunks()) == member.size_bytes
+            assert not member.name.startswith(("/", "../"))
+    except ArchiveError:
+        return
