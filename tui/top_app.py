@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.lines import Line
+    from neurontools.tui.top_machines_source import SeveralSource
     from neurontools.tui.top_source import Source, Update
 
 _CLASSIC_PANES = ("cores", "cpu", "summary", "details")
@@ -80,7 +81,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
     class Updated(Message):
         """The source yielded something."""
 
-        def __init__(self, update: Update) -> None:
+        def __init__(self, update: Update | MachineUpdate) -> None:
             super().__init__()
             self.update = update
 
@@ -89,7 +90,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
 
     def __init__(
         self,
-        source: Source,
+        source: Source | SeveralSource,
         *,
         colour: bool = True,
         silent_after_s: float | None = None,
@@ -104,7 +105,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
         super().__init__(ansi_color=not colour)
         self.settings = settings or TopSettings()
         tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
-        shown = []
+        shown: list[Machine] = []
         for name, where in machines or (("", source.name),):
             lookout = Lookout(self.settings.rules, on_alert)
             model = TopModel(colour=colour, source=where, lookout=lookout)
@@ -168,10 +169,10 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
 
     def on_top_app_updated(self, message: Updated) -> None:
         """Show what the source yielded."""
-        update, index = message.update, 0
+        update = message.update
+        machine = self.shown_machines[0]
         if isinstance(update, MachineUpdate):
-            index, update = update.index, update.update
-        machine = self.shown_machines[index]
+            machine, update = self.shown_machines[update.index], update.update
         machine.last_update_s = time.monotonic()
         machine.deck.take(update)
         if machine.deck is self.deck or self.page.name == MachinesPage.name:

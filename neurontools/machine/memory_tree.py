@@ -85,10 +85,8 @@ class MemoryMap:
     ) -> None:
         self.snapshot = snapshot
         self._only_used = only_used
-        if former is not None and _same_memory(former.snapshot, snapshot):
-            self.sums = former.sums
-        else:
-            self.sums = _Sums(snapshot)
+        same = former is not None and _same_memory(former.snapshot, snapshot)
+        self.sums: _Sums = former.sums if same and former is not None else _Sums(snapshot)
         self.host = self.sums.host
         """Host memory of all processes by category."""
         self.device = self.sums.device
