@@ -235,7 +235,7 @@ def _status_text(found: MachineStatus) -> str:
     rows: list[tuple[str, Any]] = [
         ("machine", info.machine),
         ("instance", f"{info.instance_type} ({snapshot.instance_id})"),
-        ("devices", f"{info.device_count}, {_gib(total)} of memory, {_gib(used)} reserved"),
+        ("devices", f"{_devices(found)}, {_gib(total)} of memory, {_gib(used)} reserved"),
         ("cores", f"{claimed} of {info.core_count} claimed"),
         ("neurond", f"pid {info.pid}, up {_duration(snapshot.taken_unix_s - info.started_unix_s)}"),
         ("version", f"{info.version}, protocol {info.protocol}"),
@@ -256,6 +256,11 @@ def _status_text(found: MachineStatus) -> str:
         for process in snapshot.processes
     ]
     return "\n".join(f"{name:<10}{value}" for name, value in rows)
+
+
+def _devices(found: MachineStatus) -> str:
+    lost = sum(device.lost for device in found.snapshot.devices)
+    return f"{found.info.device_count} ({lost} lost)" if lost else str(found.info.device_count)
 
 
 def _kind_rows(info: DaemonInfo) -> list[tuple[str, Any]]:

@@ -41,9 +41,10 @@ def play(arguments: argparse.Namespace) -> int:
     finally:
         screen.clear()
     if not arguments.json:
+        processes = "1 process" if played.started == 1 else f"{played.started} processes"
         console.out(
             f"played {duration_text(played.scenario_s)} of {scenario.name} in {duration_text(played.wall_s)}: "
-            f"{played.started} processes started; the player used {played.cpu_s:.1f} s of CPU"
+            f"{processes} started; the player used {played.cpu_s:.1f} s of CPU"
         )
     return 0
 
@@ -82,9 +83,8 @@ class _Screen:
         self._shown_s = now_s
         length = "" if progress.length_s is None else f" of {duration_text(progress.length_s)}"
         waiting = f", {progress.waiting} wait for cores" if progress.waiting else ""
-        sys.stderr.write(
-            f"{_CLEAR}{duration_text(int(progress.scenario_s))}{length}  {progress.living} processes{waiting}"
-        )
+        processes = "1 process" if progress.living == 1 else f"{progress.living} processes"
+        sys.stderr.write(f"{_CLEAR}{duration_text(int(progress.scenario_s))}{length}  {processes}{waiting}")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -191,3 +191,4 @@ def test_in_a_container_no_link_can_break_as_neighbours_have_the_hosts_numbers(t
     listed = json.loads(tool("neuron-ls", "-j").stdout)
     assert [row["neuron_device"] for row in listed] == [0, 1, 2, 3]
     assert listed[0]["connected_to"] == [12, 3, 4, 1]
+    assert "devices   5 (1 lost), " in tool("neurond", "status").stdout

@@ -191,6 +191,11 @@ def test_a_loop_puts_a_newline_between_two_rounds(home, recorded):
         playing.stdout.close()
 
 
+def test_one_process_is_no_processes(run):
+    done = run("play", "single-training", "--speed", "500", "--duration", "100s")
+    assert ": 1 process started; " in done.stdout
+
+
 def test_an_empty_recording_is_a_failure(run, home):
     (home / "empty.jsonl").touch()
     assert run("replay", "empty.jsonl").returncode == 1
