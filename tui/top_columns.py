@@ -69,7 +69,7 @@ def latency(seconds: float | None) -> str:
 LOOKS: dict[Column, ColumnLook] = {
     Column.PID: ColumnLook("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
     Column.USER: ColumnLook("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
-    Column.TAG: ColumnLook("TAG", "T", 14, False, 2, lambda row: clean(row.process.tag)),
+    Column.TAG: ColumnLook("TAG", "T", 16, False, 2, lambda row: clean(row.process.tag)),
     Column.CORES: ColumnLook("CORES", "C", 7, False, 1, lambda row: ranges(use.core for use in row.process.cores)),
     Column.MEMORY: ColumnLook("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
     Column.UTILIZATION: ColumnLook("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),

@@ -139,7 +139,7 @@ class Topology:
 
     def _legend(self, width: int) -> list[Line]:
         spans: list[Span] = [
-            (" --- no process spans it  ", Role.DIM),
+            (" --- no job spans it  ", Role.DIM),
             ("=== ", heat(0.5)),
             ("busy (modelled: the less busy end)  ", Role.DIM),
             ("-x- ", Role.ALERT),

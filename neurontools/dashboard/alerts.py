@@ -10,6 +10,7 @@ from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.jobs import job_of
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from neurontools.dashboard.happenings import Happening
+    from neurontools.dashboard.jobs import Job
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.snapshot import Snapshot
 
@@ -50,7 +52,7 @@ DEFAULT_RULES = (
     Rule(Condition.ECC, 0),  # uncorrected memory errors since the snapshot before: more than this
     Rule(
         Condition.STRAGGLER, 1.5, for_s=5.0
-    ),  # times the median p50 latency of the processes with the same command
+    ),  # times the median p50 latency of the processes of the same job
     Rule(Condition.LOST_DEVICE, 0),  # lost devices: more than this
 )
 
@@ -165,11 +167,11 @@ class Watch:
         rule = self._rules.get(Condition.STRAGGLER)
         if rule is None:
             return
-        groups: dict[str, list[tuple[ProcessRow, float]]] = {}
+        groups: dict[Job, list[tuple[ProcessRow, float]]] = {}
         for row in rows:
             latency_s = row.latency_s(50)
             if latency_s is not None:
-                groups.setdefault(row.process.command, []).append((row, latency_s))
+                groups.setdefault(job_of(row.process), []).append((row, latency_s))
         for group in groups.values():
             if len(group) < _FEWEST_PEERS:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,10 @@ class Kind(StrEnum):
     ALERT_OVER = "alert-over"
 
 
+_COUNTED = frozenset({Kind.FAILED, Kind.ECC})
+SAME_S = 10.0
+"""Seconds in which what is counted goes on as one happening."""
+
 TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.ALERT})
 
 
@@ -40,16 +44,35 @@ class Happening:
     """One thing that happened, seen at `unix_s`.
 
     `pid` is None for what happens to a device, `device` None for what happens to a process. `count` is how often it
-    happened since the snapshot before, `counter` which memory errors were counted.
+    happened since the snapshot before, `counter` which memory errors were counted. `what` says it without the count.
     """
 
     unix_s: float
     kind: Kind
-    text: str
+    what: str
     pid: int | None = None
     device: int | None = None
     count: int = 1
     counter: HardwareCounter | None = None
+
+    @property
+    def text(self) -> str:
+        """What happened, and how often where it is counted."""
+        if self.kind is Kind.ECC:
+            return f"{self.what} +{self.count}"
+        return self.what if self.count == 1 else f"{self.what} ({self.count} times)"
+
+    def again(self, newer: Happening) -> Happening | None:
+        """Return both as one, at the newer time, where they are the same and `SAME_S` or less apart; else None."""
+        same = (self.kind, self.what, self.pid, self.device) == (
+            newer.kind,
+            newer.what,
+            newer.pid,
+            newer.device,
+        )
+        if self.kind not in _COUNTED or not same or not 0 <= newer.unix_s - self.unix_s <= SAME_S:
+            return None
+        return replace(newer, count=self.count + newer.count)
 
 
 def happenings(before: Snapshot, after: Snapshot) -> tuple[Happening, ...]:
@@ -79,8 +102,7 @@ def _failures(before: ProcessState | None, after: ProcessState, when: float) -> 
     for status, count in after.status_counts:
         more = count - earlier.get(status, 0)
         if status and more > 0:
-            times = f" ({more} times)" if more > 1 else ""
-            text = f"process {after.pid}: {_status(status)}{times}"
+            text = f"process {after.pid}: {_status(status)}"
             yield Happening(when, Kind.FAILED, text, after.pid, count=more)
 
 
@@ -114,7 +136,7 @@ def _memory_errors(
     for counter in HardwareCounter:
         more = getattr(after, counter) - getattr(before, counter)
         if more > 0:
-            text = f"ND{device}: {counter} +{more}"
+            text = f"ND{device}: {counter}"
             yield Happening(when, Kind.ECC, text, device=device, count=more, counter=counter)
 
 

@@ -1,7 +1,7 @@
 """The links between devices: which are there, which are broken, how busy what runs over them is; and where to draw devices.
 
 No counter of the driver tells the traffic of a link, so it is modelled: a link is as busy as the less busy of its two
-devices in a process that holds cores of both.
+devices in a job that holds cores of both.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.jobs import job_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from neurontools.dashboard.jobs import Job
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 Pair = tuple[int, int]
@@ -20,7 +23,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link between two devices, the lower index first. `load` (0..1) is modelled, None where no process spans it."""
+    """A link between two devices, the lower index first. `load` (0..1) is modelled, None where no job spans it."""
 
     devices: Pair
     is_down: bool
@@ -100,13 +103,16 @@ def _rows(devices: Sequence[int], width: int, *, snake: bool) -> tuple[tuple[int
 
 def _loads(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, float]:
     device_of = {core: device.index for device in snapshot.devices for core in device.core_ids}
-    loads: dict[Pair, float] = {}
+    shares: dict[Job, dict[int, list[float]]] = {}
     for process in snapshot.processes:
-        shares: dict[int, list[float]] = {}
-        for use in process.cores:
-            if use.core in device_of:
-                shares.setdefault(device_of[use.core], []).append(utilization.get(use.core, 0.0))
-        means = {device: sum(values) / len(values) for device, values in shares.items()}
+        if process.cores:
+            of_job = shares.setdefault(job_of(process), {})
+            for use in process.cores:
+                if use.core in device_of:
+                    of_job.setdefault(device_of[use.core], []).append(utilization.get(use.core, 0.0))
+    loads: dict[Pair, float] = {}
+    for of_job in shares.values():
+        means = {device: sum(values) / len(values) for device, values in of_job.items()}
         for pair in combinations(sorted(means), 2):
             loads[pair] = max(loads.get(pair, 0.0), min(means[pair[0]], means[pair[1]]))
     return loads

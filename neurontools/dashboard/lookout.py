@@ -45,6 +45,8 @@ class Lookout:
         self.alerts_of_device: dict[int, list[Alert]] = {}
         self.seen = 0
         """How many happenings there were, also those that are no longer remembered."""
+        self._newest: dict[tuple[Kind, str], Happening] = {}
+        self._kept = kept
         self._rules = rules
         self._on_alert = on_alert
         self._watch = Watch(rules)
@@ -84,8 +86,21 @@ class Lookout:
         self._set(alerts)
 
     def _remember(self, *new: Happening) -> None:
-        self.happened.extend(new)
-        self.seen += len(new)
+        for one in new:
+            self._remember_one(one)
+
+    def _remember_one(self, one: Happening) -> None:
+        subject = (one.kind, one.what)
+        before = self._newest.get(subject)
+        both = before.again(one) if before else None
+        if before is not None and both is not None and before in self.happened:
+            self.happened.remove(before)
+        else:
+            self.seen += 1
+        if len(self._newest) > self._kept:
+            self._newest.clear()
+        self._newest[subject] = both or one
+        self.happened.append(both or one)
 
     def _set(self, alerts: tuple[Alert, ...]) -> None:
         self.alerts = alerts

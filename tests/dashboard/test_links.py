@@ -20,13 +20,15 @@ Machine = Callable[..., "Snapshot"]
 Process = Callable[..., "ProcessState"]
 
 
-def test_a_link_is_as_busy_as_the_less_busy_end_of_a_process_that_spans_it(
+def test_a_link_is_as_busy_as_the_less_busy_end_of_a_job_that_spans_it(
     machine_at: Machine, process_at: Process
 ) -> None:
     snapshot = machine_at(1, process_at(7, cores=(0, 1, 2)))
     found = links(snapshot, {0: 1.0, 1: 0.5, 2: 0.25, 3: 1.0})
     assert [(pair, link.is_down, link.load) for pair, link in found.items()] == [((0, 1), False, 0.25)]
-    apart = machine_at(1, process_at(7, cores=(0,)), process_at(8, cores=(2,)))
+    ranks = (process_at(7 + core, cores=(core,), command=f"python train.py --rank {core}") for core in (0, 2))
+    assert links(machine_at(1, *ranks), {0: 1.0, 2: 0.5})[0, 1].load == 0.5
+    apart = machine_at(1, process_at(7, cores=(0,)), process_at(8, cores=(2,), command="python serve.py"))
     assert links(apart, {0: 1.0, 2: 1.0})[0, 1].load is None
 
 

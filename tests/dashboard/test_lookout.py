@@ -39,8 +39,9 @@ def test_it_looks_once_a_second_however_often_it_is_asked(machine_at: Machine, p
     lookout = Lookout()
     for tenth in range(20):
         lookout.look(machine_at(tenth / 10, process_at(7, statuses=((0, tenth), (5, tenth)))))
-    assert [one.kind for one in lookout.happened if one.kind is Kind.FAILED] == [Kind.FAILED] * 2
-    assert sum(one.count for one in lookout.happened if one.kind is Kind.FAILED) == 18
+    (failed,) = [one for one in lookout.happened if one.kind is Kind.FAILED]
+    assert failed.count == 18
+    assert failed.text.endswith("(18 times)")
 
 
 def test_another_machine_ends_all_alerts_and_is_not_compared(
@@ -85,3 +86,36 @@ def test_a_machine_of_another_shape_begins_anew(machine_at: Machine) -> None:
     history.add(machine_at(1, devices=other), machine_at(2, devices=other), {0: 0.5})
     assert [slot for slot in history.minute(("core", 0)) if slot] == [Slot(0.5, 0.5)]
     assert history.minute(("core", 3)) == ()
+
+
+def test_what_is_counted_goes_on_as_one_happening_until_it_pauses(
+    machine_at: Machine, process_at: Process
+) -> None:
+    lookout = Lookout(())
+    failed = 0
+    for second in range(30):
+        failed += second < 5 or second > 20
+        lookout.look(machine_at(second, process_at(7, statuses=((0, second), (1004, failed)))))
+    found = [(one.count, one.unix_s) for one in lookout.happened if one.kind is Kind.FAILED]
+    assert found == [(4, 104.0), (9, 129.0)]
+    assert lookout.seen == len(lookout.happened)
+
+
+def test_ranks_of_a_job_are_each_others_peers(machine_at: Machine, process_at: Process) -> None:
+    def ranks(second: int) -> list[ProcessState]:
+        return [
+            process_at(
+                100 + rank,
+                busy_ns=second * 10**9,
+                statuses=((0, 10 * second),),
+                bucket=30 if rank == 2 else 20,
+                cores=(rank,),
+                command=f"torchrun train.py --rank {rank}",
+            )
+            for rank in range(4)
+        ]
+
+    lookout = Lookout((Rule(Condition.STRAGGLER, 1.5, for_s=2.0),))
+    for second in range(6):
+        lookout.look(machine_at(second, *ranks(second)))
+    assert list(lookout.alerts_of_pid) == [102]
