@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from neurontools.commands import console
 from neurontools.customop.errors import CustomOpBuildError
@@ -71,12 +71,12 @@ def add_arguments(build: argparse.ArgumentParser) -> None:
     )
 
 
-def run_build(arguments: argparse.Namespace) -> None:
+def run_build(arguments: argparse.Namespace) -> int:
     """Build once, or again and again."""
     if arguments.watch:
         _watch(arguments)
-        return
     _build_once(arguments)
+    return 0
 
 
 def _build_once(arguments: argparse.Namespace) -> BuildResult:
@@ -143,7 +143,7 @@ def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
     return request, path.parent
 
 
-def _watch(arguments: argparse.Namespace) -> None:
+def _watch(arguments: argparse.Namespace) -> NoReturn:
     from neurontools.customop.watch import stamps, wait_for_change
 
     watched: set[str] = set()

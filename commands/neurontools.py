@@ -24,7 +24,7 @@ COMMANDS = {
         "metrics of neuron-monitor for Prometheus",
     ),
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
-    "customop": ("customop", "neuron-customop", "build, load and run custom C++ operators"),
+    "customop": ("customop", "neuron-customop", "write, build, try and debug custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
     "packager": ("packager", "neuron-packager", "look into a NEFF and take it apart"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import shutil
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
 from neurontools.customop.calls import Buffer, Outcome, outcome_of
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.memfile import executable_file
 
 if TYPE_CHECKING:
     from neurontools.customop.package import Parts
@@ -50,13 +53,22 @@ class InProcessExecutor:
 
 
 def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:
-    fd = executable_file(name, contents)
+    # A file with a name: debuggers look for symbols there. It must differ for each library that was ever loaded.
+    directory = tempfile.mkdtemp(prefix="neuron-customop-")
+    atexit.register(_remove, directory, os.getpid())
+    path = Path(directory) / f"{name}.so"
     try:
-        library = ctypes.CDLL(f"/proc/self/fd/{fd}")
+        path.write_bytes(contents)
+        library = ctypes.CDLL(str(path))
     except OSError as error:
-        os.close(fd)
-        raise CustomOpLibraryError(f"cannot load {name}: {error}", "build it again") from error
-    # The descriptor stays open: the loader knows libraries by path, so its number must never name another one.
+        raise CustomOpLibraryError(
+            f"cannot load {name}: {error}", "build it again, or set TMPDIR to where code may be loaded from"
+        ) from error
     function = library.neurontools_call
     function.restype = None
     return function
+
+
+def _remove(directory: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child
+        shutil.rmtree(directory, ignore_errors=True)

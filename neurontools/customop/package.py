@@ -112,6 +112,23 @@ def read_package(path: str | os.PathLike[str]) -> Package:
     return Package(os.path.abspath(name), manifest, parts, hashlib.sha256(data).hexdigest())
 
 
+def find_operator(package: Package, op: str) -> int:
+    """Return the position of an operator, by `library::operator`, or `operator` when that is enough.
+
+    Raises:
+        CustomOpLibraryError: the library has no such operator, or several.
+    """
+    entries = package.manifest.operators
+    for index, entry in enumerate(entries):
+        if op in {entry.qualified, f"{entry.library}.{entry.name}"}:
+            return index
+    short = [index for index, entry in enumerate(entries) if entry.name == op]
+    if len(short) == 1:
+        return short[0]
+    names = ", ".join(entry.qualified for entry in entries)
+    raise CustomOpLibraryError(f"{package.path} has no operator {op}", f"it has {names}")
+
+
 def _split(name: str, data: bytes) -> tuple[Manifest, Parts]:
     if len(data) < _FOOTER.size or not data.endswith(_MAGIC):
         if not is_elf(data):

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.arena import memory_limit_bytes
 from neurontools.customop.dtypes import BY_NAME, DEVICE_NAMES
-from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import Operation, new_executor
-from neurontools.customop.package import Package, read_package
+from neurontools.customop.package import Package, find_operator, read_package
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def run(
         UsageError: the inputs are not what the operator takes.
     """
     package = read_package(path)
-    index = _find(package, op)
+    index = find_operator(package, op)
     codes = Codes()
     executor = new_executor(package)
     try:
@@ -152,18 +151,6 @@ def _number(text: str) -> float | int:
         except ValueError:
             continue
     raise UsageError(f"input {text} makes no sense", _FORM)
-
-
-def _find(package: Package, op: str) -> int:
-    entries = package.manifest.operators
-    for index, entry in enumerate(entries):
-        if op in {entry.qualified, f"{entry.library}.{entry.name}"}:
-            return index
-    short = [index for index, entry in enumerate(entries) if entry.name == op]
-    if len(short) == 1:
-        return short[0]
-    names = ", ".join(entry.qualified for entry in entries)
-    raise CustomOpLibraryError(f"{package.path} has no operator {op}", f"it has {names}")
 
 
 def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]) -> list[Any]:

@@ -20,7 +20,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, out, err
 
 
-def test_build_then_load_then_run(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build_then_inspect_then_run(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = SAMPLES / "relu_multicore"
     build = ("build", "relu", "--compute", home / "relu.cpp", "--shape", home / "shape.cpp", "--multicore")
     code, out, err = run(capsys, *build, "--stack-size", "16384", "--cflag=-DX=1", "-o", "made", "--verbose")
@@ -36,7 +36,7 @@ def test_build_then_load_then_run(scratch: Path, capsys: pytest.CaptureFixture[s
     assert (code, err) == (0, "")
     assert out.startswith(f"{scratch}/made/librelu.so  up to date\n")
 
-    code, out, err = run(capsys, "load", "made/librelu.so")
+    code, out, err = run(capsys, "inspect", "made/librelu.so")
     assert (code, err) == (0, "")
     assert out.startswith(f"{scratch}/made/librelu.so  all 8 GPSIMD cores, element bounds checked\n")
     assert "  relu_multicore::forward(Tensor _0) -> Tensor  kernel relu_forward, tcm access\n" in out
@@ -55,8 +55,8 @@ def test_build_then_load_then_run(scratch: Path, capsys: pytest.CaptureFixture[s
     assert out.endswith("  repeats   gave the same bytes\n")
 
 
-def test_json_of_load_and_run(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "load", library("faults"), "--json")
+def test_json_of_inspect_and_run(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", library("faults"), "--json")
     loaded = json.loads(out)
     assert code == 0
     assert loaded["path"] == str(library("faults"))
@@ -168,17 +168,20 @@ def test_bad_input_is_one_line_and_a_hint(
 def test_help_has_examples_and_every_command() -> None:
     text = build_parser().format_help()
     assert "neuron-customop build relu --compute relu.cpp --shape shape.cpp" in text
-    assert all(f"    {name} " in text for name in ("build", "load", "run"))
+    assert all(
+        f"    {name} " in text for name in ("build", "new", "inspect", "load", "doctor", "run", "debug")
+    )
 
 
-def test_help_and_load_never_import_torch(library: Library, tool: Callable[..., object]) -> None:
+def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
     import subprocess
     import sys
 
     code = (
         "import sys\n"
         "from neurontools.commands.customop import main\n"
-        "main(['load', sys.argv[1]])\n"
+        "for words in (['load', sys.argv[1]], ['inspect', sys.argv[1]], ['doctor'], ['new', 'made'], ['build', '--project', 'made']):\n"
+        "    assert main(words) == 0, words\n"
         "print('torch' in sys.modules)\n"
     )
     done = subprocess.run(

@@ -1,0 +1,86 @@
+"""neuron-customop run: an operator with made-up inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.customop.runner import RunReport
+
+
+def run_operator(arguments: argparse.Namespace) -> int:
+    """Run an operator and print what came out."""
+    from neurontools.customop.runner import parse_input, run
+
+    if arguments.repeat < 1:
+        raise UsageError(f"--repeat {arguments.repeat} is not a number above 0", "--repeat 1")
+    inputs = [parse_input(text) for text in arguments.input]
+    report = run(arguments.library, arguments.op, inputs, arguments.repeat, _Progress(arguments.repeat))
+    console.out(_report_json(report) if arguments.json else _report_text(report))
+    return 0
+
+
+class _Progress:
+    """Says once a second how far a long run is."""
+
+    def __init__(self, total: int) -> None:
+        import time
+
+        self._clock = time.monotonic
+        self._total = total
+        self._next_s = self._clock() + 1.0
+
+    def __call__(self, done: int) -> None:
+        if done < self._total and self._clock() >= self._next_s:
+            console.notice(f"{done} of {self._total} runs")
+            self._next_s = self._clock() + 1.0
+
+
+def _report_json(report: RunReport) -> str:
+    import json
+    import math
+    from dataclasses import asdict
+
+    plain = asdict(report)
+    output = plain["output"]
+    for name, value in output.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            output[name] = None
+    return json.dumps(plain, indent=2)
+
+
+def _report_text(report: RunReport) -> str:
+    output = report.output
+    sizes = "x".join(map(str, output.sizes)) or "scalar"
+    nans = f", {output.nan_count} NaN" if output.nan_count else ""
+    lines = [
+        report.schema,
+        (
+            f"  output    {sizes}:{output.dtype}  min {output.minimum:.6g}  max {output.maximum:.6g}"
+            f"  mean {output.mean:.6g}{nans}"
+        ),
+        (
+            f"  measured  {_duration(report.measured_best_ns)} best, {_duration(report.measured_median_ns)} median"
+            f" of {report.repeat} on this computer"
+        ),
+        f"  modelled  {_duration(report.modelled_ns)} on a NeuronCore-v2",
+        f"  checks    passed: {', '.join(report.checks)}",
+    ]
+    if report.repeat > 1:
+        lines.append(
+            f"  repeats   {'gave the same bytes' if report.repeatable else 'DIFFER from each other'}"
+        )
+    lines += [f"  warning   {warning}" for warning in report.warnings]
+    return "\n".join(lines)
+
+
+def _duration(nanoseconds: int) -> str:
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3f} {unit}"
+    return f"{nanoseconds} ns"

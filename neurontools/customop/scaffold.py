@@ -1,0 +1,141 @@
+"""A new project for an operator: kernel, shape function, torch function, tests, build file."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+
+from neurontools import paths
+from neurontools.customop.errors import CustomOpBuildError
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+# Namespaces that torch has, modules that the project itself imports, words of C++, and the reserved name.
+_TAKEN = frozenset(
+    [
+        "aten",
+        "prim",
+        "prims",
+        "builtin",
+        "builtins",
+        "torch",
+        "pytest",
+        "neuron",
+        "neurontools",
+        "shape",
+        "conftest",
+        "pathlib",
+        "std",
+        "c10",
+        "auto",
+        "bool",
+        "char",
+        "class",
+        "const",
+        "double",
+        "float",
+        "inline",
+        "int",
+        "long",
+        "namespace",
+        "new",
+        "operator",
+        "short",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "typedef",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+    ]
+)
+_MARK = re.compile(r"@([A-Z_]+)@")
+
+
+class Style(StrEnum):
+    """How the kernel of a new project reaches its tensors."""
+
+    ELEMENT = "element"
+    TCM = "tcm"
+    MULTICORE = "multicore"
+
+
+def create_project(name: str, directory: Path, style: Style = Style.TCM) -> tuple[Path, ...]:
+    """Write a project that builds and passes its own tests.
+
+    Args:
+        name: the operator's name: library, namespace, torch function.
+        directory: where to; made when it is not there. Files of other names in it stay.
+        style: how its kernel reaches tensors.
+
+    Returns:
+        The files, all of them new.
+
+    Raises:
+        CustomOpBuildError: the name does not fit, a file of the project exists, or the directory cannot be written.
+    """
+    if not _NAME.match(name) or keyword.iskeyword(name) or name in _TAKEN:
+        raise CustomOpBuildError(
+            f'"{name}" cannot be the name of an operator',
+            "use letters, digits and _, and no word that C++, Python or torch has already",
+        )
+    texts = _texts(name, style)
+    existing = [file for file in texts if os.path.lexists(directory / file)]
+    if existing:
+        raise CustomOpBuildError(f"{directory / existing[0]} exists", "choose another name or directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            _write_new(directory / file, text)
+    except OSError as error:
+        raise CustomOpBuildError(
+            f"cannot write {error.filename or directory}: {error.strerror}", "choose another directory"
+        ) from error
+    return tuple(directory / file for file in texts)
+
+
+def _texts(name: str, style: Style) -> dict[str, str]:
+    samples = Path(paths.fixtures_dir()) / "customops"
+    sample = f"relu_{style}"
+    values = {
+        "NAME": name,
+        "MULTICORE": str(style is Style.MULTICORE),
+        "MULTICORE_YAML": str(style is Style.MULTICORE).lower(),
+    }
+
+    def template(file: str) -> str:
+        text = (samples / "project" / file).read_text(encoding="utf-8")
+        return _MARK.sub(lambda found: values[found[1]], text)
+
+    registration = (samples / sample / "shape.cpp").read_text(encoding="utf-8")
+    return {
+        f"{name}.cpp": (samples / sample / "relu.cpp").read_text(encoding="utf-8"),
+        "shape.cpp": registration.replace(f"NEURON_LIBRARY({sample},", f"NEURON_LIBRARY({name},"),
+        f"{name}.py": template("module.py.txt"),
+        f"test_{name}.py": template("test.py.txt"),
+        "customop.yaml": template("customop.yaml"),
+        "README.md": template("README.md"),
+        ".gitignore": template("gitignore.txt"),
+    }
+
+
+def _write_new(path: Path, text: str) -> None:
+    # Linked into place: never half a file, and never over one that appeared meanwhile.
+    handle, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+        os.link(scratch, path)
+    finally:
+        os.unlink(scratch)

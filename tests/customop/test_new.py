@@ -1,0 +1,127 @@
+"""new and debug: projects that pass their own tests, and gdb on a kernel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from neurontools.commands.customop import main
+from neurontools.customop.build import build
+from neurontools.customop.debugging import debugger_for
+from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.package import read_package
+from neurontools.customop.request import BuildRequest
+from neurontools.customop.scaffold import Style, create_project
+from neurontools.errors import MissingDependencyError
+
+Library = Callable[[str], Path]
+SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_tcm"
+
+
+def test_projects_of_every_style_build_and_pass_their_own_tests(
+    scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for style in Style:
+        assert main(["new", f"new_{style}", "--style", style]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == f"new_{style}/new_{style}.cpp"
+        assert main(["build", "--project", f"new_{style}"]) == 0
+        assert f"new_{style}::forward(Tensor _0) -> Tensor" in capsys.readouterr().out
+    before = {style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in Style}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *(f"new_{style}" for style in Style),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "24 passed" in done.stdout, done.stdout
+    # What customop.yaml says is what the Python file says: it found the library built.
+    assert {
+        style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in Style
+    } == before
+
+
+@pytest.mark.parametrize("name", ["aten", "builtin", "a-b", "1a", "_a", "for", "double", "torch", "", "a/b"])
+def test_names_that_cannot_be(scratch: Path, name: str) -> None:
+    with pytest.raises(CustomOpBuildError, match="cannot be the name of an operator"):
+        create_project(name, scratch / "x")
+    assert not (scratch / "x").exists()
+
+
+def test_no_file_is_written_over(scratch: Path) -> None:
+    (scratch / "op").mkdir()
+    (scratch / "op" / "README.md").write_text("mine")
+    with pytest.raises(CustomOpBuildError, match=r"op/README.md exists"):
+        create_project("op", scratch / "op")
+    assert [path.name for path in (scratch / "op").iterdir()] == ["README.md"]
+    (scratch / "op" / "README.md").rename(scratch / "op" / "mine.md")
+    assert len(create_project("op", scratch / "op")) == 7
+    with pytest.raises(CustomOpBuildError, match="cannot write"):
+        create_project("op", scratch / "op" / "mine.md" / "below")
+
+
+def test_gdb_gets_a_library_without_optimisation(
+    library: Library, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gdb = home / "bin" / "gdb"
+    gdb.parent.mkdir()
+    gdb.write_text('#!/bin/sh\nprintf "%s\\n" "$NEURONTOOLS_CUSTOMOP_INPROCESS" "$@"\n')
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gdb.parent}:{os.environ['PATH']}")
+    words = ["debug", str(library("relu_tcm")), "forward", "--input", "4x4:float32", "--ex", "bt", "--batch"]
+    code = "import sys; from neurontools.commands.customop import main; main(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "1"
+    assert "-batch" in lines
+    assert lines.index("break relu_forward") < lines.index("run") < lines.index("bt") < lines.index("--args")
+    assert lines[-4:-2] == [lines[-4], "relu_tcm::forward"]
+    assert read_package(lines[-4]).manifest.cflags == ("-O0", "-g3")
+
+
+def test_without_gdb_or_sources(library: Library, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("relu.cpp", "shape.cpp"):
+        shutil.copy(SAMPLE / name, scratch)
+    request = BuildRequest("x", (Path("relu.cpp"),), (Path("shape.cpp"),), Path(), ("-O0",))
+    package = read_package(build(request).path)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    (scratch / "relu.cpp").unlink()
+    said: list[str] = []
+    debugger = debugger_for(package, "relu_forward", ["x::forward"], say=said.append)
+    assert package.path in debugger.command
+    assert said == [f"debugging the optimised library: {scratch}/relu.cpp is gone"]
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="debugging needs gdb"):
+        debugger_for(package, "relu_forward", [], say=said.append)
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_gdb_stops_in_the_kernel(library: Library, scratch: Path) -> None:
+    words = ["debug", str(library("relu_tcm")), "forward", "--input", "3x5:float32", "--batch"]
+    words += ["--ex", "info source", "--ex", "continue"]
+    code = "import sys; from neurontools.commands.customop import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if "ptrace: Operation not permitted" in done.stderr:
+        pytest.skip("this environment forbids ptrace")
+    assert "Breakpoint 1, relu_forward (" in done.stdout, done.stderr
+    assert "relu_tcm/relu.cpp" in done.stdout
+    assert "relu_tcm::forward(Tensor _0) -> Tensor" in done.stdout
