@@ -63,8 +63,8 @@ class EventsPage(Page):
         if not found:
             return [*drawn, fit(((" nothing happened since neuron-top started", Role.DIM),), width)]
         # Newer events push the selected one down; at the top it is the newest that is looked at.
-        if self._cursor.row and self._selected in found:
-            self._cursor.row = found.index(self._selected)
+        if self._cursor.row and self._selected is not None:
+            self._cursor.row = _place(found, self._selected, self._cursor.row)
         window = self._cursor.window(len(found), height - len(drawn))
         self._selected = found[self._cursor.row]
         drawn += [_line(found[row], width, selected=row == self._cursor.row) for row in window]
@@ -139,6 +139,14 @@ class EventsPage(Page):
         one = found[min(self._cursor.row, len(found) - 1)]
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(one.unix_s))
         return Copy(f"{when} {one.kind} {clean(one.text)}", "the event")
+
+
+def _place(found: Sequence[Happening], one: Happening, otherwise: int) -> int:
+    """Return where an event is now; one that went on since is another value at another place."""
+    if one in found:
+        return found.index(one)
+    went_on = (place for place, other in enumerate(found) if (other.kind, other.what) == (one.kind, one.what))
+    return next(went_on, otherwise)
 
 
 def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:

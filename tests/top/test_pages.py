@@ -438,22 +438,29 @@ async def test_what_happens_is_listed_with_its_time_and_alerts_mark_their_rows(
 
 
 async def test_the_selected_event_stays_selected_when_more_come(opened: Open, training: Ticks) -> None:
+    snapshot = training[1].snapshot
+
     def at(second: int) -> Tick:
-        counted = replace(
-            training[1].snapshot.devices[0], hardware=HardwareCounters(mem_ecc_corrected=second)
+        more = tuple(
+            replace(snapshot.processes[0], pid=7000 + number, cores=(), status_counts=())
+            for number in range(second)
         )
-        return later(training[1], second, devices=(counted, *training[1].snapshot.devices[1:]))
+        counted = replace(snapshot.devices[0], hardware=HardwareCounters(mem_ecc_corrected=second))
+        devices = (counted, *snapshot.devices[1:])
+        return later(training[1], second, devices=devices, processes=(*snapshot.processes, *more))
 
     async with opened("events", training[1], at(1), at(2), at(3)) as (app, pilot):
         await pilot.press("down", "down")
         before = chosen(app)
+        assert "process 7001 started" in before
         app.post_message(TopApp.Updated(at(5)))
         await pilot.pause()
         assert chosen(app) == before
         await pilot.press("home")
+        assert "mem_ecc_corrected +5" in chosen(app)
         app.post_message(TopApp.Updated(at(9)))
         await pilot.pause()
-        assert "+4" in chosen(app)
+        assert "mem_ecc_corrected +9" in chosen(app)
 
 
 async def test_themes_change_by_key_and_by_palette(opened: Open, training: Ticks) -> None:
