@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import add_filter, add_verb, location, print_json
+from neurontools.commands.cache_options import add_filter, add_verb, exclude_each_other, location, print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,9 @@ def _ls(arguments: argparse.Namespace) -> int:
     from neurontools.cache.browse import list_entries
 
     now = time.time()
+    exclude_each_other(arguments, "json", "quiet", "columns")
     if arguments.registry:
+        exclude_each_other(arguments, "registry", "filter", "failed", "limit", "columns")
         return _ls_registry(arguments)
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
@@ -126,6 +128,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _path(arguments: argparse.Namespace) -> int:
     from neurontools.cache.location import location_json, location_text
 
+    exclude_each_other(arguments, "json", "quiet")
     found = location(arguments)
     if arguments.json:
         print_json(location_json(found))

@@ -10,6 +10,7 @@ from neurontools.commands.cache_options import (
     add_verb,
     confirmed,
     duration,
+    exclude_each_other,
     location,
     print_json,
 )
@@ -54,6 +55,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     from neurontools.cache import lock_list
     from neurontools.cache.walk import walk
 
+    exclude_each_other(arguments, "json", "quiet")
     age_s = duration(arguments.break_stale)
     root = location(arguments).root
     found = lock_list.locks_of(walk(root).places)

@@ -62,6 +62,18 @@ def add_confirmation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
+def exclude_each_other(arguments: argparse.Namespace, *names: str) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        UsageError: more than one of the named ones is given.
+    """
+    given = [name for name in names if getattr(arguments, name) not in (None, False, [])]
+    if len(given) > 1:
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in given[:2])
+        raise UsageError(f"{words} exclude each other", "leave one of them out")
+
+
 def location(arguments: argparse.Namespace) -> Location:
     """Return which cache is meant.
 

@@ -12,6 +12,7 @@ from neurontools.commands.cache_options import (
     add_verb,
     confirmed,
     duration,
+    exclude_each_other,
     location,
     print_json,
 )
@@ -127,6 +128,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
     from neurontools.cache import prune_text
 
+    exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
         if arguments.json:
             print_json(prune_text.plan_json(work.plan, None, work.locks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import add_verb, location, print_json
+from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -46,6 +46,7 @@ def add(verbs: Verbs) -> None:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
+    exclude_each_other(arguments, "runs", "from_log")
     if arguments.from_log is not None:
         return _from_log(arguments)
     if arguments.runs:

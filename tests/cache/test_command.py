@@ -127,3 +127,25 @@ def test_an_unreadable_entry_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPa
     found = entries.scan(str(tree.root))
     assert (len(found.entries), found.skipped) == (1, 1)
     assert (refused / layout.NEFF).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls", "--json", "-q"],
+        ["ls", "-q", "--columns", "state"],
+        ["ls", "--registry", "--failed"],
+        ["ls", "--registry", "--filter", "state=done"],
+        ["stats", "--runs", "--from-log", "x"],
+        ["prune", "--failed", "--dry-run", "-y"],
+        ["locks", "--json", "-q"],
+        ["path", "--json", "-q"],
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    arguments: list[str], tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree.failed()
+    assert main(arguments) == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert len(list(tree.root.glob("*/MODULE_*"))) == 1

@@ -1,0 +1,122 @@
+"""neuron-cache on a root with 100,000 entries, beside find and rm; what a hit costs before its NEFF is read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks.report import Row
+
+ENTRIES = 100_000
+ROUNDS = 3
+HITS = 300
+_TOOL = str(Path(sys.executable).parent / "neuron-cache")
+_FILES = (
+    ("model.hlo_module.pb", b"g" * 100),
+    ("compile_flags.json", b'["--target=trn1"]'),
+    ("model.neff", b"\0" * 1100),
+    ("model.done", b""),
+)
+
+
+def main() -> list[Row]:
+    """Measure and return the rows."""
+    with tempfile.TemporaryDirectory(prefix="neuron-cache-") as folder:
+        return [*_big_root(folder), *_hits(folder)]
+
+
+def _big_root(folder: str) -> list[Row]:
+    root = f"{folder}/root"
+    environ = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "XDG_CACHE_HOME": f"{folder}/cache"}
+    directory = make_root(root, ENTRIES)
+    time.sleep(3)  # so long a directory must have been left alone before the index believes its mtime
+    find = _least(["find", root, "-printf", "%s %p\\n"], environ)
+    stats = _least([_TOOL, "stats", "--cache-dir", root], environ)
+    listing = [_TOOL, "ls", "--limit", "50", "--cache-dir", root]
+    cold = _seconds(listing, environ)
+    warm = _least(listing, environ)
+    half = ENTRIES // 2
+    other = f"{folder}/other"
+    make_root(other, half)
+    os.sync()
+    remove = _seconds(["rm", "-rf", other], environ)
+    os.sync()
+    command = [_TOOL, "prune", "--keep-last", str(half), "-y", "--cache-dir", root]
+    prune = _seconds(command, environ)
+    left = len(os.listdir(directory))
+    note = f"{ENTRIES:,} entries of 4 files"
+    return [
+        Row.info("find -printf", find, "s", note),
+        Row.at_most("neuron-cache stats / find -printf", stats / find, "times", 2.5, f"{stats:.2f} s"),
+        Row.info("neuron-cache ls --limit 50, without index", cold, "s", "makes the index"),
+        Row.at_most("neuron-cache ls --limit 50, with index", warm, "s", 0.3),
+        Row.info(f"rm -rf of {half:,} entries", remove, "s", "a root of its own with the same files"),
+        Row.at_most(
+            "neuron-cache prune of as many / rm -rf",
+            prune / remove,
+            "times",
+            2,
+            f"{prune:.2f} s, {left:,} left",
+        ),
+    ]
+
+
+def make_root(root: str, entries: int) -> str:
+    """Make a cache with so many finished entries and return their directory."""
+    directory = f"{root}/neuronxcc-2.16.372.0+5eed0001"
+    os.makedirs(directory)
+    Path(root, "lock").touch()
+    for number in range(entries):
+        entry = f"{directory}/MODULE_{10**18 + number}+e30acd3a"
+        os.mkdir(entry)
+        for name, data in _FILES:
+            with open(f"{entry}/{name}", "wb") as file:
+                file.write(data)
+    return directory
+
+
+def _hits(folder: str) -> list[Row]:
+    from neurontools.cache.store import CompileCache
+    from neurontools.compiler.neff import parse
+    from neurontools.machine.instances.catalogue import instance_type
+    from tests.compiler.graphs import mlp
+
+    environ = {"NEURON_COMPILE_CACHE_URL": f"{folder}/hits"}
+    os.environ["NEURONTOOLS_RUNTIME_DIR"] = f"{folder}/run"
+    device, graph = instance_type("trn1.2xlarge").device, mlp()
+    cache = CompileCache.open(environ)
+    entry = cache.get_or_compile(graph, device, "mlp").entry
+    whole, load = [], []
+    for _ in range(HITS):
+        started = time.perf_counter()
+        assert cache.get_or_compile(graph, device, "mlp").hit
+        whole.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        parse(Path(entry, "model.neff").read_bytes())
+        load.append(time.perf_counter() - started)
+    cache.close()
+    shutil.rmtree(f"{folder}/hits")
+    cost_ms = 1e3 * (median(whole) - median(load))
+    note = f"median of {HITS}; reading and checking the NEFF itself takes {1e3 * median(load):.2f} ms"
+    return [Row.at_most("a hit, before the NEFF's own load", cost_ms, "ms", 1, note)]
+
+
+def _least(command: list[str], environ: dict[str, str]) -> float:
+    return min(_seconds(command, environ) for _ in range(ROUNDS))
+
+
+def _seconds(command: list[str], environ: dict[str, str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    for row in main():
+        print(row)
