@@ -102,6 +102,7 @@ def _watch(arguments: argparse.Namespace) -> int:
             arguments.directory,
             arguments.interval,
             machine=arguments.machine,
+            on_start=console.notice,
             on_notice=console.warn,
             on_first=lambda done: _report(done, as_json=arguments.json),
         )

@@ -58,6 +58,7 @@ def keep(
     period_s: float,
     *,
     machine: str | None = None,
+    on_start: Callable[[str], None] = lambda _: None,
     on_notice: Callable[[str], None] = lambda _: None,
     on_first: Callable[[Export], None] = lambda _: None,
 ) -> None:
@@ -67,14 +68,15 @@ def keep(
         path: as in `export`.
         period_s: time between two updates.
         machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
-        on_notice: gets lines for a person, such as that the machine is gone.
+        on_start: gets a line for a person when a machine was started.
+        on_notice: gets what a log should have too, such as that the machine is gone or a write was refused.
         on_first: gets what was exported when the tree is whole.
 
     Raises:
         MirrorLostError: the directory was deleted or replaced.
         NeuronToolsError: the directory can't be used or written, or there is no machine at the start.
     """
-    with Follower(SIM, period_s, machine=machine, on_notice=on_notice) as follower:
+    with Follower(SIM, period_s, machine=machine, on_notice=on_start) as follower:
         name = follower.name.removeprefix(f"{SIM}:")
         with Mirror(path, name, on_notice=on_notice) as mirror:
             try:

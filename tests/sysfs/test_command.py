@@ -124,6 +124,13 @@ def test_watching_shows_what_happens_and_applies_what_is_written(machine, watchi
     assert ended(process) == (143, "", "")
 
 
+def test_a_machine_that_it_starts_is_no_warning(monkeypatch, watching):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    process, _ = watching()
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (143, "", "")
+
+
 def test_a_reset_of_a_device_in_use_is_refused(machine, watching, home):
     process, _ = watching()
     with Client.connect() as client:
