@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.commands import (
     cache_list,
     cache_locks,
+    cache_marks,
     cache_neff,
     cache_prune,
     cache_stats,
@@ -28,6 +29,7 @@ _EXAMPLES = """examples:
   neuron-cache prune --failed --interrupted -y
   neuron-cache locks
   neuron-cache verify --fix
+  neuron-cache pin 92195234
   neuron-cache neff info model.neff
   neuron-cache path"""
 
@@ -41,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify, cache_neff):
+    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify, cache_marks, cache_neff):
         group.add(verbs)
     return parser
 

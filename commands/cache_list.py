@@ -18,7 +18,7 @@ _LS_EXAMPLES = """examples:
   neuron-cache ls --columns state,size,used,path --limit 20
   neuron-cache rm $(neuron-cache ls -q --filter name~bert)
 
-fields: state, size, made (age), used (accessed), hits, compiler, flags, name, module, path, note, layout, pinned, ours
+fields: state, size, made (age), used (accessed), hits, compiler, flags, name, module, path, note, layout, pinned, tags, ours
 Words and texts take = and !=, texts also ~ (contains) and !~, sizes, ages and numbers < <= > >= (sizes and numbers = and
 !=, too). Commas part values of which one must fit: state=failed,todo"""
 _SHOW_EXAMPLES = """examples:

@@ -51,6 +51,7 @@ class Entry:
     lock: LockState | None
     generation: Generation = Generation.CURRENT
     pinned: bool = False
+    tags: tuple[str, ...] = ()
     inode: int = 0
     changed_ns: int = 0
 
@@ -114,6 +115,7 @@ class EntryReader:
             note=note_of(state, lock, log, found),
             lock=lock,
             pinned=layout.PIN in found,
+            tags=_tags(found),
             inode=own.st_ino,
             changed_ns=own.st_mtime_ns,
         )
@@ -159,6 +161,7 @@ class EntryReader:
             lock=None,
             generation=place.generation,
             pinned=layout.PIN in found,
+            tags=_tags(found),
             inode=own.st_ino,
             changed_ns=own.st_mtime_ns,
         )
@@ -223,6 +226,11 @@ def read_stored_flags(entry: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         return ()
     return tuple(str(flag) for flag in stored) if isinstance(stored, list) else ()
+
+
+def _tags(files: dict[str, os.stat_result]) -> tuple[str, ...]:
+    prefix = layout.TAG_PREFIX
+    return tuple(sorted([name[len(prefix) :] for name in files if name.startswith(prefix)]))
 
 
 def _foreign_state(generation: Generation, files: dict[str, os.stat_result], neff: str) -> tuple[State, str]:

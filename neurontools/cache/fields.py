@@ -73,12 +73,13 @@ FIELDS = {
             "layout", Kind.WORD, lambda e, _: e.generation.value, "layout it is stored in", tuple(Generation)
         ),
         Field("pinned", Kind.WORD, lambda e, _: _YES_NO[not e.pinned], "whether it must stay", _YES_NO),
+        Field("tags", Kind.TEXT, lambda e, _: ",".join(e.tags), "tags that people gave it"),
         Field("ours", Kind.WORD, lambda e, _: _YES_NO[not e.ours], "whether this simulator made it", _YES_NO),
     )
 }
 """Every field by its name, in the order of documentation."""
 
-ALIASES = {"accessed": "used", "age": "made", "created": "made", "model": "name"}
+ALIASES = {"accessed": "used", "age": "made", "created": "made", "model": "name", "tag": "tags"}
 """Other names of fields."""
 
 

@@ -159,6 +159,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
         "flags": list(entry.flags),
         "name": entry.name,
         "pinned": entry.pinned,
+        "tags": list(entry.tags),
         "ours": entry.ours,
         "note": entry.note,
     }

@@ -25,6 +25,8 @@ def details_text(details: Details, now: float) -> str:
     _add(lines, "state", state)
     _add(lines, "path", entry.path)
     _add(lines, "layout", entry.generation.value + (", pinned" if entry.pinned else ""))
+    if entry.tags:
+        _add(lines, "tags", " ".join(entry.tags))
     _add(lines, "compiler", entry.compiler or "unknown")
     _add(lines, "size", format_size_both(entry.size_bytes) + " on disk")
     _add(lines, "made", _when(entry.made_unix_s, now))

@@ -23,7 +23,7 @@ from neurontools.compiler.tar_reader import Member, TarReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, View
 
 LIMIT_BYTES = 64 * 2**30
 DATA_NAME = "neff.tgz"
@@ -212,9 +212,9 @@ def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
 
 def _defined(folder: str, content: bytes) -> Iterator[Variable]:
     # The page of the NEFF lists what `var` holds; of its fields only type and size are taken, where they are sound.
-    defined: dict[str, Any] = {}
+    defined: Any = None
     with suppress(ValueError, RecursionError, AttributeError):
-        defined = json.loads(content).get("var", {})
+        defined = json.loads(content).get("var")
     for name, fields in defined.items() if isinstance(defined, dict) else ():
         if isinstance(fields, dict):
             size = fields.get("size")
@@ -240,11 +240,10 @@ def _graph(content: bytes | None) -> Graph | None:
 def _with_shapes(variables: list[Variable], graph: Graph) -> Iterator[Variable]:
     from neurontools.compiler.graph import reads
 
-    views = {}
+    views: dict[str, View] = {}
     for node in graph.nodes:
-        for view in (*(view for view in node.results if view is not None), *reads(node)):
-            views.setdefault(f"slot{view.slot}", view)
+        for used in (*(view for view in node.results if view is not None), *reads(node)):
+            views.setdefault(f"slot{used.slot}", used)
     for variable in variables:
-        view = views.get(variable.name)
-        shape, dtype = (None, "") if view is None else (view.shape, view.dtype)
-        yield replace(variable, shape=shape, dtype=dtype)
+        known = views.get(variable.name)
+        yield variable if known is None else replace(variable, shape=known.shape, dtype=known.dtype)

@@ -1,0 +1,129 @@
+"""Marks that people leave on entries: a pin, which no removal ignores, and tags. Each is an empty file in the entry."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.generations import Generation
+from neurontools.errors import NeuronToolsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.cache.walk import Place
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+
+
+class MarkError(NeuronToolsError):
+    """An entry cannot be marked."""
+
+
+def set_pin(place: Place) -> bool:
+    """Pin an entry; return False when it was pinned.
+
+    Raises:
+        MarkError: it is gone, cannot be written to, or its layout has no room for marks.
+    """
+    return _set(place, layout.PIN)
+
+
+def remove_pin(place: Place) -> bool:
+    """Unpin an entry; return False when it was not pinned.
+
+    Raises:
+        MarkError: as `set_pin`.
+    """
+    return _remove(place, layout.PIN)
+
+
+def set_tag(place: Place, tag: str) -> bool:
+    """Tag an entry; return False when it had the tag.
+
+    Raises:
+        UsageError: a tag cannot be called that.
+        MarkError: as `set_pin`.
+    """
+    return _set(place, layout.TAG_PREFIX + _checked(tag))
+
+
+def remove_tag(place: Place, tag: str) -> bool:
+    """Take a tag from an entry; return False when it did not have it.
+
+    Raises:
+        UsageError: a tag cannot be called that.
+        MarkError: as `set_pin`.
+    """
+    return _remove(place, layout.TAG_PREFIX + _checked(tag))
+
+
+def is_tag_file(name: str) -> bool:
+    """Return whether a file of an entry is one of its tags."""
+    return name.startswith(layout.TAG_PREFIX) and _TAG.fullmatch(name[len(layout.TAG_PREFIX) :]) is not None
+
+
+def check_markable(places: Sequence[Place]) -> None:
+    """Refuse entries that have no directory to put marks in, before any is marked.
+
+    Raises:
+        MarkError: one is such.
+    """
+    for place in places:
+        if place.generation is Generation.TORCHNEURON:
+            raise MarkError(
+                f"{place.path} cannot be pinned or tagged: in TorchNeuron's layout an entry is a single file"
+            )
+
+
+def _checked(tag: str) -> str:
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"not a tag: {tag!a}", "a tag has 1 to 64 letters, digits and . _ @ + -, a letter or digit first"
+        )
+    return tag
+
+
+def _set(place: Place, name: str) -> bool:
+    descriptor = _held(place)
+    try:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=descriptor))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _failure(place, error) from error
+    finally:
+        let_go(descriptor)
+    return True
+
+
+def _remove(place: Place, name: str) -> bool:
+    descriptor = _held(place)
+    try:
+        os.unlink(name, dir_fd=descriptor)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _failure(place, error) from error
+    finally:
+        let_go(descriptor)
+    return True
+
+
+def _held(place: Place) -> int:
+    """Keep pruners away while a mark is made: they look for marks after they have the entry for themselves."""
+    check_markable([place])
+    descriptor = hold(place.path)
+    if descriptor is None:
+        raise MarkError(f"the entry {place.path} is gone or cannot be read")
+    return descriptor
+
+
+def _failure(place: Place, error: OSError) -> MarkError:
+    return MarkError(
+        f"cannot mark the entry {place.path}: {error.strerror}",
+        "run this as the owner of the cache, on a host where it is writable",
+    )
