@@ -73,7 +73,7 @@ def _by_index(root: str, order: Order, limit: int) -> Scan | None:
         return None
     places = {place.path: place for place in first.places}
     # What was used since the index was made may stand first now.
-    used = {event.module for event in Events(root).read() if event.unix_s >= first.made_unix_s}
+    used = {event.module for event in Events(root).read(first.made_unix_s)}
     if not used <= {place.module for place in first.places}:
         return None
     reader = EntryReader(root)

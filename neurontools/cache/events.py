@@ -67,14 +67,16 @@ class Events:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def read(self) -> Iterator[Event]:
-        """Yield the events that are kept, oldest first; damaged lines are left out."""
+    def read(self, since_unix_s: float = 0.0) -> Iterator[Event]:
+        """Yield the events that are kept and not older than a time, oldest first; damaged lines are left out."""
         for path in (f"{self._path}.old", self._path):
             try:
+                if os.stat(path).st_mtime < since_unix_s:
+                    continue
                 with open(path, encoding="utf-8", errors="replace") as lines:
                     for line in lines:
                         event = _event(line)
-                        if event is not None:
+                        if event is not None and event.unix_s >= since_unix_s:
                             yield event
             except OSError:
                 continue

@@ -80,9 +80,9 @@ def _usage_text(stats: Stats) -> str:
     if usage.damaged:
         line += f", {counted(usage.damaged, 'damaged neff', 'damaged neffs')}"
     recorded = stats.recorded
-    seconds = f"{recorded.saved_s:.1f} s of compiling saved, {recorded.compiled_s:.1f} s compiled"
+    seconds = f"{recorded.saved_s:.3g} s of compiling saved, {recorded.compiled_s:.3g} s compiled"
     if recorded.waits:
-        seconds += f", {counted(recorded.waits, 'wait', 'waits')} of {recorded.waited_s:.1f} s"
+        seconds += f", {counted(recorded.waits, 'wait', 'waits')} of {recorded.waited_s:.3g} s"
     return f"{line} by this user since {moment(usage.since_unix_s)[:-3]}; {seconds}"
 
 

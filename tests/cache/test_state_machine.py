@@ -18,6 +18,8 @@ from neurontools.cache.prune import Rules
 from neurontools.cache.pruning import prepare
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
+from neurontools.cache.verify import check, repair
+from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
@@ -87,8 +89,26 @@ class EntryLife(RuleBasedStateMachine):
         self.cache.close()
         pruning = prepare(scan(self.cache.root), Rules(older_than_s=-1.0, grace_s=0))
         removal, _ = pruning.carry_out()
-        assert len(removal.removed) == 1
-        assert not self.entry.exists()
+        assert len(removal.removed) == (0 if layout.PIN in self.names() else 1)
+        assert self.entry.exists() == (layout.PIN in self.names())
+
+    @precondition(lambda self: self.names())
+    @rule()
+    def somebody_pins_or_unpins(self) -> None:
+        pin = self.entry / layout.PIN
+        pin.unlink() if pin.exists() else pin.touch()
+
+    @rule()
+    def somebody_verifies_and_fixes(self) -> None:
+        self.cache.close()
+        places = walk(self.cache.root).places
+        repairs = repair(self.cache.root, check(self.cache.root, places)[1])
+        assert all(done.done for done in repairs)
+        assert check(self.cache.root, walk(self.cache.root).places)[1] == ()
+
+    @rule()
+    def a_waiter_was_killed(self) -> None:
+        self.write(layout.WAITER_PREFIX + "1-x", replace(this_process(), start_ticks=1).to_bytes())
 
     @rule()
     def somebody_needs_it(self) -> None:

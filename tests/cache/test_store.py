@@ -344,3 +344,13 @@ def test_a_root_that_others_can_write_is_not_trusted(open_cache: Opener) -> None
     assert cache.get_or_compile(mlp(), TRN1, "mlp").trusted
     os.chmod(entry, 0o777)
     assert not cache.get_or_compile(mlp(), TRN1, "mlp").trusted
+
+
+def test_a_hit_never_takes_the_root_lock(open_cache: Opener) -> None:
+    import fcntl
+
+    cache = open_cache()
+    cache.get_or_compile(mlp(), TRN1, "mlp")
+    with open(f"{cache.root}/lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
