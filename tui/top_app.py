@@ -28,7 +28,6 @@ from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_page import filled
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_pages import make_pages
-from neurontools.tui.top_palette import TopCommands
 from neurontools.tui.top_rows import title_line
 from neurontools.tui.top_screen import panes
 from neurontools.tui.top_settings import TopSettings
@@ -47,11 +46,18 @@ if TYPE_CHECKING:
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.lines import Line
     from neurontools.tui.top_machines_source import SeveralSource
+    from neurontools.tui.top_palette import TopCommands
     from neurontools.tui.top_source import Source, Update
 
 _CLASSIC_PANES = ("cores", "cpu", "summary", "details")
 _PLAY_S = 0.1
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
+
+
+def _commands() -> type[TopCommands]:
+    from neurontools.tui.top_palette import TopCommands
+
+    return TopCommands
 
 
 class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
@@ -73,7 +79,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
     TITLE = "neuron-top"
     CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
     ENABLE_COMMAND_PALETTE = True
-    COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {lambda: TopCommands}  # type: ignore[assignment]
+    COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {_commands}  # type: ignore[assignment]
     ALLOW_SELECT = False
     AUTO_FOCUS = None  # a page that is shown gets the focus, no other one
     BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *MACHINE_KEYS, *CLASSIC]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from neurontools.tui.top_columns import DEFAULT_COLUMNS
@@ -30,6 +29,8 @@ def key_troubles(wishes: Mapping[str, str]) -> tuple[str, ...]:
     """
     if not wishes:
         return ()
+    from difflib import get_close_matches
+
     known = {name: keys.split(",") for name, keys, _ in key_names()}
     lines = []
     for name in wishes:

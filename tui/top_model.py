@@ -273,9 +273,10 @@ class TopModel:
         if not self._is_stale or self._after is None:
             return
         self._is_stale = False
-        before, after = self._before, self._after
-        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates, self._view)
-        self._show_rows()
+        before, after, former = self._before, self._after, self._view
+        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates, former)
+        if former is None or not self._view.memory.looks_like(former.memory):
+            self._show_rows()
         recorded = host.recorded_share(self.before, after.snapshot, self.tab.key)
         if after.cpu is not None:
             earlier = before.cpu if before else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import dataclass, field
 from itertools import islice
@@ -69,12 +70,15 @@ def run_live(
     Raises:
         NeuronToolsError: the source can't be opened.
     """
+    gc.disable()  # while much is imported that stays: no collection needs to look at it, now or later
     from neurontools.dashboard.alert_command import AlertCommand
 
     interval_s = wishes.settings.interval_s
     opened = open_wanted(wishes, on_notice)
     from neurontools.tui.top_app import TopApp
 
+    gc.freeze()
+    gc.enable()
     command = AlertCommand(wishes.alert_command) if wishes.alert_command else None
     app = TopApp(
         opened.source,

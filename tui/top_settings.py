@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -93,6 +92,8 @@ class _Reader:
 
     def _unknown(self, what: str, name: str, known: Iterable[str], instead: str = "it is not used") -> None:
         names = [str(one) for one in known]
+        from difflib import get_close_matches
+
         near = get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
         self._problem(f"unknown {what} {name!r}, {instead}; {hint}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.jobs import job_of
@@ -175,6 +174,8 @@ class Watch:
         for group in groups.values():
             if len(group) < _FEWEST_PEERS:
                 continue
+            from statistics import median
+
             typical_s = median(latency_s for _, latency_s in group)
             for row, latency_s in group:
                 if latency_s > rule.threshold * typical_s:

@@ -8,7 +8,6 @@ however long it runs; where no file can be written, in memory. Threads may share
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 import zlib
 from array import array
@@ -218,6 +217,8 @@ class _Generation:
         self.file: IO[bytes] | None = None
         self.memory = bytearray()
         self.size = 0
+        import tempfile
+
         try:
             self.file = tempfile.TemporaryFile(prefix="neuron-top-")  # noqa: SIM115  lives longer than a block
         except OSError:

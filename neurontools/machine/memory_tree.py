@@ -84,13 +84,23 @@ class MemoryMap:
         self, snapshot: Snapshot, *, only_used: bool = False, former: MemoryMap | None = None
     ) -> None:
         self.snapshot = snapshot
-        self._only_used = only_used
+        self.only_used = only_used
         same = former is not None and _same_memory(former.snapshot, snapshot)
         self.sums: _Sums = former.sums if same and former is not None else _Sums(snapshot)
         self.host = self.sums.host
         """Host memory of all processes by category."""
         self.device = self.sums.device
         """Device memory of all processes by category."""
+
+    def looks_like(self, other: MemoryMap) -> bool:
+        """Return whether both have the same tree for certain; False may also mean that telling would take long."""
+        one, two = self.snapshot, other.snapshot
+        return (
+            self.sums is other.sums
+            and self.only_used == other.only_used
+            and one.processes is two.processes
+            and one.devices is two.devices
+        )
 
     def tree(self, opened: Container[NodeKey] | None = None) -> tuple[MemoryNode, ...]:
         """Return the tree: a node for each device, then one for the host when a process has memory there.
@@ -102,11 +112,9 @@ class MemoryMap:
         nodes = []
         for device in self.snapshot.devices:
             cores = [
-                core
-                for core in sorted(device.core_ids)
-                if not self._only_used or self.sums.processes_on[core]
+                core for core in sorted(device.core_ids) if not self.only_used or self.sums.processes_on[core]
             ]
-            if cores or not self._only_used:
+            if cores or not self.only_used:
                 nodes.append(tree.device(device, cores))
         hosted = [process for process in self.snapshot.processes if process.host_memory.total_bytes]
         return (*nodes, tree.host(hosted)) if hosted else tuple(nodes)

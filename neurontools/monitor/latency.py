@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.monitor.report import Percentiles
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from neurontools.monitor.report import Percentiles
 
 _PERCENTS = (0, 1, 25, 50, 75, 99, 100)
 _SECONDS_DIGITS = 9
@@ -22,6 +22,8 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
     """
     if not any(counts):
         return None
+    from neurontools.monitor.report import Percentiles
+
     return Percentiles(*(quantile_s(counts, percent) for percent in _PERCENTS))
 
 
