@@ -1,0 +1,52 @@
+"""The tutorial of the samples: its program runs, its numbers are true, its table names every operator."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "fixtures" / "customops"
+TUTORIAL = (ROOT / "docs" / "customop-tutorial.md").read_text()
+
+
+def test_the_program_runs(home: Path) -> None:
+    place = home / "customops"
+    shutil.copytree(SAMPLES, place, ignore=shutil.ignore_patterns("__pycache__"))
+    (program,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
+    (place / "tutorial.py").write_text(program)
+    run = subprocess.run(
+        [sys.executable, "tutorial.py"], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("tensor([-0.0794, -0.3333]")
+
+
+def test_the_modelled_times_are_those_of_the_cost_model() -> None:
+    from neurontools.customop.cost import (
+        ELEMENT_ACCESS_NS,
+        NS_PER_BYTE,
+        TRANSFER_BYTES,
+        TRANSFER_LATENCY_NS,
+    )
+
+    numel = 32 * 4096
+    transfers = 2 * numel * 4 // TRANSFER_BYTES
+    tcm_ms = transfers * (TRANSFER_LATENCY_NS + TRANSFER_BYTES * NS_PER_BYTE) / 1e6
+    assert f"| TCM | {tcm_ms:.3f} ms |" in TUTORIAL
+    assert f"| TCM, eight cores | {tcm_ms / 8:.3f} ms |" in TUTORIAL
+    copied_ms = tcm_ms  # the returned tensor is copied to the output
+    assert f"| element accessor | {2 * numel * ELEMENT_ACCESS_NS / 1e6 + copied_ms:.1f} ms |" in TUTORIAL
+
+
+def test_the_table_names_every_operator_of_every_sample() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", TUTORIAL, re.MULTILINE))
+    samples = {path.parent.name: path.read_text() for path in SAMPLES.glob("*/shape.cpp")}
+    samples = {name: text for name, text in samples.items() if "@" not in text}  # templates of new projects
+    assert rows.keys() == samples.keys()
+    for name, text in samples.items():
+        operators = re.findall(r'm\.def\("(\w+)"', text)
+        assert rows[name] in (", ".join(f"`{each}`" for each in operators), "the same")
