@@ -110,7 +110,7 @@ def other_type(machine: str, runs: Kind, wanted: Kind, remedy: str | None = None
     """
     return DaemonError(
         f"machine {machine!r} is {_in_words(runs, wanted)}, not {_in_words(wanted, runs)}",
-        "choose another name with --name, or "
+        "choose another name with --name, --machine or NEURONTOOLS_MACHINE, or "
         + (remedy or "stop it first: neurond stop" + _name_flag(machine)),
     )
 

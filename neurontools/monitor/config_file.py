@@ -71,7 +71,9 @@ def load_config(path: str) -> tuple[MonitorConfig, tuple[ConfigProblem, ...]]:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}", "without -c everything is collected every 5 seconds"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no JSON: not UTF-8 at byte {error.start}") from error
     return parse_config(text, path)

@@ -162,7 +162,9 @@ def open_recording(path: str) -> IO[bytes]:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise NeuronToolsError(f"cannot read {path}: {error.strerror}") from error
+        raise NeuronToolsError(
+            f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record --out FILE"
+        ) from error
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -47,7 +47,9 @@ def load(path: str, seed: int | None = None) -> Scenario:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError as error:
-        raise NeuronToolsError(f"cannot read {path}: {error.strerror}") from error
+        raise NeuronToolsError(
+            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows those that come along"
+        ) from error
     except UnicodeDecodeError as error:
         raise ScenarioError(path, [Problem(1, "", "is no UTF-8 text")]) from error
     return parse(text, path, seed)

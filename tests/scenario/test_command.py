@@ -82,6 +82,12 @@ def test_play_refuses_a_machine_of_another_type(run):
     done = run("play", "training-32")
     assert done.returncode == 4
     assert done.stderr.startswith("error: machine 'default' is trn1.2xlarge, not trn1.32xlarge\nhint: ")
+    assert "--machine" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["replay", "check", "show", "play"])
+def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
+    assert "\nhint: " in run(verb, "./gone.yaml").stderr
 
 
 @pytest.mark.parametrize(
