@@ -196,7 +196,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
         if self.is_classic:
             self.click_classic(event.screen_x, event.screen_y, self.size)
         elif event.screen_y == self.size.height - 2:
-            self.turn_to(page_at(self.pages, event.screen_x) or self.page)
+            self.turn_to(page_at(self.pages, self.page, self.size.width, event.screen_x) or self.page)
         elif 1 <= event.screen_y < self.size.height - 2:
             self.carry_out(self.page.click(self.model, event.screen_x, event.screen_y - 1))
         self.paint()

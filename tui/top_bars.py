@@ -16,10 +16,9 @@ _HEAD = " Pages  "
 
 
 def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
-    """Return the names of the pages, the current one between `>` and `<`."""
+    """Return the names of the pages, the current one between `>` and `<`; where they do not fit, its name alone."""
     spans: list[Span] = [(_HEAD, Role.BAR_DIM)]
-    for number, page in enumerate(pages, 1):
-        text = _tab(number, page)
+    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
         if page is current:
             spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
         else:
@@ -27,11 +26,11 @@ def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
     return fit(spans, width, Role.BAR)
 
 
-def page_at(pages: Sequence[Page], x: int) -> Page | None:
+def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | None:
     """Return the page whose name is drawn at a column, None where there is none."""
     left = len(_HEAD)
-    for number, page in enumerate(pages, 1):
-        right = left + width_of(_tab(number, page)) + 2
+    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
+        right = left + width_of(text) + 2
         if left <= x < right:
             return page
         left = right
@@ -61,5 +60,10 @@ def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
     return fit(spans, width, Role.BAR)
 
 
-def _tab(number: int, page: Page) -> str:
-    return f"F{number}:{page.title}"
+def _tabs(pages: Sequence[Page], current: Page, width: int) -> list[str]:
+    names = [f"F{number}:{page.title}" for number, page in enumerate(pages, 1)]
+    if len(_HEAD) + sum(width_of(name) + 2 for name in names) <= width:
+        return names
+    return [
+        name if page is current else name.partition(":")[0] for page, name in zip(pages, names, strict=True)
+    ]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from neurontools.tui.lines import width_of
-from neurontools.tui.top_bars import keys_bar, page_bar
+from neurontools.tui.top_bars import keys_bar, page_at, page_bar
 from neurontools.tui.top_columns import DEFAULT_COLUMNS, duration, fitting, latency, ranges
 from neurontools.tui.top_help import help_lines
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC
@@ -129,3 +129,13 @@ def test_short_forms() -> None:
     assert [ranges(cores) for cores in ((), (3,), (0, 1, 2, 5, 7, 8))] == ["", "3", "0-2,5,7-8"]
     assert [duration(age) for age in (5, 65, 3700, 90000)] == ["5s", "1m05s", "1h01m", "1d01h"]
     assert [latency(value) for value in (None, 85e-5, 0.0123, 1.2)] == ["-", "850us", "12.3ms", "1.20s"]
+
+
+@given(st.integers(60, 200), st.integers(0, 4))
+def test_the_current_page_is_named_in_the_bar_and_a_click_finds_each(width: int, at: int) -> None:
+    pages = make_pages(DEFAULT_COLUMNS)
+    bar = "".join(text for text, _ in page_bar(pages, pages[at], width))
+    assert f">F{at + 1}:{pages[at].title}<" in bar
+    for number, page in enumerate(pages, 1):
+        assert page_at(pages, pages[at], width, bar.index(f"F{number}")) is page
+    assert page_at(pages, pages[at], width, 2) is None
