@@ -18,7 +18,7 @@ from neurontools.cache.generations import NEFF_SUFFIX, Generation
 from neurontools.cache.locks import root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.quarantine import quarantine_entry
-from neurontools.cache.reading import read_start
+from neurontools.cache.reading import open_unseen, read_start
 from neurontools.cache.removal import delete_tree
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
@@ -203,7 +203,7 @@ def _check_content(entry: Entry, path: str) -> Iterator[Finding]:
     from neurontools.compiler.neff import parse
 
     try:
-        with open(path, "rb") as stored:
+        with open_unseen(path) as stored:
             neff = parse(stored.read())
     except NeffError as error:
         yield Finding(path, Problem.CONTENT, error.message, entry)
@@ -219,7 +219,7 @@ def _check_content(entry: Entry, path: str) -> Iterator[Finding]:
 def _hash_matches(path: str, header: NeffHeader) -> bool:
     digest = hashlib.md5(usedforsecurity=False) if header.package_version == 1 else hashlib.sha256()
     try:
-        with open(path, "rb") as stored:
+        with open_unseen(path) as stored:
             stored.seek(HEADER_BYTES)
             while chunk := stored.read(_CHUNK_BYTES):
                 digest.update(chunk)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +20,6 @@ from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.golden_files import compare
 from tests.cache.trees import lay_out
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -172,3 +173,33 @@ def test_the_line_that_says_what_failed_comes_first() -> None:
 def test_times_are_those_of_the_files(old: Path) -> None:
     entry = next(entry for entry in scan(str(old)).entries if entry.module == "MODULE_77")
     assert entry.made_unix_s == NOW - 1300 * DAY
+
+
+# The interpreter may lie in a directory that only root can enter, so everything is imported before the change of user.
+_NOBODY = """
+import os, sys, sqlite3
+from neurontools.commands.cache import main
+looks = (["ls"], ["ls", "--limit", "2"], ["du"], ["stats"], ["show", "9219"], ["locks"], ["ls", "--registry"])
+for arguments in (*looks, ["verify"]):
+    main(arguments)
+os.setgroups([])
+os.setuid(65534)
+os.environ.update(XDG_STATE_HOME="/nonexistent", XDG_CACHE_HOME="/nonexistent")
+del os.environ["NEURONTOOLS_RUNTIME_DIR"]
+print([main(arguments) for arguments in looks], main(["verify"]), main(["clean", "-y", "--grace", "0"]), file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+def test_another_user_may_look_and_is_refused_to_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="nt-", dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        root = lay_out("generations", Path(folder, "cache"))
+        monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(root))
+        before = sorted(root.rglob("*"))
+        shown = subprocess.run(
+            [sys.executable, "-c", _NOBODY], capture_output=True, text=True, check=True, cwd=folder
+        )
+        assert "[0, 0, 0, 0, 0, 0, 0] 1 1" in shown.stderr
+        assert f"cannot remove from the compile cache {root}: Permission denied" in shown.stderr
+        assert sorted(root.rglob("*")) == before

@@ -107,6 +107,13 @@ def test_each_kind_of_damage_is_found_and_put_aside(
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
 
 
+def test_checking_is_no_use(entry: Path) -> None:
+    neff = entry / layout.NEFF
+    os.utime(neff, (1, 2))
+    assert main(["verify"]) == 0
+    assert neff.stat().st_atime == 1
+
+
 def test_another_graph_under_the_name_is_found(
     entry: Path, open_cache: Callable[..., CompileCache], capsys: pytest.CaptureFixture[str]
 ) -> None:
