@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.host_use import host_uses, presences
@@ -274,9 +275,12 @@ class TopModel:
             return
         self._is_stale = False
         before, after, former = self._before, self._after, self._view
-        self._view = machine_view(self.before, after.snapshot, self.tab.key, self._rates, former)
-        if former is None or not self._view.memory.looks_like(former.memory):
+        view = machine_view(self.before, after.snapshot, self.tab.key, self._rates, former)
+        if former is None or not view.memory.looks_like(former.memory):
+            self._view = view
             self._show_rows()
+        elif not all(map(is_, view.devices, former.devices)):
+            self._view = view
         recorded = host.recorded_share(self.before, after.snapshot, self.tab.key)
         if after.cpu is not None:
             earlier = before.cpu if before else None

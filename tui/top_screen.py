@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING
 
 from neurontools.tui.lines import Line, fit, text_of
@@ -43,17 +44,36 @@ def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
 
 def panes(model: TopModel, width: int, height: int) -> Panes:
     """Draw the dashboard; the size must not be too small (see `top_layout.too_small`)."""
-    layout = layout_for(model, width, height)
+    layout, (cores, summary, details) = _machine_panes(model, width, height)
     blank = fit((), width)
     blanks = [(blank,) * count for count in layout.blanks]
     return Panes(
         title=(title_line(model, width),),
-        cores=(*blanks[0], *core_lines(model, width, layout.grid)),
+        cores=(*blanks[0], *cores),
         cpu=(*blanks[1], *cpu_lines(model, width)),
-        summary=(*blanks[2], *summary_lines(model, width)),
-        details=(*blanks[3], *detail_lines(model, width, layout.tree_lines)),
+        summary=(*blanks[2], *summary),
+        details=(*blanks[3], *details),
         bottom=bottom_lines(model, width),
     )
+
+
+_Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
+_last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
+
+
+def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
+    # A machine on which nothing happens is not drawn again: the same view and rows look the same.
+    shown = (model.view, model.rows, model.lookout.alerts)
+    version = model.snapshot.neuroncore_version if model.snapshot else ""
+    how = (width, height, model.flops, model.colour, model.selected, version)
+    if _last and all(map(is_, shown, _last[0][0])) and how == _last[0][1]:
+        return _last[0][2]
+    layout = layout_for(model, width, height)
+    cores = core_lines(model, width, layout.grid)
+    summary = summary_lines(model, width)
+    drawn = layout, (cores, summary, detail_lines(model, width, layout.tree_lines))
+    _last[:] = [(shown, how, drawn)]
+    return drawn
 
 
 def text_screen(model: TopModel, width: int) -> str:
