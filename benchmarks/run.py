@@ -24,6 +24,7 @@ BENCHMARKS = (
     "machine",
     "mlp_steps",
     "cache",
+    "top",
 )
 
 
