@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from neurontools.commands import (
+    cache_archive,
     cache_list,
     cache_locks,
     cache_marks,
@@ -30,6 +31,7 @@ _EXAMPLES = """examples:
   neuron-cache locks
   neuron-cache verify --fix
   neuron-cache pin 92195234
+  neuron-cache export --filter 'name~bert' bert.tar.zst
   neuron-cache neff info model.neff
   neuron-cache path"""
 
@@ -43,7 +45,16 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for group in (cache_list, cache_stats, cache_prune, cache_locks, cache_verify, cache_marks, cache_neff):
+    for group in (
+        cache_list,
+        cache_stats,
+        cache_prune,
+        cache_locks,
+        cache_verify,
+        cache_marks,
+        cache_archive,
+        cache_neff,
+    ):
         group.add(verbs)
     return parser
 

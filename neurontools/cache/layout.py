@@ -23,6 +23,7 @@ TAG_PREFIX = ".tag-"
 ORIGIN = ".compiled_by.json"
 WAITER_PREFIX = ".waiting-"
 QUARANTINE = ".quarantine"
+IMPORTING = ".importing"
 TEMPORARY_PREFIX = ".tmp-"
 TRASH = ".trash"
 CACHE_TAG = "CACHEDIR.TAG"
@@ -30,7 +31,7 @@ TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
 _COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
-OWN_NAMES = frozenset({ROOT_LOCK, CACHE_TAG, TRASH, QUARANTINE})
+OWN_NAMES = frozenset({ROOT_LOCK, CACHE_TAG, TRASH, QUARANTINE, IMPORTING})
 
 
 def module_name(graph_hash: str, flags: tuple[str, ...]) -> str:

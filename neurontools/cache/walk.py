@@ -129,7 +129,7 @@ def _root_items(root: str) -> list[os.DirEntry[str]] | None:
 
 def _is_marked(items: list[os.DirEntry[str]]) -> bool:
     names = {item.name for item in items}
-    marks = {layout.TRASH, layout.CACHE_TAG, layout.QUARANTINE}
+    marks = {layout.TRASH, layout.CACHE_TAG, layout.QUARANTINE, layout.IMPORTING}
     if names <= {layout.ROOT_LOCK} or names & marks:
         return True
     return any(

@@ -168,7 +168,7 @@ def test_package_version_1_has_an_md5(tmp_path):
     assert (found.problem, found.header.version) == ("", (1, 1))
 
 
-@pytest.mark.parametrize("content", [b"", b"no neff", bytes(2000)])
+@pytest.mark.parametrize("content", [b"", b"no neff", bytes(2000)], ids=["empty", "text", "zeros"])
 def test_what_is_no_neff_is_refused_by_name(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(NeffError, match=r"x: not a NEFF"):

@@ -1,0 +1,253 @@
+"""`neuron-cache import` as a library: everything is unpacked aside and checked before the first entry appears."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from neurontools.cache import archive, layout, verify
+from neurontools.cache.archive import ExportError, StoredEntry, StoredFile
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.files import remove_quietly, sync_directory
+from neurontools.cache.locks import flock, try_lock
+from neurontools.cache.removal import delete_tree
+from neurontools.cache.states import State
+from neurontools.cache.walk import Place, walk
+from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.tar_reader import TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neurontools.cache.entry_reader import Entry
+    from neurontools.compiler.tar_reader import Member
+
+LIMIT_BYTES = 64 * 2**30
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What became of an archive's entries, by their paths below the root; `unwanted` with the reason."""
+
+    root: str
+    imported: tuple[str, ...]
+    present: tuple[str, ...]
+    locked: tuple[str, ...]
+    unwanted: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    stored: StoredEntry
+    place: Place
+
+
+def import_archive(
+    path: str,
+    root: str,
+    *,
+    judge: Callable[[Entry], str] = lambda _: "",
+    limit_bytes: int = LIMIT_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> Import:
+    """Put the entries of an archive into a cache; what is finished there stays as it is.
+
+    Args:
+        path: what `export_entries` wrote.
+        root: the cache; it is made where there is none.
+        judge: says why an entry is not wanted, "" for one that is.
+        limit_bytes: most bytes that the archive's files may have together.
+        progress: is told how many bytes of the archive of how many are read.
+
+    Raises:
+        ExportError: not such an archive, damaged, cut short, or beyond the limit, and nothing is imported then; or the
+            root cannot be written to.
+        NotACacheError: the root is a directory with other things.
+    """
+    with _opened(path) as file:
+        walk(root)
+        try:
+            layout.make_root(root)
+            with _staging(root) as staging:
+                staged = _unpack(file, staging, limit_bytes, progress)
+                return _put_in_place(root, staging, staged, judge)
+        except (ArchiveError, ExportError) as error:
+            remedy = error.remedy or "nothing was imported; export or copy it again"
+            raise ExportError(f"cannot import {path}: {error.message}", remedy) from error
+        except OSError as error:
+            raise ExportError(
+                f"cannot import to the compile cache {root}: {error.strerror or error}",
+                "make room or become the owner of the cache, then import again",
+            ) from error
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        # A pipe would be waited for without end.
+        if stat.S_ISREG(os.stat(path).st_mode):
+            return open(path, "rb")
+    except OSError as error:
+        raise ExportError(f"cannot read {path}: {error.strerror}") from error
+    raise ExportError(f"cannot read {path}: it is not a file")
+
+
+def _put_in_place(root: str, staging: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
+    reader = EntryReader(staging)
+    outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
+    unwanted = []
+    for item in staged:
+        entry = reader.read(item.place)
+        reason = "it cannot be read" if entry is None else judge(entry)
+        if reason:
+            unwanted.append((item.stored.path, reason))
+        else:
+            outcomes[_place(root, item)].append(item.stored.path)
+    return Import(
+        root,
+        imported=tuple(outcomes["imported"]),
+        present=tuple(outcomes["present"]),
+        locked=tuple(outcomes["locked"]),
+        unwanted=tuple(unwanted),
+    )
+
+
+@contextmanager
+def _staging(root: str) -> Iterator[str]:
+    """Give a directory for one import at a time; what a killed one left in it is removed first."""
+    path = f"{root}/{layout.IMPORTING}"
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flock(descriptor, fcntl.LOCK_EX)
+        for left in os.listdir(path):
+            delete_tree(f"{path}/{left}")
+        inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
+        os.mkdir(inner, mode=0o700)
+        try:
+            yield inner
+        finally:
+            delete_tree(inner)
+    finally:
+        os.close(descriptor)
+
+
+def _unpack(
+    file: IO[bytes], staging: str, limit_bytes: int, progress: Callable[[int, int], None] | None
+) -> list[_Staged]:
+    total = os.fstat(file.fileno()).st_size
+    staged: list[_Staged] = []
+    with archive.expanded(file) as stream:
+        reader = TarReader(stream, limit_bytes)
+        members = reader.members()
+        archive.check_head(_take(reader, members, archive.HEAD))
+        for member in members:
+            if progress is not None:
+                progress(file.tell(), total)
+            if member.name == archive.END:
+                archive.check_end(_small(reader, member), len(staged))
+                if next(members, None) is not None:
+                    raise ExportError("the archive goes on behind its end")
+                return staged
+            staged.append(_unpack_entry(reader, members, member, staging))
+    raise ExportError("the archive is cut short")
+
+
+def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, staging: str) -> _Staged:
+    stored, place = archive.stored_entry(_small(reader, first), staging)
+    if first.name != f"{stored.path}/{archive.ENTRY}":
+        raise ExportError(f"the archive holds {first.name!a} where an entry should begin")
+    try:
+        os.makedirs(place.path)
+    except FileExistsError as error:
+        raise ExportError(f"the archive holds {stored.path} twice") from error
+    for listed in stored.files:
+        member = next(members, None)
+        if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
+            raise ExportError(f"the archive does not hold {stored.path}/{listed.name} where it should")
+        _unpack_file(reader, listed, f"{place.path}/{listed.name}")
+    sync_directory(place.path)
+    checked, findings = verify.check(staging, [place])
+    if findings or not checked:
+        words = findings[0].words if findings else "it cannot be read"
+        raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")
+    entry = EntryReader(staging).read(place, details=False)
+    if entry is None or entry.state is not State.DONE:
+        raise ExportError(f"the archive's entry {stored.path} is not finished")
+    return _Staged(stored, place)
+
+
+def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "xb") as file:
+        for chunk in reader.chunks():
+            digest.update(chunk)
+            size += len(chunk)
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    if (size, digest.hexdigest()) != (listed.size_bytes, listed.digest):
+        raise ExportError(f"the archive is damaged: {listed.name} does not match its checksum")
+
+
+def _take(reader: TarReader, members: Iterator[Member], name: str) -> bytes:
+    member = next(members, None)
+    if member is None or member.name != name:
+        raise ExportError("the archive was not made by 'neuron-cache export'")
+    return _small(reader, member)
+
+
+def _small(reader: TarReader, member: Member) -> bytes:
+    if member.is_directory or member.size_bytes > archive.MOST_JSON_BYTES:
+        raise ExportError(f"the archive holds {member.name!a}, which does not belong there")
+    return b"".join(reader.chunks())
+
+
+def _place(root: str, item: _Staged) -> str:
+    """Move an entry to where it belongs; return what became of it."""
+    target = f"{root}/{item.stored.path}"
+    for _ in range(_ATTEMPTS):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.rename(item.place.path, target)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            sync_directory(os.path.dirname(target))
+            return "imported"
+        try:
+            return _complete(root, item, target)
+        except FileNotFoundError:
+            continue  # the entry that was there has been removed meanwhile
+    return "locked"
+
+
+def _complete(root: str, item: _Staged, target: str) -> str:
+    """Fill an entry that is there and not finished, under its lock, as a compile would."""
+    if _is_finished(target):
+        return "present"
+    lock = try_lock(root, target)
+    if lock is None:
+        return "locked"
+    try:
+        if _is_finished(target):
+            return "present"
+        remove_quietly(f"{target}/{layout.DONE}")
+        remove_quietly(f"{target}/{layout.LOG}")
+        for listed in item.stored.files:
+            os.replace(f"{item.place.path}/{listed.name}", f"{target}/{listed.name}")
+        sync_directory(target)
+    finally:
+        lock.release()
+    return "imported"
+
+
+def _is_finished(target: str) -> bool:
+    return all(os.path.exists(f"{target}/{name}") for name in (layout.NEFF, layout.DONE))

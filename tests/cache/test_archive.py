@@ -1,0 +1,313 @@
+"""Export and import: what arrives is what left, or nothing; no archive writes anywhere else."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.cache import archive, layout
+from neurontools.cache.archive import ExportError
+from neurontools.cache.entries import scan
+from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.importing import import_archive
+from neurontools.cache.locks import try_lock
+from neurontools.cache.states import State
+from neurontools.commands.cache import main
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.trees import lay_out
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.store import CompileCache
+
+TRN1 = instance_type("trn1.2xlarge").device
+
+
+@pytest.fixture
+def entry(open_cache: Callable[..., CompileCache]) -> Path:
+    """A sound entry that nobody uses any more."""
+    cache = open_cache()
+    path = Path(cache.get_or_compile(mlp(), TRN1, "mlp").entry)
+    cache.close()
+    return path
+
+
+@pytest.fixture
+def packed(entry: Path, home: Path) -> Path:
+    assert main(["export", str(home / "x.tar")]) == 0
+    return home / "x.tar"
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and archive.travels(path.name)
+    }
+
+
+@pytest.mark.parametrize("suffix", archive.SUFFIXES)
+def test_what_arrives_is_what_left_and_is_hit(
+    entry: Path,
+    home: Path,
+    suffix: str,
+    open_cache: Callable[..., CompileCache],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if suffix == ".tar.zst":
+        pytest.importorskip("zstandard", reason="the optional package zstandard is not installed")
+    root = entry.parents[1]
+    assert main(["tag", "v1", entry.name]) == 0
+    assert main(["pin", entry.name]) == 0
+    packed, other = str(home / f"x{suffix}"), str(home / "other")
+    assert main(["export", packed]) == 0
+    assert "1 entry exported" in capsys.readouterr().out
+    assert main(["import", packed, "--cache-dir", other]) == 0
+    assert f"1 entry imported to {other}\n" in capsys.readouterr().out
+    assert content(Path(other)) == content(root)
+    (arrived,) = scan(other).entries
+    assert (arrived.state, arrived.tags, arrived.pinned) == (State.DONE, ("v1",), False)
+    assert main(["verify", "--cache-dir", other]) == 0
+    assert open_cache(other).get_or_compile(mlp(), TRN1, "mlp").hit
+    assert main(["import", packed, "--cache-dir", other]) == 0
+    assert f"0 entries imported to {other}, 1 was there\n" in capsys.readouterr().out
+
+
+def test_unpacked_by_tar_it_is_a_cache(packed: Path, home: Path) -> None:
+    with tarfile.open(packed) as opened:
+        opened.extractall(home / "by-tar", filter="data")
+    (found,) = scan(str(home / "by-tar")).entries
+    assert found.state is State.DONE
+
+
+def test_only_what_is_finished_sound_and_chosen_is_exported(
+    entry: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = entry.parent / layout.module_name("77", ())
+    failed.mkdir()
+    (failed / layout.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
+    damaged = entry.parent / layout.module_name("78", ())
+    damaged.mkdir()
+    (damaged / layout.NEFF).write_bytes(b"x" * 2000)
+    (damaged / layout.DONE).touch()
+    assert main(["export", str(home / "x.tar"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["entries"] == [str(entry)]
+    reasons = {os.path.basename(row["path"]): row["reason"] for row in shown["left_out"]}
+    assert reasons[failed.name] == "failed"
+    assert reasons[damaged.name].startswith("damaged: ")
+    assert main(["export", "--filter", "state=failed", str(home / "y.tar")]) == 1
+    assert "nothing to export" in capsys.readouterr().err
+    assert main(["export", "--filter", "state=done", str(home / "x.tar")]) == 1
+    assert "it is there" in capsys.readouterr().err
+    assert main(["export", "--force", "--filter", "name=mlp", "state=done", str(home / "x.tar")]) == 0
+    assert sorted(name for name in os.listdir(home) if "tar" in name) == ["x.tar"]
+
+
+def test_entries_of_the_real_compiler_travel_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = lay_out("generations", home / "compile-cache")
+    main(["export", str(home / "x.tar"), "--cache-dir", str(root), "--json"])
+    exported = json.loads(capsys.readouterr().out)["entries"]
+    assert exported
+    assert main(["import", str(home / "x.tar"), "--cache-dir", str(home / "other"), "--json"]) == 0
+    arrived = json.loads(capsys.readouterr().out)["imported"]
+    assert arrived == [os.path.relpath(path, root) for path in exported]
+
+
+def test_for_ci_takes_what_would_be_hit(
+    entry: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = str(home / "x.tar.gz")
+    assert main(["export", "--for-ci", packed]) == 0
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
+    assert main(["import", "--for-ci", packed, "--cache-dir", str(home / "other"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert [row["reason"] for row in shown["unwanted"]] == ["of other flags"]
+    assert main(["export", "--for-ci", str(home / "y.tar")]) == 1
+    monkeypatch.delenv("NEURON_CC_FLAGS")
+    foreign = entry.parents[1] / layout.compiler_name("2.99.0.0+abcd") / entry.name
+    entry.parent.rename(foreign.parent)
+    assert main(["export", "--for-ci", str(home / "z.tar")]) == 1
+    assert "of another compiler" in capsys.readouterr().err
+
+
+def test_an_unfinished_entry_is_completed_and_a_locked_one_left(
+    entry: Path, packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(entry.parents[1])
+    (entry / layout.NEFF).unlink()
+    (entry / layout.DONE).unlink()
+    (entry / layout.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
+    lock = try_lock(root, str(entry))
+    assert lock is not None
+    assert import_archive(str(packed), root).locked == (os.path.relpath(entry, root),)
+    lock.release()
+    held = hold(str(entry))
+    assert import_archive(str(packed), root).imported == (os.path.relpath(entry, root),)
+    let_go(held)
+    assert scan(root).entries[0].state is State.DONE
+    assert not (entry / layout.LOG).exists()
+    assert main(["verify"]) == 0
+
+
+def repacked(packed: Path, target: Path, change: Callable[[dict[str, bytes]], object]) -> str:
+    """Write an archive anew after a change of its files."""
+    with tarfile.open(packed) as opened:
+        files = {name: opened.extractfile(name).read() for name in opened.getnames()}  # type: ignore[union-attr]
+    change(files)
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as written:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            written.addfile(member, io.BytesIO(data))
+    return str(target)
+
+
+def relist(files: dict[str, bytes], old: str, new: str) -> None:
+    name = next(name for name in files if name.endswith(archive.ENTRY))
+    assert old.encode() in files[name]
+    files[name] = files[name].replace(old.encode(), new.encode())
+
+
+CHANGES = {
+    "another head": lambda files: files.update({archive.HEAD: b'{"version": 99}'}),
+    "no end": lambda files: files.pop(archive.END),
+    "a wrong end": lambda files: files.update({archive.END: b'{"entries": 2}'}),
+    "more behind the end": lambda files: files.update({"more": b""}),
+    "a path that leads out": lambda files: relist(files, COMPILER_VERSION, "../../evil"),
+    "an absolute path": lambda files: relist(files, "neuronxcc-", "/neuronxcc-"),
+    "a lock": lambda files: relist(files, layout.DONE, layout.LOCK),
+    "a name that leads out": lambda files: relist(files, layout.DONE, "../../evil"),
+    "a negative size": lambda files: relist(files, '"size": 0', '"size": -1'),
+    "a changed file": lambda files: files.update(
+        {name: data + b" " for name, data in files.items() if name.endswith(layout.FLAGS)}
+    ),
+    "a missing file": lambda files: files.pop(next(name for name in files if name.endswith(layout.NEFF))),
+    "no list": lambda files: files.update({n: b"[]" for n in files if n.endswith(archive.ENTRY)}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_forged_archive_imports_nothing(
+    packed: Path, home: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = repacked(packed, home / "forged.tar", CHANGES[name])
+    before = sorted(os.listdir(home))
+    assert main(["import", forged, "--cache-dir", str(home / "other")]) == 1
+    assert capsys.readouterr().err.startswith(f"error: cannot import {forged}: ")
+    assert scan(str(home / "other")).entries == ()
+    assert sorted({*os.listdir(home)} - {"other"}) == before
+    assert os.listdir(home / "other" / layout.IMPORTING) == []
+
+
+def test_an_unsound_neff_with_right_checksums_is_refused(packed: Path, home: Path) -> None:
+    import hashlib
+
+    other = compile_graph(mlp(width=16), TRN1, (), "other")
+
+    def change(files: dict[str, bytes]) -> None:
+        name = next(name for name in files if name.endswith(layout.NEFF))
+        relist(files, hashlib.sha256(files[name]).hexdigest(), hashlib.sha256(other).hexdigest())
+        relist(files, f'"size": {len(files[name])}', f'"size": {len(other)}')
+        files[name] = other
+
+    forged = repacked(packed, home / "forged.tar", change)
+    with pytest.raises(ExportError, match="is not sound: its graph is not the one"):
+        import_archive(forged, str(home / "other"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(home: Path, kind: bytes) -> None:
+    with tarfile.open(home / "x.tar", "w") as written:
+        member = tarfile.TarInfo(archive.HEAD)
+        member.type, member.linkname = kind, "/etc/passwd"
+        written.addfile(member)
+    with pytest.raises(ExportError, match="which is a"):
+        import_archive(str(home / "x.tar"), str(home / "other"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"nothing", gzip.compress(b"nothing", mtime=0), b"\x1f\x8b\x08", bytes(5000)],
+    ids=["empty", "text", "compressed text", "cut gzip", "zeros"],
+)
+def test_what_is_no_archive_is_refused(home: Path, data: bytes) -> None:
+    (home / "x.tar").write_bytes(data)
+    with pytest.raises(ExportError, match=r"x\.tar: "):
+        import_archive(str(home / "x.tar"), str(home / "other"))
+
+
+@pytest.mark.parametrize("suffix", archive.SUFFIXES)
+@given(share=st.floats(0, 1, exclude_max=True))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_archive_that_is_cut_imports_nothing(entry: Path, home: Path, suffix: str, share: float) -> None:
+    if suffix == ".tar.zst":
+        pytest.importorskip("zstandard", reason="the optional package zstandard is not installed")
+    whole = home / f"x{suffix}"
+    if not whole.exists():
+        assert main(["export", str(whole)]) == 0
+    data = whole.read_bytes()
+    # Zeros at the end of a plain tar, and a compressor's own checksum, are not missed: the end's list is read before.
+    cut = home / "cut"
+    cut.write_bytes(data[: int((len(data.rstrip(b"\0")) - 8) * share)])
+    with pytest.raises(ExportError):
+        import_archive(str(cut), str(home / "other"))
+    assert scan(str(home / "other")).entries == ()
+    assert entry.exists()
+
+
+def test_nonsense_is_refused(packed: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export"]) == 2
+    assert main(["export", str(home / "x.zip")]) == 2
+    assert "does not say how to compress" in capsys.readouterr().err
+    assert main(["import", str(home / "nowhere.tar")]) == 1
+    os.mkfifo(home / "pipe")
+    assert main(["import", str(home / "pipe")]) == 1
+    assert "it is not a file" in capsys.readouterr().err
+    assert main(["import", str(packed), "--max-size", "1kB", "--cache-dir", str(home / "other")]) == 1
+    assert "more than 1000 bytes" in capsys.readouterr().err
+    assert main(["import", str(packed), "--filter", "stat=done", "--cache-dir", str(home / "other")]) == 2
+    (home / "photos").mkdir()
+    (home / "photos" / "cat.jpg").touch()
+    assert main(["import", str(packed), "--cache-dir", str(home / "photos")]) == 1
+    assert os.listdir(home / "photos") == ["cat.jpg"]
+
+
+def test_a_full_disk_leaves_no_entry(
+    packed: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["import", str(packed), "--cache-dir", str(home / "other")]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert main(["export", str(home / "y.tar")]) == 1
+    monkeypatch.undo()
+    assert scan(str(home / "other")).entries == ()
+    assert os.listdir(home / "other" / layout.IMPORTING) == []
+    assert [name for name in os.listdir(home) if name.startswith("y.tar")] == []
+
+
+def test_what_a_killed_import_left_is_cleared_by_the_next(packed: Path, entry: Path) -> None:
+    root = entry.parents[1]
+    left = root / layout.IMPORTING / "4711-dead" / "neuronxcc-1"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    assert len(scan(str(root)).entries) == 1
+    import_archive(str(packed), str(root))
+    assert os.listdir(root / layout.IMPORTING) == []
