@@ -73,7 +73,7 @@ class Operation:
         self._index = index
         self._executor = executor
         self._cores = cost.GPSIMD_CORES if package.manifest.multicore else 1
-        self._shapes: dict[tuple[Value, ...], TensorMeta] = {}
+        self._shapes: dict[tuple[object, ...], TensorMeta] = {}
 
     def infer(self, values: Sequence[Value]) -> TensorMeta:
         """Return the output's shape and dtype as the shape function gives them.
@@ -81,7 +81,7 @@ class Operation:
         Raises:
             NeuronCustomOpError: an argument breaks a limit of the device, or the shape function fails.
         """
-        key = tuple(values)
+        key = (*values, *map(type, values))  # 1 equals 1.0, and their dtypes differ
         known = self._shapes.get(key)
         if known is not None:
             return known

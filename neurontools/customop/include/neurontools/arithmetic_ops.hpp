@@ -19,7 +19,10 @@ inline std::int64_t multiply(std::int64_t a, std::int64_t b) {
 }
 inline float multiply(float a, float b) { return a * b; }
 
-inline float power(float base, float exponent) { return std::pow(base, exponent); }
+// Asked first: pow() of a signalling NaN is NaN in some C libraries.
+inline float power(float base, float exponent) {
+  return exponent == 0.0f || base == 1.0f ? 1.0f : std::pow(base, exponent);
+}
 inline std::int64_t power(std::int64_t base, std::int64_t exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   std::int64_t result = 1;
@@ -30,6 +33,9 @@ inline std::int64_t power(std::int64_t base, std::int64_t exponent) {
 
 template <typename C>
 C limit(C value, C low, C high) {
+  // A bound that is NaN makes every element NaN, as upstream.
+  if (low != low) return low;
+  if (high != high) return high;
   if (value < low) value = low;
   return high < value ? high : value;
 }
@@ -49,9 +55,10 @@ inline torch::Tensor add_scaled(const char* name, int sign, const torch::Tensor&
                                 const c10::Scalar& alpha) {
   const c10::ScalarType type = promote(self.scalar_type(), other);
   check_alpha(name, type, alpha);
+  const c10::Scalar value = rounded(other, type);
   return map(self, type, [&, sign](auto a) {
     using C = decltype(a);
-    return static_cast<C>(a + static_cast<C>(sign) * multiply(alpha.to<C>(), other.to<C>()));
+    return static_cast<C>(a + static_cast<C>(sign) * multiply(alpha.to<C>(), value.to<C>()));
   });
 }
 
@@ -99,15 +106,20 @@ inline Tensor pow(const Tensor& self, const Scalar& exponent) {
   const ScalarType type = neurontools::promote(self.scalar_type(), exponent);
   if (!c10::isFloatingType(type) && exponent.toLong() < 0)
     neurontools::fail("domain", "integers to negative integer powers are not allowed");
+  // Upstream keeps an exponent of Float tensors as it is, and others in the tensor's dtype.
+  if (type != kFloat) neurontools::check_fits("pow", exponent, type);
   return neurontools::map(self, type, [&](auto a) { return neurontools::power(a, exponent.to<decltype(a)>()); });
 }
 inline Tensor pow(const Scalar& self, const Tensor& exponent) {
-  return neurontools::map(exponent, neurontools::promote(exponent.scalar_type(), self),
-                          [&](auto b) { return neurontools::power(self.to<decltype(b)>(), b); });
+  const ScalarType type = neurontools::promote(exponent.scalar_type(), self);
+  const Scalar base = neurontools::rounded(self, type);
+  return neurontools::map(exponent, type, [&](auto b) { return neurontools::power(base.to<decltype(b)>(), b); });
 }
 
 inline Tensor clamp(const Tensor& self, const Scalar& minval, const Scalar& maxval) {
   const ScalarType type = neurontools::promote(neurontools::promote(self.scalar_type(), minval), maxval);
+  neurontools::check_fits("clamp", minval, type);
+  neurontools::check_fits("clamp", maxval, type);
   return neurontools::map(self, type, [&](auto a) {
     using C = decltype(a);
     return neurontools::limit<C>(a, minval.to<C>(), maxval.to<C>());

@@ -1,6 +1,7 @@
 // Loops over elements, and the dtype rules of the operations: those of upstream torch, without broadcasting.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -111,17 +112,19 @@ torch::Tensor zip(const char* name, const torch::Tensor& a, const torch::Tensor&
   return result;
 }
 
-/// A scalar as an operand of dtype `type`, rounded to it first.
-struct Operand {
-  c10::Scalar scalar;
-  c10::ScalarType type;
+/// A scalar as an operand of dtype `type`: rounded to it, integers wrap.
+inline c10::Scalar rounded(const c10::Scalar& scalar, c10::ScalarType type) {
+  c10::Scalar value;
+  dispatch(type, [&](auto tag) { value = c10::Scalar(scalar.to<decltype(tag)>()); });
+  return value;
+}
 
-  template <typename C>
-  C as() const {
-    C value{};
-    dispatch(type, [&](auto tag) { value = static_cast<C>(scalar.to<decltype(tag)>()); });
-    return value;
-  }
-};
+/// Refuse a scalar that dtype `type` cannot hold; infinities and NaN are in every floating type.
+inline void check_fits(const char* name, const c10::Scalar& scalar, c10::ScalarType type) {
+  const bool fits = c10::isFloatingType(type)
+                        ? !std::isfinite(scalar.toDouble()) || std::isfinite(rounded(scalar, type).toDouble())
+                        : rounded(scalar, type).toLong() == scalar.toLong();
+  if (!fits) fail("domain", "%s: the number %g does not fit into dtype %s", name, scalar.toDouble(), c10::toString(type));
+}
 
 }  // namespace neurontools

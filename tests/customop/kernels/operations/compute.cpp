@@ -61,7 +61,24 @@ Tensor into(const Tensor& x, const Tensor& y, int64_t which) {
     case 8: return torch::bitwise_not_out(result, x);
     case 9: return torch::div_out(result, x, y);
     case 10: return torch::exp_out(result, x);
-    default: return torch::bitwise_not(result, x);
+    case 11: return torch::bitwise_not(result, x);
+    case 12: return torch::ceil_out(result, x);
+    case 13: return torch::floor_out(result, x);
+    case 14: return torch::sin_out(result, x);
+    case 15: return torch::cos_out(result, x);
+    case 16: return torch::tan_out(result, x);
+    case 17: return torch::log_out(result, x);
+    case 18: return torch::log2_out(result, x);
+    case 19: return torch::log10_out(result, x);
+    case 20: return torch::add_out(result, x, y, 2);
+    case 21: return torch::sub_out(result, x, y, 2);
+    case 22: return torch::add_out(result, x, 3, 2);
+    case 23: return torch::mul_out(result, x, 3);
+    case 24: return torch::div_out(result, x, 3);
+    case 25: return torch::pow_out(result, x, y);
+    case 26: return torch::pow_out(result, 2, y);
+    case 27: return torch::bitwise_and_out(result, 6, x);
+    default: return torch::bitwise_or_out(result, 6, x);
   }
 }
 
@@ -71,6 +88,88 @@ Tensor made(const Tensor& like, int64_t which, const Scalar& value) {
     case 1: return torch::ones(like.sizes(), like.scalar_type());
     case 2: return torch::full(like.sizes(), value, like.dtype());
     default: return torch::eye(like.size(0), like.size(1), like.options());
+  }
+}
+
+// A tensor filled by its own member function.
+Tensor filled(const Tensor& like, const Scalar& value) {
+  Tensor result = torch::empty(like.sizes(), like.options());
+  return result.fill_(value);
+}
+
+// Element by element, through accessors of rank N.
+template <size_t N>
+struct Elements {
+  template <typename From, typename To>
+  static void copy(const From& from, const To& to) {
+    for (int64_t i = 0; i < from.size(0); ++i) Elements<N - 1>::copy(from[i], to[i]);
+  }
+};
+template <>
+struct Elements<1> {
+  template <typename From, typename To>
+  static void copy(const From& from, const To& to) {
+    for (int64_t i = 0; i < from.size(0); ++i) to[i] = from[i];
+  }
+};
+
+template <typename T, size_t N>
+static Tensor by_elements(const Tensor& x) {
+  Tensor result = torch::empty(x.sizes(), x.options());
+  Elements<N>::copy(x.accessor<T, N>(), result.accessor<T, N>());
+  return result;
+}
+
+// Every element type at rank 2, every rank for floats.
+Tensor elements(const Tensor& x) {
+  switch (x.scalar_type()) {
+    case torch::kHalf: return by_elements<torch::Half, 2>(x);
+    case torch::kBFloat16: return by_elements<torch::BFloat16, 2>(x);
+    case torch::kInt: return by_elements<int, 2>(x);
+    case torch::kShort: return by_elements<int16_t, 2>(x);
+    case torch::kChar: return by_elements<int8_t, 2>(x);
+    case torch::kByte: return by_elements<uint8_t, 2>(x);
+    default: break;
+  }
+  switch (x.dim()) {
+    case 1: return by_elements<float, 1>(x);
+    case 2: return by_elements<float, 2>(x);
+    case 3: return by_elements<float, 3>(x);
+    case 4: return by_elements<float, 4>(x);
+    case 5: return by_elements<float, 5>(x);
+    case 6: return by_elements<float, 6>(x);
+    case 7: return by_elements<float, 7>(x);
+    default: return by_elements<float, 8>(x);
+  }
+}
+
+// Through a block of TCM of 1000 bytes.
+template <typename T>
+static Tensor by_tcm(const Tensor& x) {
+  const size_t most = 1000 / sizeof(T);
+  const size_t count = x.numel();
+  Tensor result = torch::empty(x.sizes(), x.options());
+  auto source = x.tcm_accessor();
+  auto target = result.tcm_accessor();
+  T* block = static_cast<T*>(torch::neuron::tcm_malloc(1000));
+  for (size_t start = 0; start < count; start += most) {
+    const size_t length = count - start < most ? count - start : most;
+    source.tensor_to_tcm<T>(block, start, length);
+    target.tcm_to_tensor<T>(block, start, length);
+  }
+  torch::neuron::tcm_free(block);
+  return result;
+}
+
+Tensor tcm(const Tensor& x) {
+  switch (x.scalar_type()) {
+    case torch::kFloat: return by_tcm<float>(x);
+    case torch::kHalf: return by_tcm<torch::Half>(x);
+    case torch::kBFloat16: return by_tcm<torch::BFloat16>(x);
+    case torch::kInt: return by_tcm<int>(x);
+    case torch::kShort: return by_tcm<int16_t>(x);
+    case torch::kChar: return by_tcm<int8_t>(x);
+    default: return by_tcm<uint8_t>(x);
   }
 }
 

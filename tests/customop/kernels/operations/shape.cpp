@@ -9,8 +9,13 @@ NEURON_LIBRARY(operations, m) {
   m.def("into", &into, "into");
   m.def("made", &made, "made");
   m.def("as_type", &as_type, "as_type");
+  m.def("filled", &filled, "filled");
 }
 
 static Tensor same(Tensor x) { return torch::empty(x.sizes(), x.options()); }
 
-NEURON_LIBRARY(operations_stream, m) { m.def("stream", &same, "stream"); }
+NEURON_LIBRARY(operations_stream, m) {
+  m.def("stream", &same, "stream");
+  m.def("elements", &same, "elements");
+  m.def("tcm", &same, "tcm");
+}
