@@ -15,13 +15,13 @@ from neurontools.tui.top_source import Trouble
 from neurontools.tui.top_time import TimeDeck
 
 if TYPE_CHECKING:
-    from neurontools.tui.top_run import Wishes
+    from neurontools.tui.top_opening import Wanted
 
 _NARROWEST = 200
 _UPDATES = 3  # the first two of a simulated machine are close together
 
 
-def machines_page(wishes: Wishes, width: int, *, as_json: bool = False) -> str:
+def machines_page(wishes: Wanted, width: int, *, as_json: bool = False) -> str:
     """Return the list, with rates over one interval, as soon as every machine told of itself or of its trouble."""
     source = SeveralSource(wishes.places, wishes.settings.interval_s)
     machines = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from neurontools.tui.top_source import FollowedSource, RecordedSource
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.dashboard.tape import Tape
-    from neurontools.tui.top_machines_source import SeveralSource
-    from neurontools.tui.top_run import Wishes
+    from neurontools.tui.top_machines_source import Place, SeveralSource
+    from neurontools.tui.top_settings import TopSettings
     from neurontools.tui.top_source import Source
 
 
@@ -29,7 +29,46 @@ class Opened:
     machines: tuple[tuple[str, str], ...] = ()
 
 
-def open_wanted(wishes: Wishes, on_notice: Callable[[str], None] | None = None) -> Opened:
+class Wanted(Protocol):
+    """What is to be seen, in the words of `top_run.Wishes`."""
+
+    @property
+    def source(self) -> str:
+        """As `neurontools.sources.open_source` takes it."""
+        ...
+
+    @property
+    def machine(self) -> str | None:
+        """The simulated machine's name, None for the default."""
+        ...
+
+    @property
+    def settings(self) -> TopSettings:
+        """The user's wishes."""
+        ...
+
+    @property
+    def record(self) -> str | None:
+        """The file that is written, None for none."""
+        ...
+
+    @property
+    def replay(self) -> str | None:
+        """The recording that is played, None for none."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """How many times as fast it is played."""
+        ...
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Several machines, in place of the source."""
+        ...
+
+
+def open_wanted(wishes: Wanted, on_notice: Callable[[str], None] | None = None) -> Opened:
     """Return the open source that is wanted.
 
     Args:

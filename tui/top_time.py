@@ -209,7 +209,7 @@ class TimeDeck:
 
     def _replay_position(self) -> str:
         if self._shown < 0:
-            return "loading"
+            return "" if self.is_loaded else "loading"
         first_ns = self.tape.time_ns(self.tape.first)
         at_s = (self.tape.time_ns(max(self._shown, self.tape.first)) - first_ns) / _SECOND_NS
         all_s = (self.tape.time_ns(self.tape.end - 1) - first_ns) / _SECOND_NS

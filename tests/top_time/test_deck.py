@@ -222,6 +222,9 @@ def test_an_empty_replay_waits(tape):
     deck.seek(5)
     deck.go_to_end()
     assert deck._model.position == "loading"
+    deck.is_loaded = True
+    deck.toggle_pause()
+    assert deck._model.position == ""
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
