@@ -155,7 +155,7 @@ def _check_time(arguments: argparse.Namespace) -> None:
 
 
 def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
-    from neurontools.dashboard.alert_command import split_command
+    from neurontools.dashboard.alert_command import check_command, split_command
     from neurontools.dashboard.process_filter import problem_of
     from neurontools.tui.top_names import PAGE_NAMES, THEME_NAMES
     from neurontools.tui.top_run import Wishes
@@ -178,14 +178,17 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
     )
     if problem := problem_of(arguments.filter):
         raise UsageError(f"--filter {arguments.filter!r}: {problem}", "see docs/neuron-ls.md for filters")
-    command = arguments.exec_on_alert
+    alert_command = None
+    if arguments.exec_on_alert is not None:
+        alert_command = split_command(arguments.exec_on_alert)
+        check_command(alert_command)
     wishes = Wishes(
         source=arguments.source,
         machine=arguments.machine,
         settings=settings,
         readonly=arguments.readonly,
         filter=arguments.filter,
-        alert_command=None if command is None else split_command(command),
+        alert_command=alert_command,
         record=arguments.record,
         replay=arguments.replay,
         speed=arguments.speed,

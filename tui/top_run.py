@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.lookout import Lookout
@@ -19,12 +18,14 @@ from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import tick_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top_machines_source import Place
 
 # Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
+_WHOLE_INTERVAL = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,11 @@ def run_live(
 
     gc.freeze()
     gc.enable()
-    command = AlertCommand(wishes.alert_command) if wishes.alert_command else None
+
+    def tell(text: str) -> None:
+        app.call_later(app.notify, text, severity="error", markup=False)
+
+    command = AlertCommand(wishes.alert_command, tell) if wishes.alert_command else None
     app = TopApp(
         opened.source,
         colour=colour,
@@ -129,14 +134,25 @@ def one_page(
     page = next(page for page in pages if page.name == settings.page)
     with open_source(wishes.replay or wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:
         model = TopModel(colour=False, source=opened.name, lookout=Lookout(settings.rules))
-        snapshots = islice(opened.watch(settings.interval_s), 2) if opened.live else opened.watch(0.0)
-        for snapshot in snapshots:
+        snapshots = opened.watch(settings.interval_s if opened.live else 0.0)
+        for snapshot in _until_rates(snapshots, settings.interval_s) if opened.live else snapshots:
             model.update(tick_of(snapshot))
         if as_json:
             return json.dumps(page_data(page, model)), opened.notices
         if page is pages[0]:
             return screen_of(model, width), opened.notices
         return page_text(page, model, width), opened.notices
+
+
+def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[Snapshot]:
+    """Yield snapshots until they are an interval apart: on a busy computer the second may come right after the first."""
+    first_ns: int | None = None
+    for snapshot in snapshots:
+        yield snapshot
+        if first_ns is None:
+            first_ns = snapshot.taken_ns
+        elif snapshot.taken_ns - first_ns >= _WHOLE_INTERVAL * interval_s * 1e9:
+            return
 
 
 def screen_of(model: TopModel, width: int) -> str:

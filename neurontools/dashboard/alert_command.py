@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import shlex
+import shutil
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.dashboard.alerts import Alert
 
@@ -38,6 +39,18 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
+def check_command(argv: Sequence[str]) -> None:
+    """See that there is such a command.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if shutil.which(argv[0]) is None:
+        raise UsageError(
+            f"--exec-on-alert: there is no command {argv[0]!r}", "give its path, or look at PATH"
+        )
+
+
 def alert_environment(alert: Alert) -> dict[str, str]:
     """Return the variables that tell the command of an alert."""
     found = {PREFIX: str(alert.condition), f"{PREFIX}_TEXT": alert.text}
@@ -56,10 +69,12 @@ class AlertCommand:
 
     Args:
         argv: the command's words.
+        on_failure: gets a line when the command can't be started, from the thread, once for each reason.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(self, argv: Sequence[str], on_failure: Callable[[str], None] | None = None) -> None:
         self._argv = list(argv)
+        self._on_failure = on_failure
         self._alerts: queue.Queue[Alert | None] = queue.Queue(_MOST_WAITING)
         self._running: dict[_Subject, subprocess.Popen[bytes]] = {}
         self.started = 0
@@ -100,7 +115,10 @@ class AlertCommand:
                 start_new_session=True,
             )
         except OSError as error:
-            self.failure = f"{self._argv[0]}: {error.strerror}"
+            failure = f"{self._argv[0]}: {error.strerror}"
+            if self._on_failure and failure != self.failure:
+                self._on_failure(f"--exec-on-alert: {failure}")
+            self.failure = failure
         else:
             self.failure = ""
             self.started += 1

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.dashboard.alert_command import MOST_AT_ONCE, AlertCommand, alert_environment, split_command
+from neurontools.dashboard.alert_command import (
+    MOST_AT_ONCE,
+    AlertCommand,
+    alert_environment,
+    check_command,
+    split_command,
+)
 from neurontools.dashboard.alerts import Alert, Condition
 from neurontools.errors import UsageError
 
@@ -66,10 +72,16 @@ def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path
         process.wait(timeout=30)
 
 
-def test_a_command_that_is_not_there_is_told_and_harms_nothing() -> None:
-    command = AlertCommand(("/nowhere/at-all",))
+def test_a_command_that_is_not_there_is_told_once_and_harms_nothing() -> None:
+    told: list[str] = []
+    command = AlertCommand(("/nowhere/at-all",), told.append)
     command.tell(ECC)
+    command.tell(IDLE)
     command.close()
+    assert told == ["--exec-on-alert: /nowhere/at-all: No such file or directory"]
+    with pytest.raises(UsageError, match="no command '/nowhere/at-all'"):
+        check_command(("/nowhere/at-all",))
+    check_command((sys.executable,))
     assert (command.started, command.failure) == (0, "/nowhere/at-all: No such file or directory")
 
 

@@ -62,6 +62,7 @@ def test_the_numbers_of_the_json(tool: Tool, working: PageWriter) -> None:
         (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid knows"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
+        (("--exec-on-alert", "no-such-command-here -x"), "no command 'no-such-command-here'"),
     ],
 )
 def test_nonsense_is_refused(tool: Tool, arguments: tuple[str, ...], said: str) -> None:
@@ -138,6 +139,21 @@ def test_a_machine_in_trouble_runs_the_command(
     while not said.exists() or said.read_text() != "ND3 is lost\n":
         assert time.monotonic() < until
         time.sleep(0.02)
+    shown.press("q")
+    assert shown.exit_code() == 0
+
+
+def test_a_command_that_went_away_is_named_on_the_screen(
+    terminal: Callable[..., Any], tool: Tool, machine: object, tmp_path: Path
+) -> None:
+    script = tmp_path / "alert"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    shown = terminal("--interval", "0.2", "--exec-on-alert", str(script), size=(160, 40))
+    shown.read_until("(trn1.32xlarge)")
+    script.unlink()
+    assert tool("neurontools", "fault", "inject", "device-lost", "--device", "3").returncode == 0
+    shown.read_until("No such file or directory")
     shown.press("q")
     assert shown.exit_code() == 0
 
