@@ -50,7 +50,8 @@ class HostDevices:
         self._memory_bytes = told.hardware.neuron_device_memory_size or _memory_bytes(instance)
         self._links = instance.connected_to if instance is not None else ()
         places, self.notices = _places(root, instance)
-        self._places = {index: place for index, place in enumerate(places) if index in self._visible}
+        self._places = places
+        self._partial = len(driver.devices) < len(self._links)
         self._readings: dict[tuple[int, int], CoreReading] = {}
 
     def fits(self, driver: DriverReading, told: ReportedMachine) -> bool:
@@ -118,7 +119,8 @@ class HostDevices:
 
     def _state(self, index: int, reading: DeviceReading, told: ReportedMachine) -> DeviceState:
         host = reading.index
-        place = self._places.get(host)
+        where = self._place_of(reading)
+        place = self._places[where] if where < len(self._places) else None
         bdf, affinity, numa = (place.bdf, place.cpu_affinity, place.numa_node) if place else _NOWHERE
         connected = reading.connected_to
         if connected is None and host < len(self._links):
@@ -135,6 +137,16 @@ class HostDevices:
             hardware=_newer(reading, told, index),
             unhealthy=reading.unhealthy,
         )
+
+    def _place_of(self, reading: DeviceReading) -> int:
+        # Where devices are numbered from 0 although they are only some of the host's, their links keep its numbers.
+        if self._partial:
+            same = [
+                place for place, links in enumerate(self._links) if links and links == reading.connected_to
+            ]
+            if len(same) == 1:
+                return same[0]
+        return reading.index
 
     def _core_ids(self, index: int) -> tuple[int, ...]:
         cores = self._physical // self.lnc

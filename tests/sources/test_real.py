@@ -328,3 +328,13 @@ def test_the_tools_show_it(host, tool, tool_name, words):
     assert run.returncode == 0
     assert "trn1.2xlarge" in run.stdout
     assert "i-0bea223b1afb7e159" in run.stdout
+
+
+def test_a_container_s_device_has_the_place_that_its_links_tell(host):
+    whole = machine("trn2.48xlarge")
+    alone = replace(whole.devices[13], index=0, core_ids=(0, 1, 2, 3))
+    host.show(replace(whole, devices=(alone,)))
+    with open_source("real") as source:
+        (read,) = source.snapshot().devices
+    assert read == alone
+    assert read.bdf == "0000:e1:00.0"
