@@ -323,7 +323,8 @@ def test_an_instance_type_that_nobody_knows_has_devices_without_places(host):
 @pytest.mark.parametrize(("tool_name", "words"), [("neuron-ls", ("-j",)), ("neuron-top", ("--once",))])
 def test_the_tools_show_it(host, tool, tool_name, words):
     host.show(machine("trn1.2xlarge"))
-    host.monitor(line(runtime(100, {0: 50.0}, period=0.2)), line(runtime(100, {0: 50.0}, period=0.2)))
+    told = line(runtime(100, {0: 50.0}, period=1.0))
+    host.monitor(told, told, pause=1.0)
     run = tool(tool_name, "--source", "real", *words)
     assert run.returncode == 0
     assert "trn1.2xlarge" in run.stdout
