@@ -1,0 +1,41 @@
+"""The headers compile without a warning in programs that ask for all of them, by every compiler that is here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from neurontools import customop
+
+INCLUDE = Path(next(iter(customop.__path__))) / "include"
+KERNELS = Path(__file__).parent / "kernels"
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wnon-virtual-dtor", "-Werror")
+COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
+PROGRAM = f"""
+#include <ATen/ATen.h>
+#include <neuron/neuron-utils.hpp>
+#include <torch/extension.h>
+#include <torch/torch.h>
+#include "torchneuron/register.h"
+#include "{KERNELS / "operations" / "shape.cpp"}"
+
+at::Tensor twice(at::Tensor x) {{ return at::add(x, x); }}
+"""
+
+
+@pytest.mark.parametrize("standard", ["c++14", "c++17"])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_headers_have_no_warnings(compiler: str, standard: str, tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text(PROGRAM)
+    # Not as system headers, where compilers keep quiet.
+    command = [compiler, f"-std={standard}", *WARNINGS, "-fsyntax-only", "-I", str(INCLUDE), str(source)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_there_is_a_compiler_to_test_with() -> None:
+    assert COMPILERS
