@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.customop_build import add_arguments as add_build_arguments
+from neurontools.commands.customop_check import add_check_arguments
 from neurontools.commands.customop_project import add_debug_arguments, add_new_arguments
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ EXAMPLES = """examples:
   neuron-customop inspect librelu.so
   neuron-customop run librelu.so my_ops::relu --input 32x4096:float32 --repeat 10
   neuron-customop run librelu.so scale --input 8x8:float32:42 --input 0.5 --json
+  neuron-customop check librelu.so relu --reference 'torch.relu(x0)'
   neuron-customop debug librelu.so relu --input 4x4:float32
 """
 
@@ -33,6 +35,7 @@ ACTIONS = {
     "load": ("customop_show", "run_load"),
     "doctor": ("customop_show", "run_doctor"),
     "run": ("customop_run", "run_operator"),
+    "check": ("customop_check", "run_check"),
     "debug": ("customop_project", "run_debug"),
 }
 
@@ -60,6 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_call_arguments(run)
     run.add_argument("--repeat", type=int, default=1, metavar="N", help="how often to run it (default: 1)")
     run.add_argument("--json", action="store_true", help="print JSON; times in nanoseconds")
+    add_check_arguments(
+        commands.add_parser("check", help="find what is wrong with operators, over many shapes")
+    )
     debug = commands.add_parser("debug", help="run an operator under gdb, stopped where its kernel begins")
     _add_call_arguments(debug)
     add_debug_arguments(debug)

@@ -71,6 +71,10 @@ class Arena:
         """Copy bytes from a slot to an address of this process."""
         ctypes.memmove(address, self._place(slot, nbytes), nbytes)
 
+    def fill(self, slot: int, nbytes: int, value: int) -> None:
+        """Set bytes of a slot that fits them to one value."""
+        ctypes.memset(self._place(slot, nbytes), value, nbytes)
+
     def close(self) -> None:
         """Give everything back."""
         for slot in range(SLOTS):

@@ -77,9 +77,9 @@ def infer(operation: Operation, arguments: Sequence[object], codes: Codes) -> Te
 
 
 def execute(
-    operation: Operation, arguments: Sequence[object], codes: Codes
+    operation: Operation, arguments: Sequence[object], codes: Codes, core_order: int = 0
 ) -> tuple[torch.Tensor, Completed]:
-    """Run an operator on CPU tensors; the result is a new tensor."""
+    """Run an operator on CPU tensors; the result is a new tensor. `core_order` is that of `Operation.run`."""
     torch = import_torch()
     values = _values(operation, arguments, codes)
     shape = operation.infer(values)
@@ -92,7 +92,7 @@ def execute(
             kept.append(dense)
             inputs[index] = Buffer(dense.data_ptr(), value.nbytes)
     result = torch.empty(shape.sizes, dtype=codes.dtype(shape.dtype))
-    completed = operation.run(values, inputs, shape, Buffer(result.data_ptr(), shape.nbytes))
+    completed = operation.run(values, inputs, shape, Buffer(result.data_ptr(), shape.nbytes), core_order)
     return result, completed
 
 

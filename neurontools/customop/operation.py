@@ -104,7 +104,12 @@ class Operation:
         return shape
 
     def run(
-        self, values: Sequence[Value], inputs: dict[int, Buffer], output: TensorMeta, into: Buffer
+        self,
+        values: Sequence[Value],
+        inputs: dict[int, Buffer],
+        output: TensorMeta,
+        into: Buffer,
+        core_order: int = 0,
     ) -> Completed:
         """Run the kernel.
 
@@ -113,11 +118,13 @@ class Operation:
             inputs: bytes of the tensors among them, by position.
             output: what `infer` returned for the same values.
             into: where the output's bytes go.
+            core_order: in which order the cores of a multicore kernel run: 0 ascending, 1 descending, else mixed.
 
         Raises:
             NeuronCustomOpError: the kernel fails, or one of the checks does.
         """
         request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
+        request.core_order = core_order
         set_tensor(request.output, output)
         outcome = self._executor.call(request, inputs, into)
         self._finish(outcome, values, self._package.parts.kernel)

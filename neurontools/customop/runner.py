@@ -167,11 +167,16 @@ def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]
         if wants_tensor != isinstance(value, TensorInput):
             wanted = "a tensor" if wants_tensor else "a number"
             raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", _FORM)
-        made.append(_tensor(value) if isinstance(value, TensorInput) else value)
+        made.append(make_tensor(value) if isinstance(value, TensorInput) else value)
     return made
 
 
-def _tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
+def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
+    """Return the tensor that an input of the command line stands for.
+
+    Raises:
+        UsageError: it is larger than operators may use of this computer's memory.
+    """
     nbytes = math.prod(value.sizes) * BY_NAME[value.dtype].itemsize
     if nbytes > memory_limit_bytes():
         raise UsageError(

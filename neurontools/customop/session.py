@@ -40,8 +40,9 @@ class Session:
         CustomOpLibraryError: it cannot be started.
     """
 
-    def __init__(self, parts: Parts, name: str) -> None:
+    def __init__(self, parts: Parts, name: str, fresh_memory: int | None = None) -> None:
         self._open: list[int] = []
+        self._fresh_memory = fresh_memory
         self.arena = Arena()
         self._stdout = Collector("neuron-customop-stdout")
         self._stderr = Collector("neuron-customop-stderr")
@@ -74,6 +75,8 @@ class Session:
             self.arena.write(slot, *buffer)
         if output is not None:
             request.slot_bytes[abi.OUTPUT_SLOT] = self.arena.fit(abi.OUTPUT_SLOT, output.nbytes)
+            if self._fresh_memory is not None:
+                self.arena.fill(abi.OUTPUT_SLOT, output.nbytes, self._fresh_memory)
         request.capture_stdout = int(stdout_bytes > 0)
         self._send(request)
         data = self._receive(time.monotonic() + timeout_s)
@@ -126,7 +129,7 @@ class Session:
             self._pid = os.posix_spawn(
                 f"/proc/self/fd/{program}",
                 ["neuron-customop-worker", "serve", str(os.getpid())],
-                _environment(),
+                _environment(self._fresh_memory),
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, high, low) for low, high in enumerate(_above(wanted, self._keep))
                 ],
@@ -236,9 +239,12 @@ def _above(fds: tuple[int, ...], keep: Callable[[int], int]) -> list[int]:
     return copies
 
 
-def _environment() -> dict[str, str]:
+def _environment(fresh_memory: int | None) -> dict[str, str]:
     # A sanitizer or profiler that is preloaded into Python has no business in the worker.
-    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    environ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if fresh_memory is not None:
+        environ["MALLOC_PERTURB_"] = str(fresh_memory)  # the C library's own way of filling what it hands out
+    return environ
 
 
 def _signal_name(number: int) -> str:

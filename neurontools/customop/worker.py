@@ -23,10 +23,12 @@ class WorkerExecutor:
     Args:
         parts: the library.
         name: a name for its memory files.
+        fresh_memory: what memory holds that a kernel did not write yet: a byte, None for whatever comes.
     """
 
-    def __init__(self, parts: Parts, name: str) -> None:
+    def __init__(self, parts: Parts, name: str, fresh_memory: int | None = None) -> None:
         self._parts = parts
+        self._fresh_memory = fresh_memory
         self._name = name
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -71,7 +73,7 @@ class WorkerExecutor:
     ) -> Outcome:
         session = self._session
         if session is None:
-            session = self._session = Session(self._parts, self._name)
+            session = self._session = Session(self._parts, self._name, self._fresh_memory)
         try:
             outcome = session.call(request, inputs, output, timeout_s, stdout_bytes)
         except WorkerGoneError:

@@ -1,0 +1,163 @@
+"""neuron-customop check: find what is wrong with the operators of a library."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.customop.check_report import CheckReport, CheckSettings
+
+_WIDTH = 11
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `check`."""
+    parser.add_argument("library", metavar="LIB")
+    parser.add_argument("op", nargs="?", metavar="OP", help="one operator (default: all of them)")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="the next argument: NxM:float32 (equal letters, equal sizes), *:float32 (any shape), or a number; "
+        "without any, what the operator takes is tried out",
+    )
+    parser.add_argument(
+        "--reference", default="", metavar="EXPR", help="the expected output, as 'torch.relu(x0)'"
+    )
+    parser.add_argument(
+        "--backward",
+        action="append",
+        metavar="[I=]EXPR",
+        help="the gradient of input I, as 'backward(g, x0)'; y is the output (default: a pair found by name)",
+    )
+    parser.add_argument(
+        "--cases", type=int, default=12, metavar="N", help="random shapes per rank (default: 12)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of sizes and contents (default: 0)")
+    parser.add_argument(
+        "--tolerance", type=float, metavar="T", help="difference to the reference (default: torch's by dtype)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, metavar="S", help="seconds that a call may take (default: 10)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Check operators; 1 when something is wrong."""
+    from neurontools.customop.check import check
+    from neurontools.customop.package import find_operator, read_package
+    from neurontools.customop.settings import EXEC_TIMEOUT
+
+    package = read_package(arguments.library)
+    entries = package.manifest.operators
+    if (
+        arguments.op is None
+        and len(entries) > 1
+        and (arguments.input or arguments.reference or arguments.backward)
+    ):
+        names = ", ".join(entry.name for entry in entries)
+        raise UsageError("--input, --reference and --backward are about one operator", f"name it: {names}")
+    if arguments.cases < 0 or not 0 < arguments.timeout < 1e6:
+        raise UsageError("--cases must not be below 0, and --timeout must be above", "leave them out")
+    settings = _settings(arguments)
+    os.environ.setdefault(EXEC_TIMEOUT, str(arguments.timeout))
+    _quiet()
+    indexes = range(len(entries)) if arguments.op is None else [find_operator(package, arguments.op)]
+    reports = []
+    for index in indexes:
+        console.notice(f"checking {entries[index].qualified}")
+        reports.append(check(package, index, settings))
+    console.out(
+        _json(reports)
+        if arguments.json
+        else "\n".join(_text(report, arguments.library) for report in reports)
+    )
+    return 1 if any(report.findings for report in reports) else 0
+
+
+def _quiet() -> None:
+    # What the runtime would log of failures and warnings is in the report.
+    import logging
+
+    os.environ["NEURON_RT_LOG_LEVEL"] = "QUIET"
+    logging.getLogger("neurontools.customop").setLevel(logging.ERROR)
+
+
+def _settings(arguments: argparse.Namespace) -> CheckSettings:
+    from neurontools.customop.check_inputs import parse_pattern
+    from neurontools.customop.check_report import CheckSettings
+
+    backward = None
+    if arguments.backward is not None:
+        backward = tuple(_gradient(text) for text in arguments.backward)
+    return CheckSettings(
+        tuple(map(parse_pattern, arguments.input)),
+        arguments.reference,
+        backward,
+        arguments.cases,
+        arguments.seed,
+        arguments.tolerance,
+    )
+
+
+def _gradient(text: str) -> tuple[int, str]:
+    position, found, expression = text.partition("=")
+    return (int(position), expression) if found and position.strip().isdigit() else (0, text)
+
+
+def _text(report: CheckReport, library: str) -> str:
+    lines = [report.schema]
+    ranks = _ranges(report.ranks)
+    facts = {
+        "shapes": f"{report.cases} inputs{ranks}: {', '.join(report.dtypes)}",
+        "repeats": "the same bytes twice",
+        "memory": "the same bytes whatever fresh memory holds",
+        "cores": "the same bytes in four orders of the cores",
+        "reference": "agrees",
+        "gradient": "agrees with finite differences",
+    }
+    lines += [_row("ok", name, facts[name]) for name in report.passed]
+    for finding in report.findings:
+        many = "1 input" if finding.count == 1 else f"{finding.count} inputs"
+        lines.append(_row("FAILED", finding.check, f"{many}: {finding.message}"))
+        words = " ".join(f"--input {shlex.quote(word)}" for word in finding.inputs)
+        name = report.op.rpartition("::")[2]
+        lines.append(f"{'':<{_WIDTH * 2}}neuron-customop run {shlex.quote(library)} {name} {words}")
+    lines += [_row("warning", "", warning) for warning in report.warnings]
+    lines += [_row("refused", "", f"{count} inputs: {reason}") for reason, count in report.refused]
+    lines += [_row("skipped", name, reason) for name, reason in report.skipped]
+    return "\n".join(lines)
+
+
+def _ranges(ranks: tuple[int, ...]) -> str:
+    """Return the numbers of dimensions as ` of 1 to 3, 5 dimensions`."""
+    if ranks == (0,):
+        return ""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    told = (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+    return f" of {', '.join(told)} dimensions"
+
+
+def _row(state: str, name: str, text: str) -> str:
+    return f"  {state:<{_WIDTH - 2}}{name:<{_WIDTH}}{text}"
+
+
+def _json(reports: list[CheckReport]) -> str:
+    import json
+    from dataclasses import asdict
+
+    return json.dumps([asdict(report) for report in reports], indent=2)

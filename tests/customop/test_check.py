@@ -1,0 +1,210 @@
+"""check: finds what is wrong with operators that are wrong in one way each, and nothing in right ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from neurontools.commands.customop import main
+from neurontools.customop.check import check, first_difference
+from neurontools.customop.check_inputs import Pattern, cases, parse_pattern
+from neurontools.customop.check_report import CheckReport, CheckSettings
+from neurontools.customop.package import Package, find_operator
+from neurontools.customop.runner import TensorInput, parse_input
+from neurontools.errors import UsageError
+
+Library = Callable[[str], Path]
+Read = Callable[[str], Package]
+
+
+def checked(package: Package, op: str, *inputs: str, **settings: object) -> CheckReport:
+    values: dict[str, object] = {"patterns": tuple(map(parse_pattern, inputs)), "count": 2, **settings}
+    return check(package, find_operator(package, op), CheckSettings(**values))  # type: ignore[arg-type]
+
+
+def told(report: CheckReport) -> dict[str, str]:
+    return {finding.check: finding.message for finding in report.findings}
+
+
+@pytest.mark.parametrize("name", ["relu_element", "relu_tcm", "relu_multicore"])
+def test_the_samples_are_right(package: Read, name: str) -> None:
+    report = checked(package(name), "forward", reference="torch.relu(x0)")
+    assert report.findings == ()
+    assert {"shapes", "repeats", "memory", "reference", "gradient"} <= set(report.passed)
+    assert ("cores" in report.passed) is (name == "relu_multicore")
+    assert report.dtypes == ("float32",)
+    assert report.ranks == ((2,) if name == "relu_element" else (2, 1, 3, 4, 5, 6, 7, 8, 0))
+    assert report.warnings == report.refused == ()
+
+
+WRONG = [
+    ("unwritten", "memory", "results depend on what fresh memory holds", "1x1:float32:0"),
+    ("stateful", "repeats", "a second call gave other results; first at [0, 0]: ", "1x1:float32:0"),
+    ("lying", "shapes", "its shape function promised ", "1x1:float32:0"),
+    ("odd", "shapes", "bounds: index 1 is out of bounds for dimension 0 of size 1 at ", "1x1:float32:0"),
+    ("square", "gradient", "square_backward(g, x0): element 0 is ", "1x1:float32:0"),
+]
+
+
+@pytest.mark.parametrize(("op", "which", "message", "smallest"), WRONG)
+def test_each_fault_is_found_by_the_check_for_it(
+    package: Read, op: str, which: str, message: str, smallest: str
+) -> None:
+    report = checked(package("wrong"), op)
+    assert list(told(report)) == [which]
+    assert message in told(report)[which]
+    assert report.findings[0].inputs == (smallest,)
+    assert which not in report.passed
+    assert parse_input(smallest)  # what `run` takes
+
+
+def test_an_error_names_the_line(package: Read) -> None:
+    source = Path(__file__).parent / "kernels" / "wrong" / "compute.cpp"
+    line = next(i for i, text in enumerate(source.read_text().splitlines(), 1) if text.endswith("// odd"))
+    assert f"compute.cpp:{line}" in told(checked(package("wrong"), "odd"))["shapes"]
+
+
+def test_a_remainder_that_is_shared_wrongly(package: Read) -> None:
+    report = checked(package("multicore_wrong"), "remainder", "N:float32")
+    assert "bounds: " in told(report)["shapes"] or "coverage: " in told(report)["shapes"]
+    assert parse_input(report.findings[0].inputs[0]).sizes[0] % 8 != 0  # type: ignore[union-attr]
+    assert checked(package("multicore_wrong"), "remainder", "Nx8:float32").findings == ()
+
+
+def test_cores_that_must_run_in_order(package: Read) -> None:
+    report = checked(package("multicore_wrong"), "ordered", "Nx8:float32")
+    assert set(told(report)) == {"cores"}
+    assert "results depend on the order in which the cores run" in told(report)["cores"]
+
+
+def test_what_a_kernel_refuses_is_no_fault(package: Read) -> None:
+    report = checked(package("wrong"), "eights")
+    assert report.findings == ()
+    assert [reason for reason, _ in report.refused] == ["check: only multiples of 8"]
+    assert report.cases > 0
+
+
+def test_a_kernel_that_refuses_everything_is_one(package: Read) -> None:
+    report = checked(package("wrong"), "eights", "3x5:float32")
+    assert told(report) == {"inputs": "it refused all; give others with --input"}
+    assert report.passed == ()
+    report = checked(package("wrong"), "product", "NxN:float32", "NxN:uint8", "0.5")
+    assert list(told(report)) == ["inputs"]
+
+
+def test_patterns_gradients_and_reference_of_several_inputs(package: Read) -> None:
+    inputs = ("NxK:float32", "KxM:float32", "0.5")
+    right = ((0, "g @ x1.T * x2"), (1, "x0.T @ g * x2"))
+    report = checked(
+        package("wrong"), "product", *inputs, reference="x0 @ x1 * x2", tolerance=1e-4, backward=right
+    )
+    assert report.findings == ()
+    assert {"reference", "gradient"} <= set(report.passed)
+    wrong = ((0, "g @ x1.T * x2"), (1, "x0.T @ g"))
+    report = checked(package("wrong"), "product", *inputs, reference="x0 @ x1", backward=wrong)
+    assert set(told(report)) == {"reference", "gradient"}
+    assert "worst at [" in told(report)["reference"]
+    assert told(report)["gradient"].startswith("x0.T @ g: element ")
+
+
+def test_references_of_another_shape_or_that_fail_on_some_inputs(package: Read) -> None:
+    report = checked(package("wrong"), "cube", "N:float32", reference="(x ** 3).reshape(1, -1)")
+    assert told(report)["reference"].startswith("gives 1:float32, the reference 1x1:float32")
+    report = checked(package("wrong"), "cube", "N:float32", reference="x ** 3 if len(x) else 1 / 0")
+    assert told(report)["reference"].endswith("fails: ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reference": "torch.no_such(x0)"}, "torch.no_such(x0) fails: AttributeError"),
+        ({"reference": "x0 +"}, "x0 + fails: SyntaxError"),
+        ({"reference": "3"}, "3 gives no tensor"),
+        ({"backward": ((1, "g"),)}, "input 1 is no tensor"),
+        ({"patterns": (0.5,)}, "input 0 is of the other kind"),
+        ({"patterns": (Pattern(None, "float32"), 1)}, "takes 1 inputs, 2 given"),
+    ],
+)
+def test_settings_that_make_no_sense(package: Read, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        checked(package("wrong"), "cube", **settings)
+    assert message in caught.value.message
+
+
+def test_sizes_that_kernels_get_wrong_come_first() -> None:
+    made = [case.inputs[0] for case in cases((Pattern(None, "float32"),), (1, 2), 3, 0)]
+    sizes = [value.sizes for value in made if isinstance(value, TensorInput)]
+    assert {(0,), (1,), (1023,), (1025,), (37,), (65535,), (1, 1), (3, 5), (0, 5), (3, 0), (37, 5)} <= set(
+        sizes
+    )
+    assert len(sizes) == len(set(sizes))
+    again = [case.words for case in cases((Pattern(None, "float32"),), (1, 2), 3, 0)]
+    assert again == [case.words for case in cases((Pattern(None, "float32"),), (1, 2), 3, 0)]
+    letters = (Pattern(("N", 4), "int32"), Pattern(("N",), "float32"), 7)
+    for case in cases(letters, (0,), 3, 0):
+        matrix, vector, number = case.inputs
+        assert isinstance(matrix, TensorInput)
+        assert isinstance(vector, TensorInput)
+        assert (matrix.sizes[1], number) == (4, 7)
+        assert matrix.sizes[0] == vector.sizes[0]
+        assert [parse_input(word) for word in case.words] == list(case.inputs)
+
+
+@pytest.mark.parametrize(
+    "text", ["NxM", "nxm:float32", "4x:float32", "N:int64", "x:float32", ":float32", "ab"]
+)
+def test_patterns_that_make_no_sense(text: str) -> None:
+    with pytest.raises(UsageError, match=f"input {text}"):
+        parse_pattern(text)
+
+
+def test_bytes_are_compared_not_values() -> None:
+    assert first_difference(torch.tensor([float("nan"), 1]), torch.tensor([float("nan"), 1])) is None
+    assert first_difference(torch.tensor([[0.0, 1]]), torch.tensor([[-0.0, 1]])) == "[0, 0]: 0 and -0"
+    assert first_difference(torch.zeros(2), torch.zeros(3)) == "2:float32 and 3:float32"
+
+
+def test_the_command(
+    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "ERROR")  # is set by the command: put back after the test
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "20")
+    path = str(library("wrong"))
+    assert main(["check", path, "odd", "--cases", "0"]) == 1
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("wrong::odd(Tensor _0) -> Tensor\n")
+    assert "\n  FAILED   shapes     " in out
+    assert f"neuron-customop run {path} odd --input 1x1:float32:0\n" in out
+    assert (
+        main(["check", path, "cube", "--input", "*:float32", "--reference", "x**3", "--cases", "0", "--json"])
+        == 0
+    )
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["findings"] == []
+    assert report["ranks"] == [2, 1, 3, 4, 5, 6, 7, 8, 0]
+    assert main(["check", path, "--reference", "x"]) == 2
+    assert "--input, --reference and --backward are about one operator" in capsys.readouterr().err
+    assert main(["check", path, "none"]) == 1
+    assert "has no operator none" in capsys.readouterr().err
+
+
+def test_crashes_and_hangs_are_findings_and_few_of_them_are_enough(
+    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "ERROR")
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.2")
+    fault = ("check", str(library("faults")), "fault", "--input", "N:float32", "--input", "N:float32")
+    assert main([*fault, "--input", "60"]) == 1
+    out, err = capsys.readouterr()
+    assert "abort: abort() called at " in out
+    assert err == ""
+    assert main([*fault, "--input", "63"]) == 1
+    out, err = capsys.readouterr()
+    assert "2 inputs: timeout: no end after 0.2 s at " in out
+    assert main([*fault, "--input", "24", "--cases", "0"]) == 0
+    assert "warning             1 TCM block (4096 bytes) not freed" in capsys.readouterr().out
