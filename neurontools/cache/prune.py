@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.compilers import current_compilers
@@ -57,7 +57,9 @@ class Rules:
     @property
     def selects(self) -> bool:
         """Whether a rule other than `keep_last` selects something."""
-        return replace(self, keep_last=None, grace_s=None) != Rules()
+        limits = self.max_bytes is not None or self.older_than_s is not None
+        states = self.failed or self.interrupted or self.incomplete or self.old_compilers
+        return limits or states or self.everything or bool(self.named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,15 @@ def test_keep_last_protects_from_the_other_rules() -> None:
     found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 40, 50)]
     assert removed(Rules(keep_last=2, older_than_s=30 * DAY), *found) == ["50"]
     assert removed(Rules(keep_last=1, max_bytes=0), *found) == ["50", "40"]
+
+
+def test_every_rule_but_keep_last_and_grace_selects() -> None:
+    quiet = {"keep_last": 1, "grace_s": 1.0}
+    values = {field.name: quiet.get(field.name, field.default) for field in fields(Rules)}
+    assert not Rules(**values).selects
+    loud = {"max_bytes": 0, "older_than_s": 0.0, "named": frozenset({"/x"})}
+    for name in values.keys() - quiet.keys():
+        assert Rules(**(values | {name: loud.get(name, True)})).selects
 
 
 def test_only_finished_entries_count_as_last_used() -> None:
