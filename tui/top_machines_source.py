@@ -53,7 +53,12 @@ class SeveralSource:
     @property
     def source_names(self) -> tuple[str, ...]:
         """Where each machine's data comes from, for the title bar."""
-        return tuple(feed.name for feed in self._feeds)
+        from neurontools.sources.remote import host_of
+
+        return tuple(
+            f"remote:{host_of(place.url)}" if place.url else feed.name
+            for place, feed in zip(self.places, self._feeds, strict=True)
+        )
 
     def updates(self) -> Iterator[MachineUpdate]:
         """Yield what any of them tells."""
@@ -75,10 +80,8 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, .
     Raises:
         UsageError: a name or an address is none, or there twice, or there are too many.
     """
-    from urllib.parse import urlsplit
-
     from neurontools.machine.naming import check_name
-    from neurontools.sources.remote import is_url, scrape_url
+    from neurontools.sources.remote import host_of, is_url, scrape_url
 
     places = [Place(check_name(name), machine=name) for name in machines]
     for text in remotes:
@@ -86,7 +89,7 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, .
         if is_url(text) or not given:
             name, url = "", text
         url = scrape_url(url)
-        places.append(Place(name or urlsplit(url).netloc.rpartition("@")[2], url=url))
+        places.append(Place(name or host_of(url), url=url))
     names = [place.name for place in places]
     for name in names:
         if names.count(name) > 1:

@@ -41,7 +41,7 @@ class RemoteSource:
 
     def __init__(self, url: str) -> None:
         self._url = scrape_url(url)
-        self.name = f"{_REMOTE}:{urlsplit(self._url).netloc.rpartition('@')[2]}"
+        self.name = f"{_REMOTE}:{host_of(self._url)}"
         self.notices: tuple[str, ...] = ()
         self._told = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _REMOTE))
         self._scrapes = Scrapes()
@@ -100,6 +100,11 @@ class RemoteSource:
             yield self.snapshot()
             next_s = max(next_s + period_s, time.monotonic())
             time.sleep(next_s - time.monotonic())
+
+
+def host_of(url: str) -> str:
+    """Return host and port of an address, without what it says of a user."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def is_url(text: str) -> bool:

@@ -90,6 +90,7 @@ def test_nonsense_is_named(machines, remotes, text):
 def test_a_remote_machine_has_the_name_that_it_is_given_or_that_of_its_host():
     places = places_of(["a"], ["ci=http://h:1/x", "http://user@h2:8000", "http://h3/metrics?job=a"])
     assert [place.name for place in places] == ["a", "ci", "h2:8000", "h3"]
+    assert SeveralSource(places[1:2], 1.0).source_names == ("remote:h:1",)
     assert places[3].url == "http://h3/metrics?job=a"
 
 
