@@ -7,14 +7,14 @@ import fcntl
 import hashlib
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from neurontools.cache import archive, layout, verify
 from neurontools.cache.archive import ExportError, StoredEntry, StoredFile
 from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.files import remove_quietly, sync_directory
+from neurontools.cache.files import remove_quietly, sync_directory, sync_file_system
 from neurontools.cache.locks import flock, try_lock
 from neurontools.cache.removal import delete_tree
 from neurontools.cache.states import State
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.tar_reader import Member
 
 LIMIT_BYTES = 64 * 2**30
-_ATTEMPTS = 3
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def import_archive(
             layout.make_root(root)
             with _staging(root) as staging:
                 staged = _unpack(file, staging, limit_bytes, progress)
+                # Nothing appears before it would survive a power cut.
+                sync_file_system(staging)
                 return _put_in_place(root, staging, staged, judge)
         except (ArchiveError, ExportError) as error:
             remedy = error.remedy or "nothing was imported; export or copy it again"
@@ -109,6 +111,9 @@ def _put_in_place(root: str, staging: str, staged: list[_Staged], judge: Callabl
             unwanted.append((item.stored.path, reason))
         else:
             outcomes[_place(root, item)].append(item.stored.path)
+    for compiler in {os.path.dirname(path) for path in outcomes["imported"]}:
+        with suppress(FileNotFoundError):
+            sync_directory(f"{root}/{compiler}")
     return Import(
         root,
         imported=tuple(outcomes["imported"]),
@@ -172,7 +177,6 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, s
         if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
             raise ExportError(f"the archive does not hold {stored.path}/{listed.name} where it should")
         _unpack_file(reader, listed, f"{place.path}/{listed.name}")
-    sync_directory(place.path)
     checked, findings = verify.check(staging, [place])
     if findings or not checked:
         words = findings[0].words if findings else "it cannot be read"
@@ -190,8 +194,6 @@ def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:
             digest.update(chunk)
             size += len(chunk)
             file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
     if (size, digest.hexdigest()) != (listed.size_bytes, listed.digest):
         raise ExportError(f"the archive is damaged: {listed.name} does not match its checksum")
 
@@ -213,14 +215,15 @@ def _place(root: str, item: _Staged) -> str:
     """Move an entry to where it belongs; return what became of it."""
     target = f"{root}/{item.stored.path}"
     for _ in range(_ATTEMPTS):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             os.rename(item.place.path, target)
+        except FileNotFoundError:
+            continue  # a removal took the compiler's empty directory away
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
         else:
-            sync_directory(os.path.dirname(target))
             return "imported"
         try:
             return _complete(root, item, target)

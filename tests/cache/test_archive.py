@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import archive, layout
+from neurontools.cache import archive, importing, layout
 from neurontools.cache.archive import ExportError
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold, let_go
@@ -290,10 +290,11 @@ def test_nonsense_is_refused(packed: Path, home: Path, capsys: pytest.CaptureFix
 def test_a_full_disk_leaves_no_entry(
     packed: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(_: int) -> None:
+    def full(_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(importing, "sync_file_system", full)
     assert main(["import", str(packed), "--cache-dir", str(home / "other")]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert main(["export", str(home / "y.tar")]) == 1
@@ -301,6 +302,21 @@ def test_a_full_disk_leaves_no_entry(
     assert scan(str(home / "other")).entries == ()
     assert os.listdir(home / "other" / layout.IMPORTING) == []
     assert [name for name in os.listdir(home) if name.startswith("y.tar")] == []
+
+
+def test_a_directory_that_a_removal_takes_away_is_made_again(
+    packed: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, taken = os.rename, []
+
+    def after_a_removal(source: str, target: str) -> None:
+        if not taken:
+            taken.append(target)
+            os.rmdir(os.path.dirname(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", after_a_removal)
+    assert len(import_archive(str(packed), str(home / "other")).imported) == len(taken) == 1
 
 
 def test_what_a_killed_import_left_is_cleared_by_the_next(packed: Path, entry: Path) -> None:
