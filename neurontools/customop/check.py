@@ -6,6 +6,7 @@ and finite differences.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "li
 FRESH_MEMORY = (0x55, 0xA3)
 _RANKS = (2, 1, 3, 4, 5, 6, 7, 8, 0)
 _ORDERS = (1, 3, 29)
+_NO_DIMENSION = re.compile(r"dimension -?\d+ of a tensor of \d+ dimensions")
 _FAILURES_MAX = 24  # each may cost a worker
 _TIMEOUT_WEIGHT = 12
 
@@ -99,6 +101,10 @@ class _Check:
         patterns, ranks, dtypes = self._given() if self.settings.patterns else self._tried_out()
         self.refused.clear()  # what was tried out is told by ranks and dtypes
         skipped = []
+        if not self.settings.patterns and _plain(entry).count("tensor") > 1:
+            skipped.append(
+                ("inputs", "other shapes than equal ones; if they depend on each other, give --input")
+            )
         for pattern in patterns:
             for case in cases(pattern, ranks, self.settings.count, self.settings.seed):
                 if self.failures < _FAILURES_MAX:
@@ -186,7 +192,8 @@ class _Check:
         except NeuronCustomOpError as error:
             # A shape function that fails asks for a dimension that is not there, or it promises only one dtype.
             other_dtype = error.kind == "output" and "returned dtype" in error.reason
-            if error.kind in REFUSALS or other_dtype or error.core < 0:
+            no_dimension = _NO_DIMENSION.match(error.reason) is not None
+            if error.kind in REFUSALS or other_dtype or no_dimension or error.core < 0:
                 self._refuse(error)
                 return False
         return True

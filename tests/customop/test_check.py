@@ -88,6 +88,14 @@ def test_what_a_kernel_refuses_is_no_fault(package: Read) -> None:
     assert report.cases > 0
 
 
+def test_dimensions_that_are_not_there_are_a_refusal(package: Read) -> None:
+    report = checked(package("wrong"), "product")
+    assert report.ranks == (2,)
+    assert report.findings == ()
+    assert [reason for reason, _ in report.refused] == ["check: sizes do not fit"]
+    assert "inputs" in [name for name, _ in report.skipped]
+
+
 def test_a_kernel_that_refuses_everything_is_one(package: Read) -> None:
     report = checked(package("wrong"), "eights", "3x5:float32")
     assert told(report) == {"inputs": "it refused all; give others with --input"}
