@@ -146,7 +146,10 @@ class DevicesPage(Page):
         found = list(device_lines(model, device, width))
         self._first = max(0, min(self._first, len(found) - (height - 1)))
         note = "left/right: other devices, enter: back"
-        return [section(f" Device ND{device.index}", width, note), *found[self._first : self._first + height - 1]]
+        return [
+            section(f" Device ND{device.index}", width, note),
+            *found[self._first : self._first + height - 1],
+        ]
 
     def _topology(self, model: TopModel, selected: int, width: int, height: int) -> list[Line]:
         if model.snapshot is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Self
 
 from neurontools.errors import NeuronToolsError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from neurontools.sysfs.tree import Entry, Part
 
 _TOPS = ("dev", "proc", "sys")
+_DELETION_CHECKS = 20
+_DELETION_PAUSE_S = 0.05
 _CHECKED_AT_LEAST = 16
 _CHECKS_IN_A_ROUND = 600
 _CHECKS_WITHOUT_WATCHES = 10
@@ -107,11 +110,18 @@ class Mirror:
         try:
             return self._bring_up_to_date(snapshot)
         except OSError as error:
-            self._claim.check()
+            self._check(being_deleted=isinstance(error, FileNotFoundError))
             raise NeuronToolsError(
                 f"cannot write the mirror {self._claim.path}: {error.strerror}",
                 "make room, or export elsewhere",
             ) from error
+
+    def _check(self, *, being_deleted: bool) -> None:
+        # Who deletes a tree deletes the directory itself last; what is missing tells that some moments earlier.
+        for _ in range(_DELETION_CHECKS if being_deleted else 1):
+            self._claim.check()
+            if being_deleted:
+                time.sleep(_DELETION_PAUSE_S)
 
     def save(self) -> None:
         """Write down resets and peaks, for whoever keeps the mirror next; nothing where the directory is gone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -74,7 +75,8 @@ def test_sizes(report, line, wanted):
     assert sizes(report(line)) == wanted
 
 
-def test_rounded_sizes_are_said(capsys):
+def test_rounded_sizes_are_said_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(f"{PAIR} -b 1001 -e 1001 -d fp32 allr".split()) == 0
     assert "note: sizes are rounded down to whole elements of every rank\n" in capsys.readouterr().err
 

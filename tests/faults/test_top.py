@@ -32,8 +32,10 @@ def test_a_lost_device_has_no_meter_but_the_word(ticks: Make) -> None:
     model = TopModel(colour=False)
     for tick in ticks(devices=4, cores=2):
         model.update(losing(tick, {2}))
-    rows = [row for row in text_screen(model, 80).splitlines() if row.lstrip().startswith("ND")]
-    assert [row.split() for row in rows if "ND2" in row] == [["ND2", "lost", "lost"]]
+    title, *screen = text_screen(model, 80).splitlines()
+    rows = [row for row in screen if row.lstrip(" !").startswith("ND")]
+    assert title.endswith("! ND2 is lost")
+    assert [row.split() for row in rows if "ND2" in row] == [["!ND2", "lost", "lost"]]
     assert sum("[ 0.00%]" in row for row in rows) == 3
 
 

@@ -66,4 +66,4 @@ def test_what_is_no_recording_is_refused(tool, home, content):
 def test_an_unknown_source_is_refused(tool):
     run = tool("neuron-ls", "--source", "cloud")
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: unknown source 'cloud'\nhint: choose sim, real, or a file")
+    assert run.stderr.startswith("error: unknown source 'cloud'\nhint: choose sim, real, a file")
