@@ -257,7 +257,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(trace: Trace, home: Path) -> None
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
         received = pool.submit(pipe.read_bytes)
-        keeper = os.open(pipe, os.O_RDWR)  # whatever export does, the reader gets an end
+        keeper = os.open(pipe, os.O_WRONLY)  # waits for the reader, who gets an end whatever export does
         export(trace, TraceFormat.JSON, str(pipe))
         os.close(keeper)
         text = received.result()
