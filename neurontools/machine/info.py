@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from neurontools.machine.kind import HOST, Kind
+from neurontools.machine.kind import HOST, Kind, kind_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,7 @@ class DaemonInfo:
     @property
     def kind(self) -> Kind:
         """What two starts of this machine must have in common."""
-        return Kind(
-            instance_type=self.instance_type,
-            lnc=self.lnc,
-            neighbours=self.neighbours,
-            visible_devices=self.visible_devices,
-            ultraserver_modes=self.ultraserver_modes,
-            ultraserver_node=self.ultraserver_node,
-        )
+        return kind_in(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as in neurond.json."""

@@ -15,7 +15,7 @@ from neurontools.machine.atomic_files import write_aside
 from neurontools.machine.events import Process
 from neurontools.machine.faults.book import NO_FAULTS, FaultRecord, record_from_json
 from neurontools.machine.history import History, history_from_json
-from neurontools.machine.kind import HOST, Kind
+from neurontools.machine.kind import HOST, Kind, kind_in
 from neurontools.machine.processes import ProcessKey
 
 _VERSION = 2
@@ -43,14 +43,7 @@ class Definition:
     @property
     def kind(self) -> Kind:
         """What two starts of this machine must have in common."""
-        return Kind(
-            instance_type=self.instance_type,
-            lnc=self.lnc,
-            neighbours=self.neighbours,
-            visible_devices=self.visible_devices,
-            ultraserver_modes=self.ultraserver_modes,
-            ultraserver_node=self.ultraserver_node,
-        )
+        return kind_in(self)
 
 
 @dataclass(frozen=True, slots=True)

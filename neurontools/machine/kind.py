@@ -43,3 +43,8 @@ class Kind:
             f"UltraServer modes {','.join(map(str, modes or ()))}",
             f"UltraServer node {self.ultraserver_node}",
         )
+
+
+def kind_in(holder: object) -> Kind:
+    """Return the kind that a value holds in fields of its own, which have the names of those of `Kind`."""
+    return Kind(*[getattr(holder, name) for name in Kind.__slots__])
