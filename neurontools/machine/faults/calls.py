@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 class FaultCalls:
     """Mixed into a client: everything goes through its `call`."""
 
-    def call(self, method: str, **params: Any) -> Any:
-        """Call a method of the protocol and return its result."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def call(self, method: str, **params: Any) -> Any:
+            """Call a method of the protocol and return its result: the client's own."""
 
     def inject(
         self,
