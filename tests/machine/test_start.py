@@ -349,3 +349,18 @@ def test_an_address_that_another_program_holds_is_no_obstacle() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
         squatter.bind(address)  # not listening: nobody answers there
         assert start().pid
+
+
+def test_who_knocks_and_is_gone_before_the_answer_leaves_no_trace(wait_until: Wait) -> None:
+    from neurontools.machine import directory
+
+    daemon = start()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    wait_until(lambda: status_of(daemon.pid)["State"].startswith("T"))
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.connect(directory.knock_address(paths.machine_dir("default")))
+    os.kill(daemon.pid, signal.SIGCONT)
+    assert directory.knock(paths.machine_dir("default"))
+    log = Path(paths.state_dir(), "default", "neurond.log").read_text()
+    assert "Traceback" not in log

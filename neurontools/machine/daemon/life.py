@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
@@ -189,7 +190,8 @@ class Daemon:
         with sock:
             if peer_of(sock).uid == os.getuid():
                 self.restore()
-                sock.send(b"\n")
+                with suppress(OSError):  # who knocked may have been killed meanwhile
+                    sock.send(b"\n")
 
     def _watch_parent(self) -> int | None:
         parent = self._definition.parent
