@@ -48,12 +48,14 @@ class ProcessRow:
         self.host = host
         self._before = before
         self._interval_ns = interval_ns
+        # Snapshots share what did not change between them, so a process that rests costs nothing to judge.
+        self._rests = before is after
 
     @cached_property
     def utilization(self) -> float:
         """The mean share (0..1) of wall time in which its cores executed."""
         cores = self.process.cores
-        if not cores or self._interval_ns <= 0:
+        if not cores or self._rests or self._interval_ns <= 0:
             return 0.0
         shares = [min(1.0, max(0, done) / self._interval_ns) for done in self._per_core(_busy_ns)]
         return sum(shares) / len(cores)
@@ -61,7 +63,7 @@ class ProcessRow:
     @cached_property
     def executions_s(self) -> float:
         """Executions a second over all its cores."""
-        if self._interval_ns <= 0:
+        if self._rests or self._interval_ns <= 0:
             return 0.0
         return sum(max(0, done) for done in self._per_core(_executions)) * 1e9 / self._interval_ns
 
@@ -80,11 +82,15 @@ class ProcessRow:
     @cached_property
     def failed_share(self) -> float:
         """The share (0..1) of the interval's executions that did not succeed."""
+        if self._rests:
+            return 0.0
         done = sum(max(0, executions) for executions in self._per_core(_executions))
         return min(1.0, self.failed_executions / done) if done else 0.0
 
     def latency_s(self, percent: float) -> float | None:
         """Return a percentile (0..100) of the wall time of executions in the interval; None without any."""
+        if self._rests:
+            return None
         counts = self._latency_counts
         return quantile_s(counts, percent) if any(counts) else None
 

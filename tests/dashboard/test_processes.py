@@ -44,6 +44,25 @@ def test_without_an_earlier_snapshot_there_are_no_rates(
     assert (found.utilization, found.executions_s, found.host) == (0.0, 0.0, HostUse(0.5, 100))
 
 
+def test_a_process_that_rests_has_the_rates_of_an_equal_one(
+    machine_at: MakeMachine, process_at: MakeProcess
+) -> None:
+    process = process_at(7, busy_ns=10**9, statuses=((0, 5), (1004, 1)), cores=(0, 1))
+    same, equal = row(machine_at, process, process), row(machine_at, replace(process), process)
+    assert (same.utilization, same.executions_s, same.failed_share, same.latency_s(50)) == (
+        0.0,
+        0.0,
+        0.0,
+        None,
+    )
+    assert (equal.utilization, equal.executions_s, equal.failed_share, equal.latency_s(50)) == (
+        same.utilization,
+        same.executions_s,
+        same.failed_share,
+        same.latency_s(50),
+    )
+
+
 def test_who_only_looks_is_no_row_and_a_reused_pid_is_another_process(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
