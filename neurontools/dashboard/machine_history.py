@@ -1,10 +1,11 @@
-"""The history of a whole machine: utilization of it, of its devices and cores, and memory use of its devices."""
+"""The history of a whole machine: utilization of it, of its devices and cores, memory use of its devices, its processes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.history import History
+from neurontools.dashboard.process_history import ProcessHistories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,8 @@ class MachineHistory:
     """The last minute and the last hour of a machine; every value is a share (0..1)."""
 
     def __init__(self) -> None:
+        self.processes = ProcessHistories()
+        """The same of each process: executions and their latency."""
         self._shape: _Shape | None = None
         self._places: dict[Series, int] = {}
         self._cores: tuple[tuple[int, ...], ...] = ()
@@ -41,6 +44,7 @@ class MachineHistory:
         shape = tuple((device.index, device.core_ids) for device in after.devices)
         if shape != self._shape:
             self._begin(shape)
+        self.processes.add(before, after)
         per_device = [[utilization.get(core, 0.0) for core in cores] for cores in self._cores]
         devices = [sum(values) / len(values) if values else 0.0 for values in per_device]
         cores = [value for values in per_device for value in values]
@@ -73,3 +77,4 @@ class MachineHistory:
         names += [("core", core) for cores in self._cores for core in cores]
         self._places = {series: place for place, series in enumerate(names)}
         self._history = History(len(names))
+        self.processes = ProcessHistories()

@@ -24,7 +24,7 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
         return None
     from neurontools.monitor.report import Percentiles
 
-    return Percentiles(*(quantile_s(counts, percent) for percent in _PERCENTS))
+    return Percentiles(*quantiles_s(counts, _PERCENTS))
 
 
 def quantile_s(counts: Sequence[int], percent: float) -> float:
@@ -34,13 +34,21 @@ def quantile_s(counts: Sequence[int], percent: float) -> float:
         counts: as in `percentiles`, not all zero.
         percent: 0 to 100; 0 is where the first bucket in use begins.
     """
-    wanted = sum(counts) * percent / 100
+    return quantiles_s(counts, (percent,))[0]
+
+
+def quantiles_s(counts: Sequence[int], percents: Sequence[float]) -> list[float]:
+    """Return `quantile_s` for several percents, which go up; the histogram is looked through once."""
+    whole = sum(counts)
+    wanted = [whole * percent / 100 for percent in percents]
+    found: list[float] = []
     seen = 0
-    position = 0.0
     for bucket, count in enumerate(counts):
         if count:
-            position = bucket + min(1.0, (wanted - seen) / count)
+            while len(found) < len(wanted) and seen + count >= wanted[len(found)]:
+                position = bucket + min(1.0, (wanted[len(found)] - seen) / count)
+                found.append(round(2 ** (position / 2) * 1e-6, _SECONDS_DIGITS))
             seen += count
-            if seen >= wanted:
+            if len(found) == len(wanted):
                 break
-    return round(2 ** (position / 2) * 1e-6, _SECONDS_DIGITS)
+    return found
