@@ -20,7 +20,7 @@ from neurontools.customop.toolchain import INCLUDE, Toolchain, user_flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=__assert_fail"
+_TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=_exit,--wrap=__assert_fail"
 _UNDECLARED = re.compile(
     r"error: (?:[‘'](?P<gcc>[\w:]+)['’] (?:was not declared|has not been declared)|use of undeclared identifier '(?P<clang>\w+)')"
 )

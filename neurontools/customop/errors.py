@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neurontools.customop.remedies import remedy_for
 from neurontools.errors import NeuronToolsError
 
 
@@ -31,7 +32,9 @@ class NeuronCustomOpError(NeuronToolsError):
         where = f" on core {core}" if core >= 0 else ""
         source = f" at {location}" if location else ""
         called = f" [called with {arguments}]" if arguments else ""
-        super().__init__(f"custom operator {op} failed{where}: {kind}: {reason}{source}{called}", "")
+        super().__init__(
+            f"custom operator {op} failed{where}: {kind}: {reason}{source}{called}", remedy_for(kind, reason)
+        )
         self.op = op
         self.kind = kind
         self.reason = reason

@@ -17,12 +17,18 @@ _logger = logging.getLogger("neurontools.customop")
 _warned: set[tuple[str, str]] = set()
 
 
-def log_outcome(op: str, outcome: Outcome) -> None:
-    """Log what a call printed, how it failed on the device, and once per operator each warning of the checks."""
+def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
+    """Log what a call printed, how it failed on the device, and once per operator each warning of the checks.
+
+    Args:
+        op: qualified name of the operator.
+        outcome: how the call ended.
+        called_with: its arguments as text, needed only when there are warnings.
+    """
     for warning in outcome.warnings:
         if (op, warning) not in _warned:
             _warned.add((op, warning))
-            _logger.warning("custom operator %s: %s", op, warning)
+            _logger.warning("custom operator %s: %s [called with %s]", op, warning, called_with)
     fatal = outcome.failure if outcome.failure is not None and outcome.failure.fatal else None
     if not outcome.printed and not outcome.complained and fatal is None:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools import env
@@ -12,6 +12,7 @@ from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, ne
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
+from neurontools.customop.warning_lines import readable
 from neurontools.customop.worker import WorkerExecutor
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Operation:
         request.core_order = core_order
         set_tensor(request.output, output)
         outcome = self._executor.call(request, inputs, into)
-        self._finish(outcome, values, self._package.parts.kernel)
+        outcome = self._finish(outcome, values, self._package.parts.kernel)
         numels = (*(_numel(value) for value in values if isinstance(value, TensorMeta)), _numel(output))
         cost.remember_run(self.entry.qualified, numels, outcome.work)
         return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings)
@@ -154,13 +155,16 @@ class Operation:
                 if problem:
                     raise self._error("limit", f"argument {index} {problem}", values)
 
-    def _finish(self, outcome: Outcome, values: Sequence[Value], library: bytes) -> None:
-        gpsimd_log.log_outcome(self.entry.qualified, outcome)
+    def _finish(self, outcome: Outcome, values: Sequence[Value], library: bytes) -> Outcome:
+        called_with = ""
+        if outcome.warnings:
+            outcome = replace(outcome, warnings=readable(outcome.warnings, library, self._sources()))
+            called_with = describe(values)
+        gpsimd_log.log_outcome(self.entry.qualified, outcome, called_with)
         failure = outcome.failure
         if failure is None:
-            return
-        sources = tuple(entry.path for entry in self._package.manifest.sources)
-        location = user_location(library, failure.frames, sources)
+            return outcome
+        location = user_location(library, failure.frames, self._sources())
         reason = failure.message
         if failure.kind == "abort" and outcome.complained:
             reason = f"{reason} ({outcome.complained.strip().splitlines()[-1]})"
@@ -172,6 +176,9 @@ class Operation:
             location=location,
             arguments=describe(values),
         )
+
+    def _sources(self) -> tuple[str, ...]:
+        return tuple(entry.path for entry in self._package.manifest.sources)
 
     def _error(self, kind: str, reason: str, values: Sequence[Value]) -> NeuronCustomOpError:
         return NeuronCustomOpError(self.entry.qualified, kind, reason, arguments=describe(values))

@@ -215,4 +215,4 @@ def test_crashes_and_hangs_are_findings_and_few_of_them_are_enough(
     out, err = capsys.readouterr()
     assert "2 inputs: timeout: no end after 0.2 s at " in out
     assert main([*fault, "--input", "24", "--cases", "0"]) == 0
-    assert "warning             1 TCM block (4096 bytes) not freed" in capsys.readouterr().out
+    assert "warning             tcm: 1 TCM block (4096 bytes) not freed" in capsys.readouterr().out

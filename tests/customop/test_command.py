@@ -105,7 +105,7 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
     )
     code, out, _ = run(capsys, *call)
     assert code == 0
-    assert "  warning   1 TCM block (4096 bytes) not freed when the kernel returned" in out
+    assert "  warning   tcm: 1 TCM block (4096 bytes) not freed when the kernel returned" in out
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ CASES = [
     (61, "exit", "exit(7) called", "exit"),
     (62, "assert", "assertion `input.numel() == 0' failed", "assert"),
     (65, "illegal", "illegal instruction", None),
-    (66, "worker", "the worker ended with 3", None),
+    (66, "exit", "_exit(3) called", "direct-exit"),
     (67, "worker", "the worker was ended by SIGKILL", None),
     (68, "exception", "went wrong", "throw"),
     (69, "exception", "an exception that is not a std::exception", None),
@@ -139,8 +139,8 @@ MULTICORE = [
     (0, "output", "must write through get_dst_tensor(); core 0 returned without calling it", 0),
     (1, "multicore", "element accessors work in single-core mode only", 0),
     (2, "multicore", "stream accessors work in single-core mode only", 0),
-    (3, "overlap", "cores 0 and 1 both wrote output byte 8", -1),
-    (4, "coverage", "4 of 64 output bytes were never written", -1),
+    (3, "overlap", "cores 0 and 1 both wrote output byte 8", 1),
+    (4, "coverage", "4 of 64 output bytes were never written, from element 15 on", 7),
     (5, "tcm", "null pointer", 5),
 ]
 

@@ -13,6 +13,7 @@
 namespace neurontools {
 
 abi::Reply* reply = nullptr;
+const void* failure_place = nullptr;
 
 namespace {
 
@@ -20,9 +21,15 @@ struct Span {
   std::uint64_t begin;
   std::uint64_t end;
   std::uint32_t core;
+  const void* place;
 };
 
 std::vector<Span> spans;
+
+void blame(const Span& span) {
+  failure_place = span.place;
+  reply->core = static_cast<std::int32_t>(span.core);
+}
 
 }  // namespace
 
@@ -42,9 +49,19 @@ void warn(const char* format, ...) {
   va_start(values, format);
   std::vsnprintf(message, sizeof message, format, values);
   va_end(values);
+  if (std::strstr(reply->warnings, message) != nullptr) return;  // looking for places takes a while
+  char places[160];
+  list_places(places, sizeof places);
+  warn_at(places, message);
+}
+
+void warn_at(const char* places, const char* message) {
   if (std::strstr(reply->warnings, message) != nullptr) return;
   const std::size_t used = std::strlen(reply->warnings);
-  std::snprintf(reply->warnings + used, sizeof reply->warnings - used, "%s\n", message);
+  const std::size_t room = sizeof reply->warnings - used;
+  const int needed =
+      std::snprintf(reply->warnings + used, room, "%s\t%u\t%s\n", message, context.core, places);
+  if (static_cast<std::size_t>(needed) >= room) reply->warnings[used] = '\0';  // whole lines or none
 }
 
 void check_coherence(const TensorImpl& impl, bool writes) {
@@ -54,39 +71,53 @@ void check_coherence(const TensorImpl& impl, bool writes) {
     fail("coherence", "element access while a stream accessor of the same tensor is active; close() it first, or set "
                       "another coherence policy");
   if (impl.policy == Policy::INCOHERENT_VERBOSE)
-    warn("element access while a stream accessor of the same tensor is active: the values may be stale");
+    warn("coherence: element access while a stream accessor of the same tensor is active: the values may be stale");
 }
 
 void coverage_begin() { spans.clear(); }
 
-void note_output_write(std::uint64_t begin, std::uint64_t end) {
+__attribute__((noinline)) void note_output_write(std::uint64_t begin, std::uint64_t end) {
   if (begin == end) return;
   if (!spans.empty() && spans.back().core == context.core && spans.back().end == begin)
     spans.back().end = end;
   else
-    spans.push_back({begin, end, context.core});
+    spans.push_back({begin, end, context.core, __builtin_return_address(0)});
 }
 
-void coverage_check(std::uint64_t output_bytes) {
+void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes) {
   if (spans.empty() && !context.multicore) return;
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
   std::uint64_t covered = 0;
   std::uint64_t missing = 0;
-  std::uint32_t last_core = 0;
+  std::uint64_t first_missing = 0;
+  const Span* last = nullptr;
+  const Span* before_gap = nullptr;
+  const auto note_gap = [&](std::uint64_t end) {
+    if (end <= covered) return;
+    if (missing == 0) {
+      first_missing = covered;
+      before_gap = last;
+    }
+    missing += end - covered;
+  };
   for (const Span& span : spans) {
-    if (span.begin < covered && span.core != last_core)
-      fail("overlap", "cores %u and %u both wrote output byte %llu", std::min(last_core, span.core),
-           std::max(last_core, span.core), static_cast<unsigned long long>(span.begin));
-    if (span.begin > covered) missing += span.begin - covered;
+    if (last != nullptr && span.begin < covered && span.core != last->core) {
+      blame(span);
+      fail("overlap", "cores %u and %u both wrote output byte %llu", std::min(last->core, span.core),
+           std::max(last->core, span.core), static_cast<unsigned long long>(span.begin));
+    }
+    note_gap(span.begin);
     if (span.end > covered) {
       covered = span.end;
-      last_core = span.core;
+      last = &span;
     }
   }
-  missing += output_bytes > covered ? output_bytes - covered : 0;
-  if (missing != 0 && context.output_taken && !context.output_written_untracked)
-    fail("coverage", "%llu of %llu output bytes were never written", static_cast<unsigned long long>(missing),
-         static_cast<unsigned long long>(output_bytes));
+  note_gap(output_bytes);
+  if (missing == 0 || !context.output_taken || context.output_written_untracked) return;
+  if (before_gap != nullptr) blame(*before_gap);
+  fail("coverage", "%llu of %llu output bytes were never written, from element %llu on",
+       static_cast<unsigned long long>(missing), static_cast<unsigned long long>(output_bytes),
+       static_cast<unsigned long long>(element_bytes == 0 ? 0 : first_missing / element_bytes));
 }
 
 }  // namespace neurontools

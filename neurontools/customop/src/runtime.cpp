@@ -41,6 +41,7 @@ std::vector<Kernel>& kernels() {
 }
 
 torch::Tensor output;
+AnyFunction running = nullptr;
 
 torch::Tensor wrap(const abi::Tensor& value, Origin origin, bool read_only) {
   const c10::IntArrayRef sizes(value.sizes, static_cast<std::size_t>(value.dim));
@@ -135,14 +136,18 @@ void run(const abi::Request& request) {
   context.multicore = request.core_count > 1;
   context.output_written_untracked = false;
   coverage_begin();
-  run_cores(request, kernels().at(request.callee).function);
+  const Callable& callable = kernels().at(request.callee).function;
+  running = callable.function;
+  run_cores(request, callable);
   reply->core = -1;
-  coverage_check(request.output.nbytes);
+  const auto dtype = static_cast<c10::ScalarType>(request.output.dtype);
+  coverage_check(request.output.nbytes, c10::elementSize(dtype));
 }
 
 void infer_shape(const abi::Request& request) {
   const Callable& callable = operators().at(request.callee).shape;
   context.meta = true;
+  running = callable.function;
   Arguments arguments;
   unpack(request, callable, arguments);
   const torch::Tensor result = callable.call(callable.function, arguments);
@@ -156,6 +161,13 @@ void report(const char* kind, const char* message) {
   reply->status = abi::kFailed;
   std::snprintf(reply->kind, sizeof reply->kind, "%s", kind);
   std::snprintf(reply->message, sizeof reply->message, "%s", message);
+  if (failure_place != nullptr) {
+    reply->frames[0] = reinterpret_cast<std::uintptr_t>(failure_place) - 1;
+    reply->frame_count = 1;
+  }
+  // Where the function begins: better than no place at all.
+  if (running != nullptr && reply->frame_count < abi::kMaxFrames)
+    reply->frames[reply->frame_count++] = reinterpret_cast<std::uintptr_t>(running);
 }
 
 }  // namespace
@@ -197,6 +209,9 @@ NEURONTOOLS_EXPORT void neurontools_call(const neurontools::abi::Request* reques
   reply = answer;
   reply->status = neurontools::abi::kOk;
   reply->core = -1;
+  reply->frame_count = 0;
+  failure_place = nullptr;
+  running = nullptr;
   try {
     if (request->command == neurontools::abi::kShapeCommand)
       infer_shape(*request);

@@ -13,13 +13,23 @@ namespace neurontools {
 /// The reply that the running call fills; messages, warnings and frames go there.
 extern abi::Reply* reply __attribute__((visibility("hidden")));
 
+/// Where the user's code did what a check finds wrong later; nullptr: where the check itself was called.
+extern const void* failure_place __attribute__((visibility("hidden")));
+
+/// Add a warning of the running core, unless there is the same of another one; `places` are addresses in the library's file, as `list_places` writes them.
+void warn_at(const char* places, const char* message);
+/// Write the running code addresses that lie in this library, innermost first, as hexadecimal numbers with commas.
+void list_places(char* text, std::size_t size);
+/// Write one address so.
+void list_place(const void* place, char* text, std::size_t size);
+
 /// Remember the calling code addresses in the reply, without the innermost `skip` frames.
 void capture_frames(int skip);
 
 /// Forget the writes of the last call.
 void coverage_begin();
 /// Fail when two cores wrote the same byte or when a byte of the output was never written.
-void coverage_check(std::uint64_t output_bytes);
+void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes);
 
 /// Empty the running core's pool.
 void tcm_begin();

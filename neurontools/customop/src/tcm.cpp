@@ -1,5 +1,6 @@
 // The 16 KiB pool of a core: blocks between canaries; fresh blocks hold a pattern, never yesterday's values.
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -21,6 +22,7 @@ struct Block {
   unsigned char* data;
   std::size_t nbytes;  // as asked for; the canary follows immediately
   std::size_t charged;
+  const void* place;  // of the tcm_malloc
 };
 
 std::vector<Block> blocks;
@@ -35,17 +37,27 @@ bool intact(const unsigned char* begin) {
 }
 
 void check_canaries(const Block& block) {
-  if (!intact(block.data + block.nbytes))
-    fail("tcm", "write past the end of a TCM block of %zu bytes", block.nbytes);
-  if (!intact(block.data - kCanaryBytes))
-    fail("tcm", "write before the beginning of a TCM block of %zu bytes", block.nbytes);
+  const bool past = !intact(block.data + block.nbytes);
+  if (!past && intact(block.data - kCanaryBytes)) return;
+  failure_place = block.place;
+  fail("tcm", "write %s of a TCM block of %zu bytes, from tcm_malloc", past ? "past the end" : "before the beginning",
+       block.nbytes);
 }
 
 void discard(const Block& block) { std::free(block.data - kCanaryBytes); }
 
+void warn_of_leaks() {
+  char message[128];
+  char place[32];
+  std::snprintf(message, sizeof message, "tcm: %zu TCM block%s (%zu bytes) not freed when the kernel returned, from tcm_malloc",
+                blocks.size(), blocks.size() == 1 ? "" : "s", in_use);
+  list_place(blocks.front().place, place, sizeof place);
+  warn_at(place, message);
+}
+
 }  // namespace
 
-void* tcm_allocate(std::size_t nbytes) {
+__attribute__((noinline)) void* tcm_allocate(std::size_t nbytes) {
   if (context.meta) fail("shape", "tcm_malloc in a shape function: it runs on the host, which has no TCM");
   const std::size_t charged = round_up(nbytes == 0 ? 1 : nbytes, kGranule);
   if (charged > kTcmPoolBytes - in_use || nbytes > kTcmPoolBytes) return nullptr;
@@ -54,7 +66,7 @@ void* tcm_allocate(std::size_t nbytes) {
   if (memory == nullptr) return nullptr;
   std::memset(memory, kCanary, whole);
   std::memset(memory + kCanaryBytes, kFresh, nbytes);
-  blocks.push_back({memory + kCanaryBytes, nbytes, charged});
+  blocks.push_back({memory + kCanaryBytes, nbytes, charged, __builtin_return_address(0)});
   in_use += charged;
   return memory + kCanaryBytes;
 }
@@ -87,9 +99,7 @@ void tcm_begin() {
 
 void tcm_end() {
   for (const Block& block : blocks) check_canaries(block);
-  if (!blocks.empty())
-    warn("%zu TCM block%s (%zu bytes) not freed when the kernel returned", blocks.size(),
-         blocks.size() == 1 ? "" : "s", in_use);
+  if (!blocks.empty()) warn_of_leaks();
   tcm_begin();
 }
 

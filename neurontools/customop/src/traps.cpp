@@ -31,6 +31,34 @@ void capture_frames(int skip) {
     reply->frames[reply->frame_count++] = reinterpret_cast<std::uintptr_t>(addresses[i]) - 1;
 }
 
+namespace {
+
+// Both are made by the linker: where this library lies in memory.
+extern "C" const char __ehdr_start __attribute__((visibility("hidden")));
+extern "C" const char _end __attribute__((visibility("hidden")));
+
+std::size_t append_place(std::uintptr_t address, char* text, std::size_t size, std::size_t used) {
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(&__ehdr_start);
+  if (address < begin || address >= reinterpret_cast<std::uintptr_t>(&_end) || used + 16 > size) return used;
+  const unsigned long long offset = address - begin;
+  return used + static_cast<std::size_t>(std::snprintf(text + used, size - used, used == 0 ? "%llx" : ",%llx", offset));
+}
+
+}  // namespace
+
+void list_places(char* text, std::size_t size) {
+  void* addresses[abi::kMaxFrames];
+  const int count = backtrace(addresses, abi::kMaxFrames);
+  std::size_t used = 0;
+  text[0] = '\0';
+  for (int i = 1; i < count; ++i) used = append_place(reinterpret_cast<std::uintptr_t>(addresses[i]) - 1, text, size, used);
+}
+
+void list_place(const void* place, char* text, std::size_t size) {
+  text[0] = '\0';
+  append_place(reinterpret_cast<std::uintptr_t>(place) - 1, text, size, 0);
+}
+
 }  // namespace neurontools
 
 /// Called instead of ending the process; it does not return. Without one the real function runs.
@@ -40,6 +68,7 @@ extern "C" {
 
 [[noreturn]] void __real___cxa_throw(void* object, std::type_info* type, void (*destructor)(void*));
 [[noreturn]] void __real_abort();
+[[noreturn]] void __real__exit(int code);
 
 [[noreturn]] void __wrap___cxa_throw(void* object, std::type_info* type, void (*destructor)(void*)) {
   neurontools::capture_frames(1);
@@ -51,11 +80,18 @@ extern "C" {
   __real_abort();
 }
 
+[[noreturn]] void __wrap__exit(int code) {
+  char message[64];
+  std::snprintf(message, sizeof message, "_exit(%d) called", code);
+  report_fatal("exit", message);
+  __real__exit(code);
+}
+
 [[noreturn]] void __wrap_exit(int code) {
   char message[64];
   std::snprintf(message, sizeof message, "exit(%d) called", code);
   report_fatal("exit", message);
-  _exit(code);
+  __real__exit(code);
 }
 
 [[noreturn]] void __wrap___assert_fail(const char* expression, const char* file, unsigned line, const char* function) {

@@ -6,6 +6,10 @@
 
 #include "neurontools/abi.hpp"
 
+// A function that is always part of its caller: what it calls in the runtime has its return address in the user's code,
+// and that is the place which the checks name.
+#define NEURONTOOLS_AT_CALLER inline __attribute__((always_inline))
+
 namespace torch {
 class Tensor;
 }

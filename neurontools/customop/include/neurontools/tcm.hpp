@@ -13,10 +13,10 @@ namespace torch {
 namespace neuron {
 
 /// A block of this core's 16 KiB pool, nullptr when the pool cannot satisfy it.
-inline void* tcm_malloc(std::size_t nbytes) { return neurontools::tcm_allocate(nbytes); }
+NEURONTOOLS_AT_CALLER void* tcm_malloc(std::size_t nbytes) { return neurontools::tcm_allocate(nbytes); }
 
 /// Give a block back; nullptr is accepted.
-inline void tcm_free(void* block) {
+NEURONTOOLS_AT_CALLER void tcm_free(void* block) {
   if (block != nullptr) neurontools::tcm_release(block);
 }
 
@@ -29,7 +29,7 @@ class TensorTcmAccessor {
 
   /// Copy `num_elem` elements from offset `tensor_offset` of the flattened tensor into TCM.
   template <typename T>
-  void tensor_to_tcm(T* tcm_ptr, std::size_t tensor_offset, std::size_t num_elem) const {
+  NEURONTOOLS_AT_CALLER void tensor_to_tcm(T* tcm_ptr, std::size_t tensor_offset, std::size_t num_elem) const {
     check<T>("tensor_to_tcm", tcm_ptr, tensor_offset, num_elem);
     if (num_elem == 0) return;
     std::memcpy(tcm_ptr, static_cast<const T*>(impl_->storage) + tensor_offset, num_elem * sizeof(T));
@@ -38,7 +38,7 @@ class TensorTcmAccessor {
 
   /// Copy `num_elem` elements from TCM to offset `tensor_offset` of the flattened tensor.
   template <typename T>
-  void tcm_to_tensor(T* tcm_ptr, std::size_t tensor_offset, std::size_t num_elem) const {
+  NEURONTOOLS_AT_CALLER void tcm_to_tensor(T* tcm_ptr, std::size_t tensor_offset, std::size_t num_elem) const {
     static_assert(!read_only, "this accessor was taken from a const Tensor: it cannot write");
     check<T>("tcm_to_tensor", tcm_ptr, tensor_offset, num_elem);
     impl_->check_writable();
@@ -63,7 +63,7 @@ class TensorTcmAccessor {
                         neurontools::kTcmPoolBytes);
     const std::int64_t room = neurontools::tcm_room(pointer);
     if (room < 0)
-      neurontools::warn("%s with a pointer that is not from tcm_malloc", what);
+      neurontools::warn("tcm: %s with a pointer that is not from tcm_malloc", what);
     else if (count * sizeof(T) > static_cast<std::size_t>(room))
       neurontools::fail("tcm", "%s of %zu bytes into a TCM block that has %lld bytes left", what, count * sizeof(T),
                         static_cast<long long>(room));
