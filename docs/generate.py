@@ -26,7 +26,7 @@ def environment_page() -> str:
             "",
             "Made by `python docs/generate.py` from `neurontools/env.py`. The real tools' variables (`NEURON_RT_*`,",
             "`NEURON_CC_FLAGS`, `NEURON_COMPILE_CACHE_URL`, ...) mean what they mean there; each tool's page names those",
-            "that it honours. All but `NEURONTOOLS_RUN` can also be set in a file: [settings](settings.md).",
+            "that it honours. All but those that our programs set can also be set in a file: [settings](settings.md).",
             "",
             "| variable | default | meaning |",
             "|---|---|---|",

@@ -1,6 +1,6 @@
 """Every environment variable of ours, in one place: name, default, meaning. Imports only what `python -c pass` has.
 
-Each of them, `NEURONTOOLS_RUN` apart, may also be set in the user's config.yaml, by its name in small letters without
+Each of them, apart from those that our programs set for each other, may also be set in the user's config.yaml, by its name in small letters without
 the prefix. The environment wins; an empty variable counts as none.
 """
 
@@ -29,6 +29,11 @@ CACHE_OLDER_THAN = "NEURONTOOLS_CACHE_OLDER_THAN"
 CACHE_KEEP_LAST = "NEURONTOOLS_CACHE_KEEP_LAST"
 CACHE_REMOVE = "NEURONTOOLS_CACHE_REMOVE"
 CACHE_AUTO_PRUNE = "NEURONTOOLS_CACHE_AUTO_PRUNE"
+CACHE_RUN = "NEURONTOOLS_CACHE_RUN"
+EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
+
+FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXTRACTION_LOG})
+"""What our programs set for those that they start; no settings."""
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -84,6 +89,12 @@ DOCUMENTED = (
         "1 applies the policy of the compile cache at the end of a run, once an hour at most",
     ),
     (RUN, "", "set by neuron-run in the programs that it starts"),
+    (CACHE_RUN, "", "set by neuron_parallel_compile: the run that its compiles count for"),
+    (
+        EXTRACTION_LOG,
+        "",
+        "set by neuron_parallel_compile: the file in which a program says what it extracted",
+    ),
 )
 
 

@@ -63,7 +63,7 @@ def settings_report() -> SettingsReport:
         settings=tuple(
             _setting(variable, default, meaning, configuration.values)
             for variable, default, meaning in env.DOCUMENTED
-            if variable != env.RUN
+            if variable not in env.FOR_CHILDREN
         ),
         problems=tuple(
             ConfigProblem(problem.line, problem.message, problem.remedy) for problem in configuration.problems

@@ -13,13 +13,14 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.cache.usage import counters_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_BYTES = 8 << 20
-_RUN_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+_RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _FIELDS = 5
 
 

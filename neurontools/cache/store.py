@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache import layout, logs
+from neurontools.cache import extraction, layout, logs
 from neurontools.cache.flags import read_environment_flags
 from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, Lookup, Request, WaitedTooLongError
@@ -45,6 +45,7 @@ class CompileCache:
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
         self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
         self._environ = environ
+        self.extracts_only = extraction.extracts_only(environ)
         self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(location.root)
         logs.apply_level(settings.log_level)
@@ -129,6 +130,17 @@ class CompileCache:
         except OSError as error:
             lookup.give_up(error)
             return lookup.compile_uncached()
+
+    def extract(
+        self, graph: Graph, device: DeviceType, libraries: Sequence[NativePart] = (), lnc: int | None = None
+    ) -> bool:
+        """Store a graph to be compiled later; return whether a NEFF of it is there already. See `extraction.extract`.
+
+        Raises:
+            NeuronToolsError: the cache cannot be written to.
+        """
+        flags = self.flags_for(device, lnc)
+        return extraction.extract(self.root, self._entry(graph.digest(), flags), graph, flags, libraries)
 
     def _entry(self, digest: str, flags: tuple[str, ...]) -> str:
         module = layout.module_name(module_hash_of(digest), flags)

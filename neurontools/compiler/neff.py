@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
@@ -41,13 +41,27 @@ _ENGINE_FILES = {
 }
 
 
+def network_name(graph: Graph) -> str:
+    """Return the name that a lazily recorded graph's network gets, as torch_xla numbers them."""
+    return f"SyncTensorsGraph.{len(graph.nodes)}"
+
+
 @dataclass(frozen=True, slots=True)
 class NativePart:
-    """A native library inside a NEFF; `digest` is the sha256 (hex) of `data`."""
+    """A native library inside a NEFF.
+
+    Args:
+        name: its file's name.
+        digest: the sha256 (hex) of `data`.
+        data: the file.
+        call_ns: for the compiler, not stored: what calls of its operators take by the model, in ns, by their positions
+            in the graph.
+    """
 
     name: str
     digest: str
     data: bytes
+    call_ns: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ def _spawn(options: StartOptions) -> DaemonInfo:
 
 
 def _environment() -> dict[str, str]:
-    values = {name: value for name, value in os.environ.items() if name != env.RUN}
+    values = {name: value for name, value in os.environ.items() if name not in env.FOR_CHILDREN}
     if env.runtime_dir():
         values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon leaves our working directory
     return values

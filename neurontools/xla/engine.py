@@ -41,7 +41,8 @@ class LoadedGraph:
         digest: its sha256.
         hit: whether the persistent cache had it.
         compile_s: seconds until the NEFF was there.
-        handle: the machine's own model.
+        handle: the machine's own model, None for a graph that was extracted only.
+        extracted: it cannot be executed: what it computes counts as zeros (NEURON_EXTRACT_GRAPHS_ONLY).
     """
 
     graph: Graph
@@ -49,6 +50,7 @@ class LoadedGraph:
     hit: bool
     compile_s: float
     handle: Any
+    extracted: bool = False
 
 
 class Machine(Protocol):

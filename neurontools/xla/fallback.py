@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
+from neurontools.cache.extraction import NoteKind, take_note
 from neurontools.xla import metrics
 from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
 from neurontools.xla.guard import host_execution
 from neurontools.xla.learning import call_arguments
 from neurontools.xla.operators import Kind, Operator, Parameter
+from neurontools.xla.source import current_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +94,7 @@ def _count(operator: Operator) -> None:
     metrics.count(operator.name)
     if operator.name not in _EXPECTED and operator.name not in _warned:
         _warned.add(operator.name)
+        take_note(NoteKind.ON_CPU, operator.name, current_source())
         _log.warning("%s is not recorded on the xla device: it runs on the CPU", operator.name)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from neurontools.cache.store import CompileCache
-from neurontools.compiler.neff import NativePart
+from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.loglines import show_cache_lines
+from neurontools.xla.native import native_parts
 from neurontools.xla.trace import scratch_bytes
 
 if TYPE_CHECKING:
@@ -71,10 +71,12 @@ class NeuronMachine:
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
-        name = f"SyncTensorsGraph.{len(graph.nodes)}"
-        result = self._cache.get_or_compile(
-            graph, self.runtime.instance.device, name, _native_parts(graph), self.runtime.lnc
-        )
+        device, lnc, libraries = self.runtime.instance.device, self.runtime.lnc, native_parts(graph)
+        if self._cache.extracts_only:
+            known = self._cache.extract(graph, device, libraries, lnc)
+            return LoadedGraph(graph, graph.digest(), known, compile_s=0.0, handle=None, extracted=True)
+        name = network_name(graph)
+        result = self._cache.get_or_compile(graph, device, name, libraries, lnc)
         neff = result.neff
         model = self.runtime.load(
             index,
@@ -99,18 +101,6 @@ class NeuronMachine:
     def close(self) -> None:
         """Unload everything and give the cores back."""
         self.runtime.close()
-
-
-def _native_parts(graph: Graph) -> tuple[NativePart, ...]:
-    if not graph.libraries:
-        return ()
-    from neurontools.customop.ops import loaded_libraries
-
-    return tuple(
-        NativePart(os.path.basename(library.path), library.digest, Path(library.path).read_bytes())
-        for library in loaded_libraries()
-        if library.digest in graph.libraries
-    )
 
 
 def _content(tensor: torch.Tensor) -> bytes:

@@ -338,7 +338,9 @@ class Recorder:
                 for slot in program.fresh:
                     slots[slot].charged = True
             start_ns = time.perf_counter_ns()
-            if self.learning:
+            if program.loaded.extracted:
+                self._blank(live)
+            elif self.learning:
                 self._machine.execute(program.loaded, _commit)
             else:
                 self._run(program)
@@ -347,6 +349,16 @@ class Recorder:
             for slot in program.fresh:
                 slots[slot].host = None
             raise
+
+    def _blank(self, live: Sequence[int]) -> None:
+        """Let everything that a graph computes be zero, as the real device does while graphs are extracted."""
+        with host_execution():
+            for slot in live:
+                buffer = self.slots[slot]
+                if buffer.host is None:
+                    dtype, shape, strides, _ = form_geometry(buffer.form)
+                    buffer.host = torch.empty_strided(shape, strides, dtype=dtype)
+                buffer.host.zero_()
 
     def _run(self, program: Program) -> None:
         slots = self.slots

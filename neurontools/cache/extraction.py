@@ -1,0 +1,160 @@
+"""Graph extraction: graphs are stored without a compile, and compiled later by others (compile-runtime.md section 1.6).
+
+An extracted entry holds the graph, its flags and the native libraries that its NEFF will carry: whoever compiles it
+needs neither the program nor the device. What a program extracted is also told, line by line, in a file that
+`NEURONTOOLS_EXTRACTION_LOG` names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from neurontools import env
+from neurontools.cache import layout, logs
+from neurontools.cache.entry_io import begin, look_up, read_failure
+from neurontools.cache.files import write_atomically
+from neurontools.compiler.neff import NativePart, NeffError
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from neurontools.compiler.graph import Graph
+
+EXTRACT_VARIABLE = "NEURON_EXTRACT_GRAPHS_ONLY"
+_LIBRARY_PREFIX = ".library-"
+_ATTEMPTS = 50
+
+
+class NoteKind(StrEnum):
+    """What a line of the log tells: which cache, a graph's entry, an operator that ran on the CPU and its line."""
+
+    ROOT = "root"
+    GRAPH = "graph"
+    ON_CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of the log; `source` is the user's line of an operator, "" where it is unknown."""
+
+    kind: NoteKind
+    text: str
+    source: str = ""
+
+
+def extracts_only(environ: Mapping[str, str]) -> bool:
+    """Return whether graphs are to be extracted and not compiled."""
+    return environ.get(EXTRACT_VARIABLE, "").lower() in {"1", "true"}
+
+
+def extract(
+    root: str, entry: str, graph: Graph, flags: tuple[str, ...], libraries: Sequence[NativePart]
+) -> bool:
+    """Store a graph to be compiled later; return whether a sound NEFF of it is there already.
+
+    Args:
+        root: of the cache.
+        entry: the directory of the graph's entry.
+        graph: what to store.
+        flags: of its compile.
+        libraries: native libraries for its NEFF.
+
+    Raises:
+        NeuronToolsError: the cache cannot be written to.
+    """
+    take_note(NoteKind.GRAPH, entry)
+    if _has_neff(entry, graph):
+        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {entry}/{layout.NEFF}")
+        return True
+    if read_failure(entry) is None:
+        _store(root, entry, graph, flags, libraries)
+    text = f"Extracting graphs ({entry}/{layout.GRAPH}) for ahead-of-time parallel compilation. "
+    logs.log(logging.INFO, logs.WRAPPER, text + "No compilation was done.")
+    return False
+
+
+def stored_libraries(entry: str) -> tuple[NativePart, ...]:
+    """Return the native libraries that an extracted entry holds; what was changed since is left out.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    found = []
+    for file in sorted(os.listdir(entry)):
+        digest, separator, name = file.removeprefix(_LIBRARY_PREFIX).partition("-")
+        if not file.startswith(_LIBRARY_PREFIX) or not separator:
+            continue
+        with open(f"{entry}/{file}", "rb") as stored:
+            data = stored.read()
+        if hashlib.sha256(data).hexdigest() == digest:
+            found.append(NativePart(name, digest, data))
+    return tuple(found)
+
+
+def drop_libraries(entry: str) -> None:
+    """Remove the libraries of an extracted entry: its NEFF holds them now."""
+    for file in os.listdir(entry):
+        if file.startswith(_LIBRARY_PREFIX):
+            os.unlink(f"{entry}/{file}")
+
+
+def take_note(kind: NoteKind, text: str, source: str = "") -> None:
+    """Append a line to the log of this extraction, where there is one."""
+    path = os.environ.get(env.EXTRACTION_LOG)
+    if path:
+        line = json.dumps([kind, text, source]) + "\n"
+        with open(path, "a", encoding="utf-8") as log:
+            log.write(line)
+
+
+def read_notes(path: str) -> Iterator[Note]:
+    """Yield what a log tells; half a line of a killed process is left out.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            try:
+                kind, text, source = json.loads(line)
+                yield Note(NoteKind(kind), str(text), str(source))
+            except ValueError:
+                continue
+
+
+def _has_neff(entry: str, graph: Graph) -> bool:
+    try:
+        found = look_up(entry, graph.digest(), validate_hash=False)
+    except NeffError:
+        return False
+    if found is not None and found.held is not None:
+        os.close(found.held)
+    return found is not None
+
+
+def _store(
+    root: str, entry: str, graph: Graph, flags: tuple[str, ...], libraries: Sequence[NativePart]
+) -> None:
+    for _ in range(_ATTEMPTS):
+        try:
+            layout.make_root(root)
+            os.makedirs(entry, exist_ok=True)
+            for library in libraries:
+                write_atomically(f"{entry}/{_LIBRARY_PREFIX}{library.digest}-{library.name}", library.data)
+            begin(root, entry, graph, flags)
+            return
+        except FileNotFoundError:  # pruned while it was written
+            continue
+        except OSError as error:
+            raise NeuronToolsError(
+                f"cannot store an extracted graph in {entry}: {error.strerror}",
+                "extraction needs a compile cache that can be written to; NEURON_COMPILE_CACHE_URL names another",
+            ) from error
+    raise NeuronToolsError(f"the entry {entry} keeps disappearing", "stop what prunes this cache meanwhile")
