@@ -41,7 +41,8 @@ def compile_graph(
     """
     options = read_flags(flags, device)
     _refuse_complex(graph)
-    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype)
+    calls = dict(call for library in libraries for call in library.call_ns)
+    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=calls)
     return pack(
         graph,
         cost,

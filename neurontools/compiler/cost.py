@@ -26,7 +26,7 @@ from neurontools.compiler.traffic import elements, read_bytes, write_bytes, writ
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.graph import Graph, Node, View
     from neurontools.machine.instances.catalogue import CoreVersion, DeviceType
@@ -104,7 +104,12 @@ class GraphCost:
 
 
 def estimate(
-    graph: Graph, device: DeviceType, *, lnc: int | None = None, matmul_dtype: str | None = None
+    graph: Graph,
+    device: DeviceType,
+    *,
+    lnc: int | None = None,
+    matmul_dtype: str | None = None,
+    custom_ns: Mapping[int, int] | None = None,
 ) -> GraphCost:
     """Return the modelled schedule of a graph on one logical core of a device.
 
@@ -113,12 +118,15 @@ def estimate(
         device: whose rates apply.
         lnc: physical cores of a logical core; None for the device's default. Work is spread over them evenly.
         matmul_dtype: what float32 matrix products are cast to (`--auto-cast`), None for no cast.
+        custom_ns: what calls of custom operators take, in ns, by their positions in the graph; for others the bytes
+            that they touch decide.
     """
     rates = _Rates(device, device.lnc_default if lnc is None else lnc, matmul_dtype)
     schedule = _Schedule()
-    for node in graph.nodes:
+    for position, node in enumerate(graph.nodes):
         if has_instruction(node):
-            schedule.add(node, place(node, has_gpsimd=device.core.gpsimd_processors > 0), rates)
+            placement = place(node, has_gpsimd=device.core.gpsimd_processors > 0)
+            schedule.add(node, placement, rates, (custom_ns or {}).get(position))
     return _total(tuple(schedule.ops), schedule.end_ns)
 
 
@@ -133,12 +141,14 @@ class _Rates:
         self.hbm_bytes_s = device.memory_bandwidth_bytes_s * share
         self.dma_bytes_s = device.dma_bandwidth_bytes_s * share
 
-    def duration_ns(self, node: Node, placement: Placement, moved: tuple[int, int]) -> int:
+    def duration_ns(
+        self, node: Node, placement: Placement, moved: tuple[int, int], custom_ns: int | None
+    ) -> int:
         """Return how long an instruction takes; `moved` are the bytes read and written."""
         total = sum(moved)
         memory_ns = total / self.hbm_bytes_s * 1e9
         if placement.opcode == CUSTOM_OPCODE:
-            return CUSTOM_ISSUE_NS + round(total * CUSTOM_NS_PER_BYTE)
+            return CUSTOM_ISSUE_NS + (round(total * CUSTOM_NS_PER_BYTE) if custom_ns is None else custom_ns)
         if placement.engine is Engine.DMA:
             issue = COLLECTIVE_ISSUE_NS if placement.opcode == COLLECTIVE_OPCODE else DMA_ISSUE_NS
             return issue + round(max(memory_ns, max(moved) / self.dma_bytes_s * 1e9))
@@ -169,7 +179,7 @@ class _Schedule:
         self._written: dict[int, int] = {}
         self._used: dict[int, int] = {}
 
-    def add(self, node: Node, placement: Placement, rates: _Rates) -> None:
+    def add(self, node: Node, placement: Placement, rates: _Rates, custom_ns: int | None) -> None:
         sources = {view.slot for view in reads(node)}
         targets = {view.slot for view in written(node)}
         ready = [self._engine_free.get(placement.engine, 0)]
@@ -177,7 +187,7 @@ class _Schedule:
         ready += [self._used.get(slot, 0) for slot in targets]
         start = max(ready)
         moved = read_bytes(node), write_bytes(node)
-        duration = rates.duration_ns(node, placement, moved)
+        duration = rates.duration_ns(node, placement, moved, custom_ns)
         end = start + duration
         self._engine_free[placement.engine] = end
         self.end_ns = max(self.end_ns, end)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import cost
 from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.identity import code_digest
 from neurontools.customop.marshalling import Codes, execute, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.takeover import announce_takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +33,13 @@ class LoadedLibrary:
     Args:
         path: the file that it was loaded from.
         digest: SHA-256 of that file.
+        code: digest of its code, the same for another file with the same code.
         ops: qualified names of its operators.
     """
 
     path: str
     digest: str
+    code: str
     ops: tuple[str, ...]
 
 
@@ -57,13 +61,17 @@ _registry = _Registry()
 def register(package: Package) -> LoadedLibrary:
     """Register a library's operators in torch; harmless when they are already.
 
-    A library that was built anew takes over the operators of the old one, if their schemas are the same.
+    A library that was built anew takes over the operators of the old one, if their schemas are the same. What the lazy
+    device has recorded is run first, with the old code.
 
     Raises:
         CustomOpLibraryError: an operator exists already with another schema, or belongs to somebody else.
         MissingDependencyError: torch is not installed.
     """
     torch = import_torch()
+    code = code_digest(package)
+    if _takes_over(package, code):
+        announce_takeover()  # not under the lock: listeners may be busy with a call of an operator
     with _registry.lock:
         known = _registry.libraries.get(package.sha256)
         if known is not None and all(_registry.owners.get(op) == package.sha256 for op in known.ops):
@@ -84,7 +92,9 @@ def register(package: Package) -> LoadedLibrary:
             if entry.qualified not in _registry.schemas:
                 _define(torch, entry)
         _close_unused(replaced)
-        loaded = LoadedLibrary(package.path, package.sha256, tuple(entry.qualified for entry in entries))
+        loaded = LoadedLibrary(
+            package.path, package.sha256, code, tuple(entry.qualified for entry in entries)
+        )
         _registry.libraries[package.sha256] = loaded
         return loaded
 
@@ -106,6 +116,13 @@ def operation(qualified: str) -> Operation:
     if found is None:
         raise CustomOpLibraryError(f"no loaded library has an operator {qualified}", "load its library first")
     return found
+
+
+def _takes_over(package: Package, code: str) -> bool:
+    with _registry.lock:
+        owners = {_registry.owners.get(entry.qualified) for entry in package.manifest.operators}
+        found = (_registry.libraries.get(owner) for owner in owners if owner is not None)
+        return any(library is not None and library.code != code for library in found)
 
 
 def _check_free(torch: Any, entry: OperatorEntry) -> None:

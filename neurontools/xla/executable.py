@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from neurontools.xla import metrics
 from neurontools.xla.debug import announce_compilation
 from neurontools.xla.interp import generate, overload_of
+from neurontools.xla.native import libraries_of
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import Program
 from neurontools.xla.trace import build_graph, input_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from neurontools.compiler.graph import Graph
     from neurontools.xla.engine import LoadedGraph, Machine
     from neurontools.xla.trie import TrieNode
@@ -37,7 +35,7 @@ class ProgramStore:
             live: slots that somebody can still see.
             cause: why the recording was cut.
         """
-        graph = build_graph(leaf, live, _libraries(node.call.op for node in leaf.path() if node.call))
+        graph = build_graph(leaf, live, libraries_of(node.call.op for node in leaf.path() if node.call))
         loaded = self._load(graph, cause)
         inputs = set(graph.inputs)
         fresh = tuple(slot for slot in live if slot not in inputs)
@@ -64,16 +62,3 @@ class ProgramStore:
         announce_compilation(graph, loaded, cause)
         self._loaded[digest] = loaded
         return loaded
-
-
-def _libraries(operators: Iterable[str]) -> tuple[str, ...]:
-    module = sys.modules.get("neurontools.customop.ops")
-    if module is None:
-        return ()
-    used = {name.rpartition(".")[0].replace(".", "::") for name in operators}
-    found = {
-        library.digest
-        for library in module.loaded_libraries()
-        if used & {str(name).partition(".")[0].replace(".", "::") for name in library.ops}
-    }
-    return tuple(sorted(found))

@@ -50,8 +50,9 @@ _KINDS = {
     "SymInt": Kind.CONSTANT,
 }
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
-# These compute a shape from their scalars, so the scalars' values have to be part of the trace.
+# These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
 _SHAPED_BY_SCALARS = {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"}
+_OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {
     "aten::native_batch_norm": ("running_mean", "running_var"),
@@ -159,7 +160,7 @@ def _parameter(operator: str, argument: Any, hidden: tuple[str, ...]) -> Paramet
         kind = Kind.OPTIONAL_TENSOR
     if argument.name in _IGNORED_NAMES:
         kind = Kind.IGNORED
-    if kind is Kind.SCALAR and operator in _SHAPED_BY_SCALARS:
+    if kind is Kind.SCALAR and (operator in _SHAPED_BY_SCALARS or not operator.startswith(_OWN_NAMESPACES)):
         kind = Kind.FIXED_SCALAR
     has_default = argument.has_default_value()
     return Parameter(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.customop.takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
 from neurontools.xla.handles import handle_maker
 from neurontools.xla.host_memory import HostBudget, host_limit
 from neurontools.xla.recorder import Recorder
+from neurontools.xla.trie import new_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,7 @@ class PythonEngine:
         self._seed: int | None = None
         self._host = HostBudget(host_limit())
         metrics.add_source(self._tensor_counters)
+        before_takeover(self.forget_programs)
 
     @property
     def machine(self) -> Machine:
@@ -92,6 +95,13 @@ class PythonEngine:
         self._seed = seed
         for recorder in tuple(self._recorders.values()):
             recorder.generator.seed(seed)
+
+    def forget_programs(self) -> None:
+        """Run what is recorded and forget all programs: custom operators are about to get other code."""
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.cut("custom operators replaced")
+                recorder.root = recorder.node = new_root()
 
     def shutdown(self) -> None:
         """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""

@@ -1,0 +1,65 @@
+"""Custom operators in a graph: which libraries it needs, and those libraries for its NEFF."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.graph import reads
+from neurontools.compiler.neff import NativePart
+from neurontools.compiler.traffic import item_bytes, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.compiler.graph import Graph, Node
+    from neurontools.customop.ops import LoadedLibrary
+
+
+def libraries_of(operators: Iterable[str]) -> tuple[str, ...]:
+    """Return the code of every loaded library that one of these operators (`my_ops.relu.default`) is from."""
+    used = {_qualified(name) for name in operators}
+    return tuple(sorted({library.code for library in _loaded() if used & set(library.ops)}))
+
+
+def native_parts(graph: Graph) -> tuple[NativePart, ...]:
+    """Return the libraries that a graph's NEFF carries, with what the calls of their operators take by the model."""
+    if not graph.libraries:
+        return ()
+    parts = []
+    for library in _loaded():
+        if library.code in graph.libraries:
+            data = Path(library.path).read_bytes()
+            parts.append(
+                NativePart(os.path.basename(library.path), library.digest, data, _call_ns(graph, library))
+            )
+    return tuple(parts)
+
+
+def _loaded() -> tuple[LoadedLibrary, ...]:
+    module = sys.modules.get("neurontools.customop.ops")  # without it no library is loaded
+    if module is None:
+        return ()
+    found: tuple[LoadedLibrary, ...] = module.loaded_libraries()
+    return found
+
+
+def _call_ns(graph: Graph, library: LoadedLibrary) -> tuple[tuple[int, int], ...]:
+    ops = set(library.ops)
+    calls = enumerate(graph.nodes)
+    return tuple((position, _modelled_ns(node)) for position, node in calls if _qualified(node.op) in ops)
+
+
+def _modelled_ns(node: Node) -> int:
+    from neurontools.customop.cost import modelled_ns
+
+    tensors = [*reads(node), *(view for view in node.results if view is not None)]
+    return modelled_ns(
+        _qualified(node.op), [numel(view) for view in tensors], [item_bytes(view.dtype) for view in tensors]
+    )
+
+
+def _qualified(name: str) -> str:
+    return name.rpartition(".")[0].replace(".", "::")
