@@ -80,6 +80,7 @@ class Graph:
         nodes: the calls in order.
         outputs: slots that somebody can still see when the graph ends.
         libraries: sha256 of every native library whose operators the graph calls.
+        cut: what ended the recording, as `cause at file:line`; like source lines no part of the hash.
     """
 
     slots: tuple[Slot, ...]
@@ -88,13 +89,14 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     libraries: tuple[str, ...] = ()
+    cut: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the stored form: canonical JSON, the same for equal graphs."""
         return _dump(self, sources=True)
 
     def digest(self) -> str:
-        """Return the sha256 (hex) that identifies the graph: everything but the source lines."""
+        """Return the sha256 (hex) that identifies the graph: everything but source lines and cut."""
         return hashlib.sha256(_dump(self, sources=False)).hexdigest()
 
     def module_hash(self) -> str:
@@ -128,6 +130,7 @@ def graph_from_bytes(data: bytes) -> Graph:
             nodes=tuple(_node(node) for node in stored["nodes"]),
             outputs=tuple(int(slot) for slot in stored["outputs"]),
             libraries=tuple(str(library) for library in stored["libraries"]),
+            cut=str(stored.get("cut", "")),
         )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
@@ -150,7 +153,7 @@ def reads(node: Node) -> tuple[View, ...]:
 
 
 def _dump(graph: Graph, *, sources: bool) -> bytes:
-    stored = {
+    stored: dict[str, Any] = {
         "schema": SCHEMA,
         "slots": [slot.nbytes for slot in graph.slots],
         "inputs": list(graph.inputs),
@@ -159,6 +162,8 @@ def _dump(graph: Graph, *, sources: bool) -> bytes:
         "outputs": list(graph.outputs),
         "libraries": list(graph.libraries),
     }
+    if sources and graph.cut:
+        stored["cut"] = graph.cut
     return json.dumps(stored, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
 
 

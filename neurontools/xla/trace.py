@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from neurontools.xla.trie import TrieNode
 
 
-def build_graph(leaf: TrieNode, live: tuple[int, ...], libraries: tuple[str, ...] = ()) -> Graph:
+def build_graph(
+    leaf: TrieNode, live: tuple[int, ...], libraries: tuple[str, ...] = (), cut: str = ""
+) -> Graph:
     """Return the graph of a recording.
 
     Args:
         leaf: its last call.
         live: slots that somebody can still see at the cut.
         libraries: sha256 of every native library whose operators the path calls.
+        cut: what ended it.
     """
     slots: list[Slot] = []
     inputs: list[int] = []
@@ -35,6 +38,7 @@ def build_graph(leaf: TrieNode, live: tuple[int, ...], libraries: tuple[str, ...
         nodes=tuple(nodes),
         outputs=live,
         libraries=libraries,
+        cut=cut,
     )
 
 
