@@ -10,6 +10,7 @@ import select
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
@@ -90,6 +91,9 @@ class Session:
         if failure is not None and "runtime error: " in complained:  # the last words of the sanitizer
             failure, complained = _undefined_behaviour(complained), ""
         if failure is not None or data is None:
+            # The worker said nothing of the core; with one core there is no question.
+            if failure is not None and request.command == abi.RUN_COMMAND and request.core_count == 1:
+                failure = replace(failure, core=0)
             return Outcome(failure, printed=printed, complained=complained)
         if _SANITIZER_REPORT in complained:  # the reply says it in one line
             complained = ""

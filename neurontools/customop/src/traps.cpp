@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <typeinfo>
 
 #include "runtime.hpp"
@@ -96,7 +97,9 @@ extern "C" {
 
 [[noreturn]] void __wrap___assert_fail(const char* expression, const char* file, unsigned line, const char* function) {
   char message[400];
-  std::snprintf(message, sizeof message, "assertion `%s' failed in %s (%s:%u)", expression, function, file, line);
+  const char* slash = std::strrchr(file, '/');
+  std::snprintf(message, sizeof message, "assertion `%s' failed in %s (%s:%u)", expression, function,
+                slash == nullptr ? file : slash + 1, line);
   report_fatal("assert", message);
   __real_abort();
 }

@@ -31,7 +31,7 @@ static torch::Tensor copy_of(const torch::Tensor& input) {
   return output;
 }
 
-static float* piece(size_t nbytes) { return static_cast<float*>(torch::neuron::tcm_malloc(nbytes)); }
+static float* piece(size_t nbytes) { return static_cast<float*>(torch::neuron::tcm_malloc(nbytes)); }  // malloc
 
 static torch::Tensor memory_fault(const torch::Tensor& input, torch::Tensor scratch, int64_t which) {
   float* pointer = scratch.data_ptr<float>();
@@ -54,16 +54,16 @@ static torch::Tensor tcm_fault(const torch::Tensor& input, int64_t which) {
   switch (which) {
     case 20: block[1024] = 1; break;
     case 21: tcm.tensor_to_tcm<float>(block + 1020, 0, 8); break;  // tcm-copy
-    case 22: tcm.tensor_to_tcm<float>(piece(16384), 0, 8); break;
-    case 23: torch::neuron::tcm_free(stack); break;
+    case 22: tcm.tensor_to_tcm<float>(piece(16384), 0, 8); break;  // tcm-null
+    case 23: torch::neuron::tcm_free(stack); break;  // tcm-foreign
     case 24: return copy_of(input);
-    case 25: tcm.tensor_to_tcm<float>(block, input.numel() - 1, 2); break;
+    case 25: tcm.tensor_to_tcm<float>(block, input.numel() - 1, 2); break;  // tcm-beyond
     case 26: tcm.tensor_to_tcm<int>(reinterpret_cast<int*>(block), 0, 1); break;
     case 27: block[-1] = 1; break;
-    case 28: tcm.tensor_to_tcm<float>(stack, 0, 8); break;
+    case 28: tcm.tensor_to_tcm<float>(stack, 0, 8); break;  // tcm-stack
     case 29: {
       torch::Tensor output = get_dst_tensor();
-      output.tcm_accessor().tcm_to_tensor<float>(block, 0, output.numel() - 3);
+      output.tcm_accessor().tcm_to_tensor<float>(block, 0, output.numel() - 3);  // partly
     }
   }
   torch::neuron::tcm_free(block);
@@ -78,11 +78,11 @@ static torch::Tensor stream_fault(const torch::Tensor& input, torch::Tensor scra
       break;
     case 41:
       reader.close();
-      reader.read();
+      reader.read();  // stream-closed
       break;
     case 42: {
       auto one = scratch.write_stream_accessor<float>();
-      auto two = scratch.write_stream_accessor<float>();
+      auto two = scratch.write_stream_accessor<float>();  // two-writers
       break;
     }
     case 43: {
@@ -122,7 +122,7 @@ static torch::Tensor ending(const torch::Tensor& input, int64_t which) {
     case 62: assert(input.numel() == 0);  // assert
     case 63: spin(); break;
     case 64: zero = 7 / zero; break;  // division
-    case 65: __builtin_trap();
+    case 65: __builtin_trap();  // illegal
     case 66: _exit(3);  // direct-exit
     case 67: raise(SIGKILL);
     case 68: throw std::runtime_error("went wrong");  // throw
@@ -146,13 +146,13 @@ static torch::Tensor typing(const torch::Tensor& input, int64_t which) {
     case 82: return torch::zeros({1, 2, 3}, torch::kFloat);
     case 83: return torch::zeros(input.sizes(), torch::kInt);
     case 84: return nothing;
-    case 85: return torch::zeros(input.sizes(), torch::kDouble);
-    case 86: torch::add(input, torch::zeros({2, 2}, torch::kFloat)); break;
+    case 85: return torch::zeros(input.sizes(), torch::kDouble);  // double
+    case 86: torch::add(input, torch::zeros({2, 2}, torch::kFloat)); break;  // broadcast
   }
   return copy_of(input);
 }
 
-torch::Tensor fault(const torch::Tensor& input, torch::Tensor scratch, int64_t which) {
+torch::Tensor fault(const torch::Tensor& input, torch::Tensor scratch, int64_t which) {  // kernel
   if (which < 20) return memory_fault(input, scratch, which);
   if (which < 40) return tcm_fault(input, which);
   if (which < 60) return stream_fault(input, scratch, which);

@@ -7,7 +7,7 @@ torch::Tensor nap(torch::Tensor input, double) { return torch::zeros(input.sizes
 
 torch::Tensor bad_shape(torch::Tensor input, int64_t which) {
   switch (which) {
-    case 0: return torch::full({1}, input.accessor<float, 1>()[0], torch::kFloat);
+    case 0: return torch::full({1}, input.accessor<float, 1>()[0], torch::kFloat);  // data
     case 1: *reinterpret_cast<volatile int*>(which) = 1; break;
     case 2: throw 1;
     case 3: return torch::zeros({2}, torch::kDouble);

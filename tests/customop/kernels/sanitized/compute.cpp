@@ -27,6 +27,7 @@ static void fault(const torch::Tensor& input, int64_t which) {
     case 6: number = number + eight; break;  // overflow
     case 7: number = 1 << (eight * 5); break;  // shift
     case 8: past[0] = 5; break;
+    case 10: seen = past[5 - eight]; break;  // far
     case 9: {
       volatile float* block = static_cast<float*>(torch::neuron::tcm_malloc(64));
       block[2 * eight] = 1;
