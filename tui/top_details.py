@@ -1,14 +1,18 @@
-"""The details of one process: models, use of each core, environment, alerts."""
+"""The details of one process: alerts, executions and latency over time, use of each core, models, environment."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.process_environment import environment
+from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.machine.view import process_key
 from neurontools.tui.lines import Line, Role, clean, fit
 from neurontools.tui.meter import meter
 from neurontools.tui.top_columns import latency, ranges
+from neurontools.tui.top_curves import columns_for, curve_spans, head_text
 from neurontools.tui.top_format import percent, size
+from neurontools.tui.top_history_rows import process_curve
 from neurontools.tui.top_rows import section
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top_model import TopModel
 
 _METER_WIDTH = 30
+_LABEL_WIDTH = 17
 _ENVIRONMENT_KEPT = 64
 _PERCENTILES = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
 
@@ -28,6 +33,8 @@ class Details:
 
     def __init__(self) -> None:
         self.first = 0
+        self.hour = False
+        """Whether curves are of the last hour where there is only room for one."""
         self._environments: dict[ProcessKey, tuple[tuple[str, str], ...] | None] = {}
 
     def scroll(self, steps: int) -> None:
@@ -65,16 +72,26 @@ class Details:
         )
         for name, text in facts:
             yield fit(((f" {name:<12}", Role.HEAD), (text, Role.PLAIN)), width)
+        yield from self._curves(model, row, width)
         yield from _cores(model, row, width)
         yield from _models(row, width)
         yield from self._environment(row, width)
+
+    def _curves(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+        columns = columns_for(width, _LABEL_WIDTH, hour=self.hour)
+        yield fit(((f" {'over time':<{columns.label - 1}}{head_text(columns)}", Role.HEAD),), width)
+        key = process_key(row.process)
+        for measure in Measure:
+            name = f"latency {measure}" if measure in LATENCIES else "executions/s"
+            spans = curve_spans(process_curve(model, key, measure), columns)
+            yield fit(((f"   {name:<{columns.label - 3}}", Role.HEAD), *spans), width)
 
     def _environment(self, row: ProcessRow, width: int) -> Iterator[Line]:
         process = row.process
         if process.origin != "live":
             yield fit(((f" environment: none, the process is {process.origin}", Role.DIM),), width)
             return
-        key = (process.pid, process.start_ticks)
+        key = process_key(process)
         if key not in self._environments:
             if len(self._environments) >= _ENVIRONMENT_KEPT:
                 self._environments.clear()

@@ -46,6 +46,26 @@ def short_percent(share: float) -> str:
     return f"{share * 100:3.0f}%"
 
 
+def short_rate(count_s: float) -> str:
+    """Write something a second in at most six cells: `0.0`, `999.9`, `123456`, `1.2M`."""
+    if count_s >= 999_999.5:
+        return f"{count_s / 1e6:.1f}M"
+    return f"{count_s:.1f}" if count_s < 9999.95 else f"{count_s:.0f}"
+
+
+def short_latency(seconds: float) -> str:
+    """Write a latency in at most six cells: `850us`, `12.3ms`, `290ms`, `1.20s`, `125s`."""
+    for limit, scale, digits, unit in (
+        (999.5e-6, 1e6, 0, "us"),
+        (99.95e-3, 1e3, 1, "ms"),
+        (999.5e-3, 1e3, 0, "ms"),
+        (99.995, 1, 2, "s"),
+    ):
+        if seconds < limit:
+            return f"{seconds * scale:.{digits}f}{unit}"
+    return f"{seconds:.0f}s"
+
+
 def short_teraflops(flops_s: float) -> str:
     """Write FLOPs a second in six cells for narrow terminals: ` 10.0T`."""
     return f"{flops_s / _TERA:5.1f}T"

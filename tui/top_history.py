@@ -1,32 +1,31 @@
-"""The page of histories: the machine, its devices and their cores over the last minute and the last hour."""
+"""The page of histories: the machine, devices, cores and processes over the last minute and the last hour."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.dashboard.history import summary
-from neurontools.dashboard.machine_history import MACHINE, Series
-from neurontools.tui.lines import Line, Role, Span, fit
+from neurontools.dashboard.machine_history import MACHINE, MachineHistory, Series
+from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.machine.view import device_processes, process_key
+from neurontools.tui.lines import Line, Role, fit, fixed
+from neurontools.tui.top_curves import Columns, chart_lines, columns_for, curve_spans, head_text
+from neurontools.tui.top_history_rows import VIEWS, HistoryRow, Opens
 from neurontools.tui.top_page import Cursor, Page, PageKey
 from neurontools.tui.top_rows import section
-from neurontools.tui.top_spark import blocks, braille, chart, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.history import Slot
-    from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top_model import TopModel
     from neurontools.tui.top_page import Request
 
-_LABEL_WIDTH = 14
-_VALUES_WIDTH = 15
 _CHART_LINES = 6
 _LOW_CHART_LINES = 3
 _LEAST_FOR_CHART = 16
 _LEAST_FOR_HIGH_CHART = 30
-_AXIS_WIDTH = 6
-_SPANS = ("last minute", "last hour")
+_LEAST_FOR_LABELS = 76
+_SHORT_LABEL = 14
 _ALL_LINES = 100_000
 
 
@@ -38,9 +37,9 @@ class HistoryPage(Page):
 
     def __init__(self) -> None:
         self._cursor = Cursor()
-        self._opened: set[int] = set()
+        self._opened: set[Opens] = set()
         self._hour = False
-        self._memory = False
+        self._view = VIEWS[0]
         self._top = 0
 
     def bindings(self) -> tuple[PageKey, ...]:
@@ -52,21 +51,25 @@ class HistoryPage(Page):
             PageKey("page-down", "pagedown", "ten rows down", lambda model: self._move(model, 10)),
             PageKey("first", "home", "first row", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "last row", lambda model: self._move(model, _ALL_LINES)),
-            PageKey("toggle", "enter", "show or hide the device's cores", self._toggle, "cores"),
+            PageKey("toggle", "enter", "open or close: cores, percentiles", self._toggle, "open"),
+            PageKey("expand", "right", "open the row", lambda model: self._set_open(model, opened=True)),
+            PageKey("collapse", "left", "close the row", lambda model: self._set_open(model, opened=False)),
             PageKey(
-                "expand", "right", "show the device's cores", lambda model: self._open(model, opened=True)
+                "value",
+                "u",
+                "utilization, memory, executions/s, latency",
+                lambda _: self._turn(1),
+                "memory/executions/latency",
             ),
-            PageKey(
-                "collapse", "left", "hide the device's cores", lambda model: self._open(model, opened=False)
-            ),
-            PageKey("toggle-all", "x", "show or hide all cores", self._toggle_all, "all cores"),
+            PageKey("toggle-all", "x", "open or close all rows", self._toggle_all, "all"),
             PageKey("span", "t", "last minute or last hour", self._change_span, "minute/hour"),
-            PageKey("memory", "u", "utilization or device memory", self._change_value, "utilization/memory"),
+            PageKey("value-back", "U", "the same, the other way", lambda _: self._turn(-1)),
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the chart of the selected row, and the rows."""
         rows = self._rows(model)
+        columns = columns_for(width, self._label_width(width), hour=self._hour)
         high = _CHART_LINES if height >= _LEAST_FOR_HIGH_CHART else _LOW_CHART_LINES
         if height < _LEAST_FOR_CHART or not rows:
             high = 0
@@ -74,11 +77,13 @@ class HistoryPage(Page):
         shown = self._cursor.window(len(rows), room)
         drawn: list[Line] = []
         if high:
-            drawn += self._chart(model, rows[self._cursor.row], width, high)
-        drawn.append(self._head(width))
+            row = rows[self._cursor.row]
+            drawn += chart_lines(row.curve, row.name, width, high, hour=self._hour)
+        drawn.append(section(f" {self._view.title:<{columns.label - 1}}{head_text(columns)}", width))
         self._top = len(drawn)
-        for index in shown:
-            drawn.append(self._row(model, rows[index], width, selected=index == self._cursor.row))
+        drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
+        if not rows and model.snapshot:
+            drawn.append(fit(((" no process uses a device", Role.DIM),), width))
         return drawn
 
     def wanted_lines(self, model: TopModel) -> int:
@@ -100,158 +105,95 @@ class HistoryPage(Page):
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return all series: means and peaks of the seconds and minutes, null where nothing was sampled."""
-        snapshot = model.snapshot
+        snapshot, history = model.snapshot, model.history
         devices = snapshot.devices if snapshot else ()
-        cores = [("core", core) for device in devices for core in sorted(device.core_ids)]
         return {
-            "all_cores": _series_data(model, MACHINE),
+            "all_cores": _series_data(history, MACHINE),
             "devices": [
                 {
                     "device": device.index,
-                    "utilization": _series_data(model, ("device", device.index)),
-                    "memory": _series_data(model, ("memory", device.index)),
+                    "utilization": _series_data(history, ("device", device.index)),
+                    "memory": _series_data(history, ("memory", device.index)),
                 }
                 for device in devices
             ],
             "cores": [
-                {"core": core, "utilization": _series_data(model, (kind, core))} for kind, core in cores
+                {"core": core, "utilization": _series_data(history, ("core", core))}
+                for device in devices
+                for core in sorted(device.core_ids)
+            ],
+            "processes": [
+                {
+                    "pid": process.pid,
+                    "tag": process.tag,
+                    "executions_per_s": _process_data(history, process_key(process), Measure.EXECUTIONS),
+                    "latency_s": {
+                        str(measure): _process_data(history, process_key(process), measure)
+                        for measure in LATENCIES
+                    },
+                }
+                for process in (device_processes(snapshot) if snapshot else ())
             ],
         }
 
-    def _rows(self, model: TopModel) -> list[Series]:
-        if model.snapshot is None:
-            return []
-        rows: list[Series] = [] if self._memory else [MACHINE]
-        for device in model.snapshot.devices:
-            rows.append(("memory" if self._memory else "device", device.index))
-            if device.index in self._opened and not self._memory:
-                rows += [("core", core) for core in sorted(device.core_ids)]
-        return rows
+    def _rows(self, model: TopModel) -> list[HistoryRow]:
+        return self._view.rows(model, self._opened) if model.snapshot else []
+
+    def _label_width(self, width: int) -> int:
+        return self._view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
 
     def _move(self, model: TopModel, steps: int) -> None:
         self._cursor.move(steps, len(self._rows(model)))
 
-    def _device(self, model: TopModel) -> int | None:
+    def _current(self, model: TopModel) -> Opens:
         rows = self._rows(model)
-        if not rows:
-            return None
-        kind, number = rows[min(self._cursor.row, len(rows) - 1)]
-        if kind == "core":
-            return _device_of(model, number).index
-        return number if kind == "device" else None
+        return rows[min(self._cursor.row, len(rows) - 1)].opens if rows else None
 
     def _toggle(self, model: TopModel) -> None:
-        device = self._device(model)
-        if device is not None:
-            self._set_open(model, device, opened=device not in self._opened)
+        self._set_open(model, opened=self._current(model) not in self._opened)
 
-    def _open(self, model: TopModel, *, opened: bool) -> None:
-        device = self._device(model)
-        if device is not None:
-            self._set_open(model, device, opened=opened)
-
-    def _set_open(self, model: TopModel, device: int, *, opened: bool) -> None:
+    def _set_open(self, model: TopModel, *, opened: bool) -> None:
+        current = self._current(model)
+        if current is None:
+            return
         if opened:
-            self._opened.add(device)
+            self._opened.add(current)
         else:
-            self._opened.discard(device)
-            self._cursor.row = self._rows(model).index(("device", device))
+            self._opened.discard(current)
+            self._cursor.row = [row.opens for row in self._rows(model)].index(current)
 
     def _toggle_all(self, model: TopModel) -> None:
-        devices = {device.index for device in model.snapshot.devices} if model.snapshot else set()
-        self._opened = set() if devices <= self._opened else devices
+        everything = {row.opens for row in self._rows(model)} - {None}
+        if everything <= self._opened:
+            self._opened -= everything
+        else:
+            self._opened |= everything
 
     def _change_span(self, _model: TopModel) -> None:
         self._hour = not self._hour
 
-    def _change_value(self, _model: TopModel) -> None:
-        self._memory = not self._memory
-
-    def _slots(self, model: TopModel, series: Series, *, hour: bool) -> tuple[Slot | None, ...]:
-        return model.history.hour(series) if hour else model.history.minute(series)
-
-    def _head(self, width: int) -> Line:
-        what = "Memory in use" if self._memory else "Utilization"
-        if _both(width):
-            graph = _graph_width(width)
-            texts = [f"{span:<{graph}}  {'avg':>6} {'peak':>6} " for span in _SPANS]
-            return section(f" {what:<{_LABEL_WIDTH - 1}}{'  '.join(texts)}", width)
-        graph = _graph_width(width)
-        return section(
-            f" {what:<{_LABEL_WIDTH - 1}}{_SPANS[self._hour]:<{graph}}  {'avg':>6} {'peak':>6} ", width
-        )
-
-    def _row(self, model: TopModel, series: Series, width: int, *, selected: bool) -> Line:
-        spans: list[Span] = [
-            (f"{self._label(model, series):<{_LABEL_WIDTH}}", Role.SELECTED if selected else Role.PLAIN)
-        ]
-        graph = _graph_width(width)
-        for hour in (False, True) if _both(width) else (self._hour,):
-            slots = self._slots(model, series, hour=hour)
-            values = values_of(slots)
-            text = blocks(values) if graph >= len(values) else braille(values)
-            spans += [(text.rjust(graph)[-graph:], Role.GRAPH), *_numbers(slots), ("  ", Role.PLAIN)]
-        return fit(spans, width)
-
-    def _label(self, model: TopModel, series: Series) -> str:
-        kind, number = series
-        if series == MACHINE:
-            return " all cores"
-        if kind == "core":
-            return f"     NC{sorted(_device_of(model, number).core_ids).index(number)}"
-        sign = "" if kind == "memory" else "[-] " if number in self._opened else "[+] "
-        return f" {sign}ND{number}"
-
-    def _chart(self, model: TopModel, series: Series, width: int, high: int) -> list[Line]:
-        slots = self._slots(model, series, hour=self._hour)
-        values = values_of(slots)
-        stretch = max(1, 2 * (width - _AXIS_WIDTH - 1) // len(values)) if values else 1
-        drawn = chart(values, high, stretch)
-        found = summary(slots)
-        text = f" {self._label(model, series).replace('[+]', '').replace('[-]', '').strip()}: {_SPANS[self._hour]}"
-        note = "" if found is None else f"avg {_percent(found.mean)}  peak {_percent(found.peak)}"
-        axis = ["100 %", *[""] * (high - 2), "0 %"]
-        return [
-            section(text, width, note),
-            *(
-                fit(((f"{mark:>{_AXIS_WIDTH - 1}} ", Role.DIM), (line, Role.GRAPH)), width)
-                for mark, line in zip(axis, drawn, strict=True)
-            ),
-        ]
+    def _turn(self, steps: int) -> None:
+        self._view = VIEWS[(VIEWS.index(self._view) + steps) % len(VIEWS)]
 
 
-def _numbers(slots: Sequence[Slot | None]) -> tuple[Span, ...]:
-    found = summary(slots)
-    if found is None:
-        return ((f"  {'-':>6} {'-':>6}", Role.DIM),)
-    role = Role.VALUE if found.peak else Role.DIM
-    return ((f"  {_percent(found.mean)} {_percent(found.peak)}", role),)
+def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool) -> Line:
+    label = fixed(row.label, columns.label - 1) + " "
+    return fit(((label, Role.SELECTED if selected else Role.PLAIN), *curve_spans(row.curve, columns)), width)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:5.1f}%"
+def _series_data(history: MachineHistory, series: Series) -> dict[str, Any]:
+    return _slots_data(history.minute(series), history.hour(series))
 
 
-def _both(width: int) -> bool:
-    return width >= _LABEL_WIDTH + 2 * (30 + _VALUES_WIDTH + 2)
+def _process_data(history: MachineHistory, process: tuple[int, int], measure: Measure) -> dict[str, Any]:
+    return _slots_data(history.processes.minute(process, measure), history.processes.hour(process, measure))
 
 
-def _graph_width(width: int) -> int:
-    spans = 2 if _both(width) else 1
-    return 60 if (width - _LABEL_WIDTH) // spans >= 60 + _VALUES_WIDTH + 2 else 30
-
-
-def _device_of(model: TopModel, core: int) -> DeviceState:
-    devices = model.snapshot.devices if model.snapshot else ()
-    return next(device for device in devices if core in device.core_ids)
-
-
-def _series_data(model: TopModel, series: Series) -> dict[str, Any]:
-    slots = {"minute": model.history.minute(series), "hour": model.history.hour(series)}
+def _slots_data(minute: Sequence[Slot | None], hour: Sequence[Slot | None]) -> dict[str, Any]:
     return {
         span: {
             "mean": [None if slot is None else slot.mean for slot in found],
             "peak": [None if slot is None else slot.peak for slot in found],
         }
-        for span, found in slots.items()
+        for span, found in (("minute", minute), ("hour", hour))
     }

@@ -67,6 +67,7 @@ class ProcessesPage(Page):
             PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
             PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
+            PageKey("span", "u", "last minute or last hour in the details", self._change_span),
             PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
             PageKey("signal", "k", "send a signal, after a question", self._ask_signal, "" if self.readonly else "kill"),
             PageKey("copy", "y", "copy the pid", self._copy_pid, "copy pid"),
@@ -212,6 +213,9 @@ class ProcessesPage(Page):
 
     def _toggle_details(self, _model: TopModel) -> None:
         self._has_details = not self._has_details
+
+    def _change_span(self, _model: TopModel) -> None:
+        self._details.hour = not self._details.hour
 
     def _ask_filter(self, _model: TopModel) -> Request:
         return Prompt(

@@ -75,3 +75,27 @@ def test_lines_fit_whatever_is_in_them(texts: list[str], width: int) -> None:
 def test_a_cut_name_says_so() -> None:
     assert fixed("bert-large-train.neff", 10) == "bert-larg…"
     assert fixed("short", 10) == "short     "
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0us"),
+        (0.00085, "850us"),
+        (0.0009997, "1.0ms"),
+        (0.0123, "12.3ms"),
+        (0.2904, "290ms"),
+        (0.99996, "1.00s"),
+        (99.996, "100s"),
+        (125.4, "125s"),
+        (12345.0, "12345s"),
+    ],
+)
+def test_latencies_for_narrow_columns(seconds: float, text: str) -> None:
+    assert top_format.short_latency(seconds) == text
+
+
+@given(st.floats(0, 99_999))
+def test_narrow_forms_have_at_most_six_cells(value: float) -> None:
+    assert len(top_format.short_latency(value)) <= 6
+    assert len(top_format.short_rate(value * 100)) <= 6

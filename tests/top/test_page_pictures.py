@@ -149,12 +149,14 @@ def test_classic_screen_in_other_themes(snap_compare: Compare, minute: tuple[Tic
     ("page", "keys"),
     [
         ("history", ("down", "enter", "down", "t")),
+        ("history", ("u", "u", "down")),
+        ("history", ("U", "down", "enter", "down", "down")),
         ("processes", ("I", "enter")),
         ("devices", ("t", "down")),
         ("devices", ("down", "down", "enter")),
         ("events", ("t", "down")),
     ],
-    ids=["cores", "details", "links", "device", "troubles"],
+    ids=["cores", "executions", "latency", "details", "links", "device", "troubles"],
 )
 def test_what_keys_open(
     snap_compare: Compare, minute: tuple[Tick, ...], page: str, keys: tuple[str, ...]

@@ -148,6 +148,50 @@ async def test_history_opens_devices_and_draws_the_selected_one(opened: Open, tr
         assert any("Memory in use" in line for line in shown(app))
 
 
+async def test_history_turns_to_processes_and_opens_their_percentiles(opened: Open, training: Ticks) -> None:
+    more = [at_work(training[1], second) for second in range(6)]
+    async with opened("history", *more) as (app, pilot):
+        await pilot.press("u", "u")
+        assert chosen(app).startswith("4021 bert-pretrain")
+        assert shown(app)[0].startswith(" 4021 bert-pretrain, executions/s: last minute")
+        assert "avg 1120.0  peak 1120.0" in shown(app)[0]
+        await pilot.press("enter", "u")
+        assert chosen(app).startswith("[+] 4021 bert-pretrain")
+        await pilot.press("x", "down", "down", "down", "down")
+        assert chosen(app).startswith("p100")
+        assert shown(app)[0].startswith(" 4021 bert-pretrain, latency p100: last minute")
+        assert sum("[-]" in line for line in shown(app)) == 3
+        await pilot.press("left")
+        assert chosen(app).startswith("[+] 4021 bert-pretrain")
+        await pilot.press("U", "U", "U")
+        assert chosen(app).startswith("all cores")
+
+
+def at_work(tick: Tick, second: int) -> Tick:
+    processes = tuple(
+        replace(
+            process,
+            cores=tuple(replace(use, executions=40 * second) for use in process.cores),
+            latency_counts=(*[0] * 24, 800 * second, 0, 40 * second, *[0] * 37),
+        )
+        for process in tick.snapshot.processes
+    )
+    return later(tick, second, processes=processes)
+
+
+async def test_details_have_curves_of_the_minute_or_the_hour(opened: Open, training: Ticks) -> None:
+    more = [at_work(training[1], second) for second in range(6)]
+    async with opened("processes", *more, size=(100, 50)) as (app, pilot):
+        await pilot.press("enter")
+        (line,) = [line for line in shown(app) if "latency p99" in line]
+        assert line.endswith("10.8ms 10.8ms")
+        (line,) = [line for line in shown(app) if "executions/s" in line]
+        assert line.endswith("1120.0 1120.0")
+        assert any("last minute" in line for line in shown(app))
+        await pilot.press("u")
+        assert any("last hour" in line for line in shown(app))
+
+
 async def test_history_by_the_mouse(opened: Open, training: Ticks) -> None:
     async with opened("history", *training) as (app, pilot):
         row = next(number for number, line in enumerate(shown(app)) if "ND3" in line)
