@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     WAIT = "wait"
     FAILURE = "failure"
     DAMAGED = "damaged"
+    REPLAY = "replay"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class Lookup:
         text = f"Got a cached failed neff at {self._entry}/{layout.NEFF}. Will skip compilation, "
         text += "please set --retry_failed_compilation for recompilation."
         logs.log(logging.ERROR, logs.WRAPPER, text)
+        self._root.events.add(EventKind.REPLAY, self._module)
         raise failure
 
     def _lock(self) -> EntryLock | None:

@@ -16,6 +16,7 @@ from neurontools.cache.generations import Generation
 from neurontools.cache.locks import examine_lock, flock, root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.prune import Choice, Plan, Rules, reason_to_spare
+from neurontools.cache.removed import note_removed
 from neurontools.cache.usage import Usage
 from neurontools.cache.walk import Place
 from neurontools.errors import NeuronToolsError
@@ -99,6 +100,7 @@ def carry_out(
                 else:
                     removed.append(choice)
                     usage.forget(choice.entry.path)
+            note_removed(plan.root, removed)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot remove from the compile cache {plan.root}: {error.strerror}",

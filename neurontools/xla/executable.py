@@ -11,6 +11,7 @@ from neurontools.xla.interp import generate, overload_of
 from neurontools.xla.native import libraries_of
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import Program
+from neurontools.xla.source import current_source
 from neurontools.xla.trace import build_graph, input_forms
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class ProgramStore:
             live: slots that somebody can still see.
             cause: why the recording was cut.
         """
-        graph = build_graph(leaf, live, libraries_of(node.call.op for node in leaf.path() if node.call))
+        libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
+        graph = build_graph(leaf, live, libraries, f"{cause} at {current_source() or 'an unknown line'}")
         loaded = self._load(graph, cause)
         inputs = set(graph.inputs)
         fresh = tuple(slot for slot in live if slot not in inputs)
