@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import App
 from textual.message import Message
 
 from neurontools.dashboard.lookout import Lookout
@@ -18,6 +16,7 @@ from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
 from neurontools.tui.top_bars import keys_bar, page_at, page_bar
 from neurontools.tui.top_classic_actions import ClassicActions
+from neurontools.tui.top_driver import TopDriver
 from neurontools.tui.top_key_names import key_troubles
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
 from neurontools.tui.top_layout import MIN_HEIGHT, MIN_WIDTH, too_small
@@ -35,6 +34,7 @@ from neurontools.tui.top_source import Trouble
 from neurontools.tui.top_theme import MONOCHROME, THEMES
 from neurontools.tui.top_time import SHORTEST_TAPED_NS, TimeDeck
 from neurontools.tui.top_time_actions import TimeActions
+from neurontools.tui.top_typing import KeysInTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def _commands() -> type[TopCommands]:
     return TopCommands
 
 
-class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
+class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
     """The dashboard.
 
     Args:
@@ -108,7 +108,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
         replay: tuple[Tape, float] | None = None,
         machines: Sequence[tuple[str, str]] = (),
     ) -> None:
-        super().__init__(ansi_color=not colour)
+        super().__init__(ansi_color=not colour, driver_class=TopDriver)
         self.settings = settings or TopSettings()
         tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
         shown: list[Machine] = []
@@ -262,8 +262,6 @@ class TopApp(ClassicActions, MachineActions, TimeActions, App[int]):
             self.post_message(self.SourceEnded())
 
     def _check(self) -> None:
-        if not self.is_headless and not (sys.__stdin__ and sys.__stdin__.isatty()):
-            self.exit(128 + signal.SIGHUP)  # the terminal is gone; Textual would read its end for ever
         changed = [self._check_machine(machine) for machine in self.shown_machines]
         if any(changed):
             self.paint()

@@ -270,7 +270,10 @@ class Terminal:
             continue
 
     def press(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
+        self.send(keys.encode())
+
+    def send(self, data: bytes) -> None:
+        os.write(self._master, data)
 
     def exit_code(self) -> int:
         """Read to the end and return the exit code."""

@@ -1,0 +1,80 @@
+"""Keys in turn: one is dealt with wholly before the next one is handed on, for the app to inherit.
+
+Textual hands a key to whatever has the focus at the moment it is read. What is typed or pasted right behind a key that
+turns the page or opens a prompt would go to the wrong place, or nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.message import Message
+
+# A key may post messages of its own, such as that a prompt was submitted; the second lap runs behind them.
+_LAPS = 2
+# A runner that was closed in with a widget that ended never comes.
+_LONGEST_LAP_S = 0.5
+
+
+class KeysInTurn(App[int]):
+    """Hands on what is typed, one key after the other."""
+
+    class Passed(Message, bubble=True):
+        """Runs behind a key, from the widget that got it up to the app.
+
+        Args:
+            lap: how many times it will have run.
+        """
+
+        def __init__(self, lap: int) -> None:
+            super().__init__()
+            self.lap = lap
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._typed: deque[events.Key | events.Paste] = deque()
+        self._lap: KeysInTurn.Passed | None = None
+        self._lap_end: asyncio.TimerHandle | None = None
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keep what is typed until its turn; everything else is Textual's."""
+        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        self._typed.append(event)
+        if self._lap is None:
+            await self._hand_on()
+
+    async def on_keys_in_turn_passed(self, passed: Passed) -> None:
+        """Hand on the next key, when this one has done all that it does."""
+        if passed is not self._lap:
+            return
+        if passed.lap < _LAPS:
+            self._run(passed.lap + 1)
+        else:
+            await self._hand_on()
+
+    async def _hand_on(self) -> None:
+        self._end_lap()
+        if self._typed:
+            await super().on_event(self._typed.popleft())
+            self._run(1)
+
+    def _run(self, lap: int) -> None:
+        self._end_lap()
+        self._lap = self.Passed(lap)
+        self._lap_end = asyncio.get_running_loop().call_later(_LONGEST_LAP_S, self._give_up, self._lap)
+        (self.focused or self.screen).post_message(self._lap)
+
+    def _end_lap(self) -> None:
+        self._lap = None
+        if self._lap_end is not None:
+            self._lap_end.cancel()
+
+    def _give_up(self, lap: Passed) -> None:
+        lap.lap = _LAPS
+        self.post_message(lap)
