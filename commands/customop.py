@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.commands import console
 from neurontools.commands.customop_build import add_arguments as add_build_arguments
 from neurontools.commands.customop_check import add_check_arguments
@@ -57,22 +59,32 @@ def build_parser() -> argparse.ArgumentParser:
     for parser_of_library in (inspect, load):
         parser_of_library.add_argument("library", metavar="LIB")
         parser_of_library.add_argument("--json", action="store_true", help="print JSON")
+    _add_any_instance(load)
     doctor = commands.add_parser("doctor", help="what is installed, what is missing and how to get it")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     run = commands.add_parser("run", help="run an operator with made-up inputs")
     _add_call_arguments(run)
     run.add_argument("--repeat", type=int, default=1, metavar="N", help="how often to run it (default: 1)")
     run.add_argument("--json", action="store_true", help="print JSON; times in nanoseconds")
-    add_check_arguments(
-        commands.add_parser("check", help="find what is wrong with operators, over many shapes")
-    )
+    check = commands.add_parser("check", help="find what is wrong with operators, over many shapes")
+    add_check_arguments(check)
+    _add_any_instance(check)
     debug = commands.add_parser("debug", help="run an operator under gdb, stopped where its kernel begins")
     _add_call_arguments(debug)
     add_debug_arguments(debug)
     return parser
 
 
+def _add_any_instance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--any-instance",
+        action="store_true",
+        help="go on when the machine has no NeuronCore-v2, the only one that has custom operators",
+    )
+
+
 def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_any_instance(parser)
     parser.add_argument("library", metavar="LIB")
     parser.add_argument("op", metavar="OP", help="LIBRARY::OPERATOR, or OPERATOR when that is enough")
     parser.add_argument(
@@ -91,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
+    if getattr(arguments, "any_instance", False):
+        os.environ[env.CUSTOMOP_ANY_INSTANCE] = "1"
     module, name = ACTIONS[arguments.command]
     action = getattr(import_module(f"neurontools.commands.{module}"), name)
     return int(action(arguments))

@@ -18,6 +18,7 @@ KINDS = {
     "pace": BOOLEAN,
     "host_memory": MEMORY,
     "customop_inprocess": BOOLEAN,
+    "customop_any_instance": BOOLEAN,
     "sysfs_root": PATH,
     "cache_lock_timeout": TEXT,
     "cache_max_size": TEXT,

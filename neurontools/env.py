@@ -21,6 +21,7 @@ EMULATE = "NEURONTOOLS_EMULATE"
 PACE = "NEURONTOOLS_PACE"
 HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
+CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
 RUN = "NEURONTOOLS_RUN"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
@@ -57,6 +58,7 @@ DOCUMENTED = (
         "0",
         "1 runs custom operators in this process instead of the worker (for debuggers)",
     ),
+    (CUSTOMOP_ANY_INSTANCE, "0", "1 runs custom operators on machines without a NeuronCore-v2 too"),
     (
         SYSFS_ROOT,
         "",

@@ -15,6 +15,7 @@ from neurontools.customop.check_report import CheckReport, CheckSettings, Findin
 from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.gradients import GRADIENT_CASES, gradient_problem
+from neurontools.customop.instance import check_instance
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import Operation
 from neurontools.customop.runner import TensorInput, make_tensor
@@ -47,6 +48,7 @@ def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
         UsageError: the patterns or expressions do not fit the operator.
         CustomOpLibraryError: no worker can be started.
     """
+    check_instance()
     executors = [WorkerExecutor(package.parts, package.manifest.name, byte) for byte in FRESH_MEMORY]
     try:
         return _Check(package, index, settings, executors).run()

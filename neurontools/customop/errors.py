@@ -14,6 +14,10 @@ class CustomOpLibraryError(NeuronToolsError):
     """A file is no custom operator library, is damaged, or does not fit this version or computer."""
 
 
+class UnsupportedInstanceError(CustomOpLibraryError):
+    """The machine has cores that run no custom operators."""
+
+
 class NeuronCustomOpError(NeuronToolsError):
     """An operator failed while it ran.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.freshness import changed_sources
+from neurontools.customop.instance import check_instance
 from neurontools.customop.memfile import executable_file
 from neurontools.customop.package import Package, read_package
 from neurontools.customop.signature import parse_description
@@ -81,8 +82,10 @@ def open_library(path: str | os.PathLike[str]) -> Opened:
 
     Raises:
         CustomOpLibraryError: it cannot be loaded, or holds other operators than it says.
+        UnsupportedInstanceError: the machine has no cores for custom operators.
     """
     package = read_package(path)
+    check_instance()
     start = time.monotonic_ns()
     registered, _ = parse_description(_describe(package, package.parts.shape, "shape functions"))
     _, kernels = parse_description(_describe(package, package.parts.kernel, "kernels"))

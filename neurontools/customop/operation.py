@@ -12,6 +12,7 @@ from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, ne
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
+from neurontools.customop.instance import check_instance
 from neurontools.customop.warning_lines import readable
 from neurontools.customop.worker import WorkerExecutor
 
@@ -48,7 +49,9 @@ def new_executor(package: Package) -> Executor:
 
     Raises:
         CustomOpLibraryError: it has sanitizers, and is to run in this process.
+        UnsupportedInstanceError: the machine has no cores for custom operators.
     """
+    check_instance()
     if env.flag(env.CUSTOMOP_INPROCESS):
         if package.manifest.sanitize:
             raise CustomOpLibraryError(

@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 from neurontools.customop.build import build
 from neurontools.customop.errors import NeuronCustomOpError
@@ -22,6 +21,7 @@ from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
 from neurontools.customop.remedies import remedy_for
 from neurontools.customop.request import BuildRequest
+from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 KERNELS = Path(__file__).parent / "kernels"
 PAGE = Path(__file__).parents[2] / "docs" / "customop-faults.md"
@@ -68,7 +68,7 @@ def check_complete(fault: Fault, line: str, remedy: str) -> None:
     assert remedy != remedy_for("no such check", "")
 
 
-@pytest.mark.parametrize("fault", (*REFERENCE, *OTHERS), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*REFERENCE, *OTHERS], ids=lambda fault: fault.name)
 def test_a_fault_is_one_complete_message(
     operation: Find, fault: Fault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,13 +83,13 @@ def test_a_fault_is_one_complete_message(
 
 
 @pytest.fixture(params=[False, True], ids=["default", "sanitize"])
-def build_of_sanitized(request: pytest.FixtureRequest) -> tuple[bool, Operation]:
+def build_of_sanitized(request: pytest.FixtureRequest) -> Iterator[tuple[bool, Operation]]:
     home = KERNELS / "sanitized"
     wanted = BuildRequest("sanitized", (home / "compute.cpp",), (home / "shape.cpp",), sanitize=request.param)
     package = read_package(build(wanted).path)
     executor = new_executor(package)
-    request.addfinalizer(executor.close)
-    return request.param, Operation(package, 0, executor)
+    yield request.param, Operation(package, 0, executor)
+    executor.close()
 
 
 @pytest.mark.parametrize("fault", SANITIZED, ids=lambda fault: fault.name)
