@@ -71,7 +71,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     target = _file(arguments)
     judge = _fitting(arguments)
-    where = location(arguments)
+    where = location(arguments, remote=True)
     places = chosen_places(where, arguments.entries, arguments.filter)
     with Progress("exporting", "entries") as progress:
         made = export_entries(

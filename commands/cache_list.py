@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import add_filter, add_verb, exclude_each_other, location, print_json
+from neurontools.commands.cache_options import (
+    Progress,
+    add_filter,
+    add_verb,
+    exclude_each_other,
+    location,
+    print_json,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -82,9 +89,17 @@ def _ls(arguments: argparse.Namespace) -> int:
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
     chosen = filters.parse_filters(arguments.filter)
-    found, rows = list_entries(
-        location(arguments), order, chosen, now=now, failed=arguments.failed, limit=arguments.limit
-    )
+    with Progress("listing", "objects") as progress:
+        found, rows = list_entries(
+            location(arguments, remote=True),
+            order,
+            chosen,
+            now=now,
+            failed=arguments.failed,
+            limit=arguments.limit,
+            details=not arguments.quiet,
+            listed=progress,
+        )
     if arguments.json:
         shown = [listing.entry_json(entry) for entry in rows]
         print_json({"root": found.root, "entries": shown, "skipped": found.skipped})
@@ -99,7 +114,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _ls_registry(arguments: argparse.Namespace) -> int:
     from neurontools.cache import entries, listing
 
-    found = entries.scan_location(location(arguments), details=False)
+    found = entries.scan_location(location(arguments, remote=True), details=False)
     if arguments.json:
         print_json({"root": found.root, "registry": listing.registry_json(found)})
     elif arguments.quiet:
@@ -116,7 +131,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from neurontools.cache import show, show_text
     from neurontools.cache.naming import find_places
 
-    root = location(arguments).root
+    root = location(arguments, remote=True).root
     shown = [show.describe_entry(root, place) for place in find_places(root, arguments.entries)]
     if arguments.json:
         print_json([show_text.details_json(details) for details in shown])
@@ -129,7 +144,7 @@ def _path(arguments: argparse.Namespace) -> int:
     from neurontools.cache.location import location_json, location_text
 
     exclude_each_other(arguments, "json", "quiet")
-    found = location(arguments)
+    found = location(arguments, remote=True)
     if arguments.json:
         print_json(location_json(found))
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
+    Progress,
     add_confirmation,
     add_verb,
     confirmed,
@@ -57,8 +58,10 @@ def _locks(arguments: argparse.Namespace) -> int:
 
     exclude_each_other(arguments, "json", "quiet")
     age_s = duration(arguments.break_stale)
-    root = location(arguments).root
-    found = lock_list.locks_of(walk(root).places)
+    root = location(arguments, remote=True).root
+    with Progress("listing", "objects") as progress:
+        walked = walk(root, progress)
+    found = lock_list.locks_of(walked.places, walked.tree)
     if age_s is not None:
         return _break(arguments, root, found, age_s)
     if arguments.json:

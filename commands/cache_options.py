@@ -35,7 +35,7 @@ def add_verb(
         "--cache-dir",
         "--cache_dir",
         metavar="DIR",
-        help="the cache's directory (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
+        help="the cache's directory, or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
         "/var/tmp/neuron-compile-cache)",
     )
     if json:
@@ -74,15 +74,25 @@ def exclude_each_other(arguments: argparse.Namespace, *names: str) -> None:
         raise UsageError(f"{words} exclude each other", "leave one of them out")
 
 
-def location(arguments: argparse.Namespace) -> Location:
+def location(arguments: argparse.Namespace, *, remote: bool = False) -> Location:
     """Return which cache is meant.
 
+    Args:
+        arguments: the command line.
+        remote: whether the verb can do with a cache in a bucket.
+
     Raises:
-        UsageError: the setting that wins names nothing usable.
+        UsageError: the setting that wins names nothing usable, or a bucket where the verb needs a directory.
     """
     from neurontools.cache.location import resolve
 
-    return resolve(url=arguments.cache_dir)
+    found = resolve(url=arguments.cache_dir)
+    if found.is_remote and not remote:
+        raise UsageError(
+            f"{arguments.verb} works on a directory, and the compile cache is {found.root} ({found.source})",
+            f"copy it with 'neuron-cache sync {found.root} DIR', then add --cache-dir DIR",
+        )
+    return found
 
 
 def duration(text: str | None) -> float | None:
@@ -128,11 +138,12 @@ class Progress:
         self._since = time.monotonic()
         self._shown = False
 
-    def __call__(self, done: int, of: int) -> None:
-        """Show how many things of how many are done."""
+    def __call__(self, done: int, of: int | None = None) -> None:
+        """Show how many things of how many are done; None where nobody knows how many there are."""
         if sys.stderr.isatty() and time.monotonic() - self._since > 1:
             self._shown = True
-            sys.stderr.write(f"\r{self._doing} {done} of {of} {self._things} ")
+            total = "" if of is None else f" of {of}"
+            sys.stderr.write(f"\r{self._doing} {done}{total} {self._things} ")
             sys.stderr.flush()
 
     def __enter__(self) -> Self:

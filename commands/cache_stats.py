@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json
+from neurontools.commands.cache_options import Progress, add_verb, exclude_each_other, location, print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -75,14 +75,15 @@ def _du(arguments: argparse.Namespace) -> int:
 def _sums(arguments: argparse.Namespace) -> Stats:
     from neurontools.cache import entries, stats, use
 
-    found = entries.scan_location(location(arguments), details=False)
+    with Progress("listing", "objects") as progress:
+        found = entries.scan_location(location(arguments, remote=True), details=False, listed=progress)
     return stats.collect(found, use.in_use_of(found.root))
 
 
 def _runs(arguments: argparse.Namespace) -> int:
     from neurontools.cache import events, runs
 
-    found = runs.runs_of(events.Events(location(arguments).root).read())
+    found = runs.runs_of(events.Events(location(arguments, remote=True).root).read())
     if arguments.json:
         print_json(runs.runs_json(found))
     else:

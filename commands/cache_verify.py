@@ -44,7 +44,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache.quarantine import quarantined
     from neurontools.cache.walk import walk
 
-    root = location(arguments).root
+    root = location(arguments, remote=not arguments.fix).root
     places = find_places(root, arguments.entries) if arguments.entries else walk(root).places
     with Progress("checking", "entries") as progress:
         checked, findings = verify.check(root, places, progress)

@@ -13,6 +13,8 @@ from neurontools.cache.listing import Order, check_limit, select
 from neurontools.cache.walk import walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.cache.entries import Entry
     from neurontools.cache.filters import Filter
     from neurontools.cache.location import Location
@@ -26,6 +28,8 @@ def list_entries(
     now: float,
     failed: bool = False,
     limit: int | None = None,
+    details: bool = True,
+    listed: Callable[[int], None] | None = None,
 ) -> tuple[Scan, tuple[Entry, ...]]:
     """Return a root's content and the entries to show, read fresh and in full.
 
@@ -36,33 +40,36 @@ def list_entries(
         now: Unix seconds.
         failed: only failed and interrupted ones.
         limit: so many at most.
+        details: flags and names are wanted even where nothing is chosen or sorted by them.
+        listed: is told now and then how many objects of a bucket are listed.
 
     Raises:
         NotACacheError: it is no cache.
         UsageError: the limit is negative.
     """
     check_limit(limit)
-    if limit is not None and not chosen.conditions and not failed:
+    if limit is not None and not location.is_remote and not chosen.conditions and not failed:
         found = _by_index(location.root, order, limit)
         if found is not None:
             return found, select(found.entries, order, limit=limit)
-    details = limit is None or chosen.needs_details or order.needs_details
-    found = _scan(location, details=details)
+    by_details = chosen.needs_details or order.needs_details
+    all_details = by_details or (details and limit is None)
+    found = _scan(location, details=all_details, listed=listed)
     rows = select(found.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
-    if details:
+    if all_details or not details:
         return found, rows
     fresh = (read_entry(location.root, entry.path) for entry in rows)
     return found, tuple(entry for entry in fresh if entry is not None)
 
 
-def _scan(location: Location, *, details: bool) -> Scan:
+def _scan(location: Location, *, details: bool, listed: Callable[[int], None] | None) -> Scan:
     started_ns = time.time_ns()
-    walked = walk(location.root)
-    listed = index.note_listed(walked.listed)
+    walked = walk(location.root, listed)
+    as_listed = None if location.is_remote else index.note_listed(walked.listed)
     found = scan_places(walked, details=details)
     must_exist(location, found)
-    if listed is not None and len(found.entries) >= index.FEWEST_ENTRIES:
-        index.write_index(location.root, found.entries, found.skipped, listed, started_ns)
+    if as_listed is not None and len(found.entries) >= index.FEWEST_ENTRIES:
+        index.write_index(location.root, found.entries, found.skipped, as_listed, started_ns)
     return found
 
 

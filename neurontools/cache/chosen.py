@@ -32,7 +32,10 @@ def chosen_places(location: Location, names: Sequence[str], conditions: Sequence
         NotACacheError: it is no cache.
     """
     chosen = parse_filters(conditions)
-    entries = _named(location.root, names) if names else scan_location(location).entries
+    if names:
+        entries = _named(location.root, names)
+    else:
+        entries = scan_location(location, details=chosen.needs_details).entries
     now = time.time()
     places = tuple(
         Place(entry.path, entry.generation, entry.compiler, entry.module)

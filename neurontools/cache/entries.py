@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.entry_reader import Entry, EntryReader
+from neurontools.cache.entry_reader import Entry, EntryReader, details_of
 from neurontools.cache.location import ARGUMENT_SOURCE
 from neurontools.cache.use import is_in_use
 from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, place_of, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.cache.location import Location
 
@@ -31,23 +31,26 @@ class Scan:
     registry: tuple[RegistryRecord, ...] = ()
 
 
-def scan(root: str, *, details: bool = True) -> Scan:
+def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | None = None) -> Scan:
     """Return what a root holds.
 
     Args:
-        root: the directory.
+        root: the directory, or `s3://bucket/prefix`.
         details: read the compiler's flags and the network's name of each entry, too.
+        listed: is told now and then how many objects of a bucket are listed.
 
     Raises:
         NotACacheError: it exists and is no directory, cannot be read, or holds no sign of a compile cache.
     """
-    return scan_places(walk(root), details=details)
+    return scan_places(walk(root, listed), details=details)
 
 
 def scan_places(found: Walk, *, details: bool = True) -> Scan:
     """Return what is at the places of a walk; see `scan`."""
     with _collector_paused():
-        reader = EntryReader(found.root).for_many()
+        if details:
+            found.tree.expect(details_of(found.places))
+        reader = EntryReader(found.root, found.tree).for_many()
         read = [reader.read(place, details=details) for place in found.places]
     entries = tuple(entry for entry in read if entry is not None)
     return Scan(
@@ -71,13 +74,15 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def scan_location(location: Location, *, details: bool = True) -> Scan:
-    """Return what the root of a location holds; only a root that was named by hand must be there.
+def scan_location(
+    location: Location, *, details: bool = True, listed: Callable[[int], None] | None = None
+) -> Scan:
+    """Return what the root of a location holds; only a root that was named by hand must be there; see `scan`.
 
     Raises:
         NotACacheError: as `scan`, or the command line names a directory that does not exist.
     """
-    found = scan(location.root, details=details)
+    found = scan(location.root, details=details, listed=listed)
     must_exist(location, found)
     return found
 
@@ -89,7 +94,8 @@ def must_exist(location: Location, found: Scan) -> None:
         NotACacheError: it is not.
     """
     if not found.exists and location.source == ARGUMENT_SOURCE:
-        raise NotACacheError(f"there is no compile cache at {location.root}: no such directory", HINT)
+        why = "no object's name begins so" if location.is_remote else "no such directory"
+        raise NotACacheError(f"there is no compile cache at {location.root}: {why}", HINT)
 
 
 def read_entry(root: str, path: str, *, details: bool = True) -> Entry | None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from neurontools.cache import layout
 from neurontools.cache.generations import NEFF_SUFFIX, SENTINEL, Generation
-from neurontools.cache.locks import LockState, examine_lock
-from neurontools.cache.reading import read_ends_text, read_start, read_start_text
 from neurontools.cache.states import State, note_of, state_of
+from neurontools.cache.tree import LOCAL, tree_of
 from neurontools.cache.usage import Usage
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 from neurontools.compiler.version import COMMIT_PREFIX
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.cache.locks import LockState
+    from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
 
 _MAX_FLAGS_BYTES = 1 << 16
@@ -67,7 +70,8 @@ class _Files:
 class EntryReader:
     """Reads entries; files that several entries share by hard links count once."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, tree: Tree | None = None) -> None:
+        self._tree = tree_of(root) if tree is None else tree
         self._usage = Usage(root)
         self._hits: dict[str, dict[str, tuple[int, float]]] | None = None
         self._linked: set[tuple[int, int]] = set()
@@ -85,7 +89,7 @@ class EntryReader:
             details: read the compiler's flags and the network's name, too.
         """
         try:
-            own = os.lstat(place.path)
+            own = self._tree.lstat(place.path)
             files = self._files(place, own)
         except OSError:
             return None
@@ -95,8 +99,8 @@ class EntryReader:
 
     def _current(self, place: Place, own: os.stat_result, files: _Files, *, details: bool) -> Entry:
         path, found = place.path, files.by_name
-        lock = _find_lock(path, found)
-        log = read_ends_text(f"{path}/{layout.LOG}", _LOG_BYTES) if layout.LOG in found else ""
+        lock = _find_lock(self._tree, path, found)
+        log = self._tree.read_ends_text(f"{path}/{layout.LOG}", _LOG_BYTES) if layout.LOG in found else ""
         state = state_of(found, lock, log)
         made = _made(found, own)
         hits, used = self._used(place, found, made)
@@ -109,8 +113,10 @@ class EntryReader:
             made_unix_s=made,
             used_unix_s=used,
             hits=hits,
-            flags=read_stored_flags(path) if details and layout.FLAGS in found else (),
-            name=_network_name(f"{path}/{layout.NEFF}") if details and state is State.DONE else "",
+            flags=read_stored_flags(path, self._tree) if details and layout.FLAGS in found else (),
+            name=_network_name(self._tree, f"{path}/{layout.NEFF}")
+            if details and state is State.DONE
+            else "",
             ours=place.compiler.rpartition("+")[2].startswith(COMMIT_PREFIX),
             note=note_of(state, lock, log, found),
             lock=lock,
@@ -155,7 +161,7 @@ class EntryReader:
             used_unix_s=max(seen, default=made),
             hits=self._counted(place)[0],
             flags=(),
-            name=_network_name(neff) if details and neff else "",
+            name=_network_name(self._tree, neff) if details and neff else "",
             ours=False,
             note=note,
             lock=None,
@@ -180,7 +186,7 @@ class EntryReader:
     def _add_flat(self, files: _Files, path: str) -> None:
         by_name = files.by_name
         size = 0
-        with os.scandir(path) as items:
+        with self._tree.scandir(path) as items:
             for item in items:
                 found = by_name[item.name] = item.stat(follow_symlinks=False)
                 if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
@@ -190,7 +196,7 @@ class EntryReader:
         files.size_bytes += size
 
     def _add_deep(self, files: _Files, path: str, depth: int, *, named: bool) -> None:
-        with os.scandir(path) as items:
+        with self._tree.scandir(path) as items:
             for item in items:
                 found = item.stat(follow_symlinks=False)
                 if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
@@ -215,14 +221,25 @@ class EntryReader:
 
 
 def allocated(found: os.stat_result) -> int:
-    """Return the bytes that a file occupies on disk."""
-    return found.st_blocks * 512
+    """Return the bytes that a file occupies on disk; its length in a bucket, where there are no blocks."""
+    blocks: int | None = found.st_blocks
+    return found.st_size if blocks is None else blocks * 512
 
 
-def read_stored_flags(entry: str) -> tuple[str, ...]:
+def details_of(places: Sequence[Place]) -> Iterator[tuple[str, int]]:
+    """Yield which files, and how much of them, the details of entries are read from."""
+    for place in places:
+        if place.generation is Generation.CURRENT:
+            yield f"{place.path}/{layout.FLAGS}", _MAX_FLAGS_BYTES
+            yield f"{place.path}/{layout.NEFF}", HEADER_BYTES
+        elif place.generation is Generation.TORCHNEURON:
+            yield place.path, HEADER_BYTES
+
+
+def read_stored_flags(entry: str, tree: Tree = LOCAL) -> tuple[str, ...]:
     """Return the compiler's flags that an entry remembers, () where it remembers none that can be read."""
     try:
-        stored = json.loads(read_start_text(f"{entry}/{layout.FLAGS}", _MAX_FLAGS_BYTES))
+        stored = json.loads(tree.read_start(f"{entry}/{layout.FLAGS}", _MAX_FLAGS_BYTES))
     except (ValueError, RecursionError):
         return ()
     return tuple(str(flag) for flag in stored) if isinstance(stored, list) else ()
@@ -242,10 +259,10 @@ def _foreign_state(generation: Generation, files: dict[str, os.stat_result], nef
     return (State.INTERRUPTED, "the neff is empty") if neff else (State.TODO, "")
 
 
-def _find_lock(path: str, files: dict[str, os.stat_result]) -> LockState | None:
+def _find_lock(tree: Tree, path: str, files: dict[str, os.stat_result]) -> LockState | None:
     for name in files:
         if name.endswith(layout.LOCK_SUFFIX):
-            return examine_lock(f"{path}/{name}")
+            return tree.examine_lock(f"{path}/{name}")
     return None
 
 
@@ -256,8 +273,8 @@ def _made(files: dict[str, os.stat_result], own: os.stat_result) -> float:
     return own.st_mtime
 
 
-def _network_name(path: str) -> str:
+def _network_name(tree: Tree, path: str) -> str:
     try:
-        return read_header(read_start(path, HEADER_BYTES)).name
+        return read_header(tree.read_start(path, HEADER_BYTES)).name
     except NeffError:
         return ""

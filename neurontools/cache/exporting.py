@@ -18,6 +18,7 @@ from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.generations import Generation
+from neurontools.cache.remote.url import is_remote
 from neurontools.cache.states import State
 
 if TYPE_CHECKING:
@@ -131,6 +132,12 @@ def _export_one(
     written: tarfile.TarFile, root: str, place: Place, judge: Callable[[Entry], str]
 ) -> int | str:
     """Write an entry and return its bytes, or return why it was left out."""
+    if is_remote(root):
+        from neurontools.cache.remote.copies import copied
+        from neurontools.cache.remote.tree import BucketTree
+
+        with copied(BucketTree(root), root, place) as (local, here):
+            return _export_one(written, local, here, judge)
     # While it is held, no prune takes it away.
     held = hold(place.path) if place.generation is Generation.CURRENT else None
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.flags import read_environment_flags
+from neurontools.cache.remote.url import is_remote, normal_root
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,11 +33,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The chosen root (absolute), the setting that chose it, and every setting in order of precedence."""
+    """The chosen root, the setting that chose it, and every setting in order of precedence.
+
+    The root is an absolute path, or `s3://bucket/prefix` without a slash at its end.
+    """
 
     root: str
     source: str
     candidates: tuple[Candidate, ...]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the root is in a bucket."""
+        return is_remote(self.root)
 
 
 def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) -> Location:
@@ -44,10 +53,10 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
 
     Args:
         environ: environment, None for this process's.
-        url: an explicit path or `file://` URL, which beats every setting.
+        url: an explicit path, `file://` or `s3://` URL, which beats every setting.
 
     Raises:
-        UsageError: the setting that wins names a remote store or nothing usable.
+        UsageError: the setting that wins names another remote store or nothing usable.
     """
     variables = os.environ if environ is None else environ
     candidates = (
@@ -57,7 +66,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
         Candidate(DEFAULT_SOURCE, DEFAULT_ROOT),
     )
     chosen = next(candidate for candidate in candidates if candidate.value)
-    return Location(_local_path(chosen), chosen.source, candidates)
+    return Location(_root(chosen), chosen.source, candidates)
 
 
 def location_text(location: Location) -> str:
@@ -78,13 +87,15 @@ def location_json(location: Location) -> dict[str, Any]:
     }
 
 
-def _local_path(chosen: Candidate) -> str:
+def _root(chosen: Candidate) -> str:
+    if is_remote(chosen.value):
+        return normal_root(chosen.value)
     value = chosen.value.removeprefix("file://")
     scheme, separator, _ = value.partition("://")
     if separator:
         raise UsageError(
             f"the compile cache at {chosen.value} ({chosen.source}) is remote: {scheme} is not supported",
-            "name a local directory, and copy or mount the remote cache there",
+            "name a directory or s3://BUCKET/PREFIX, and copy or mount other remote caches",
         )
     if "\0" in value:
         raise UsageError(f"the path of the compile cache ({chosen.source}) holds a NUL character")

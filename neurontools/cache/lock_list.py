@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.cache import layout
-from neurontools.cache.locks import examine_lock
 from neurontools.cache.owner import Liveness
 from neurontools.cache.policy import STALE_LOCK_S
 from neurontools.cache.quantities import format_duration
+from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removal import BrokenLock
 from neurontools.cache.tables import counted, table
+from neurontools.cache.tree import LOCAL
 from neurontools.cache.waiters import waiters_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.locks import LockState
     from neurontools.cache.owner import Owner
+    from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
 
 
@@ -36,13 +38,18 @@ class HeldLock:
         return lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and self.lock.age_s > age_s)
 
 
-def locks_of(places: Sequence[Place]) -> tuple[HeldLock, ...]:
-    """Return every lock below some places, the oldest first; an entry may have several, and finished ones, too."""
+def locks_of(places: Sequence[Place], tree: Tree = LOCAL) -> tuple[HeldLock, ...]:
+    """Return every lock below some places, the oldest first; an entry may have several, and finished ones, too.
+
+    Args:
+        places: which entries.
+        tree: reads their root.
+    """
     found = [
-        HeldLock(state, waiters_of(place.path))
+        HeldLock(state, () if is_remote(place.path) else waiters_of(place.path))
         for place in places
-        for path in _lock_files(place.path)
-        if (state := examine_lock(path)) is not None
+        for path in _lock_files(tree, place.path)
+        if (state := tree.examine_lock(path)) is not None
     ]
     return tuple(sorted(found, key=lambda held: (-held.lock.age_s, held.lock.path)))
 
@@ -116,9 +123,10 @@ def _waiter(held: HeldLock, waiter: Owner) -> str:
     return str(waiter.pid) if waiter.host == here else f"{waiter.pid}@{waiter.host}"
 
 
-def _lock_files(entry: str) -> Iterator[str]:
+def _lock_files(tree: Tree, entry: str) -> Iterator[str]:
     try:
-        names = sorted(os.listdir(entry))
+        with tree.scandir(entry) as items:
+            names = sorted(item.name for item in items)
     except OSError:
         return
     for name in names:

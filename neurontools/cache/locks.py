@@ -54,8 +54,13 @@ def examine_lock(path: str) -> LockState | None:
         return None
     except OSError:
         return LockState(path, None, 0.0, Liveness.UNKNOWN)
+    return judge_lock(path, content, beat)
+
+
+def judge_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
+    """Return the state of a lock with some content and the time of its last heartbeat."""
     owner = owner_from_bytes(content)
-    age_s = max(0.0, time.time() - beat)
+    age_s = max(0.0, time.time() - beat_unix_s)
     return LockState(path, owner, age_s, liveness(owner, age_s))
 
 

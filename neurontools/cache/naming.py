@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from neurontools.cache.remote.url import is_remote
+from neurontools.cache.tree import exists, tree_of
 from neurontools.cache.walk import place_of, walk
 from neurontools.errors import UsageError
 
@@ -44,11 +46,13 @@ def find_places(root: str, names: Sequence[str]) -> tuple[Place, ...]:
 
 
 def _at_path(root: str, name: str) -> Place | None:
-    path = os.path.abspath(name)
-    base = os.path.abspath(root)
+    path, base = (
+        (name.rstrip("/"), root) if is_remote(root) else (os.path.abspath(name), os.path.abspath(root))
+    )
+    tree = tree_of(root)
     while "/" in name and path.startswith(base + "/"):
         place = place_of(base, path)
-        if place is not None and os.path.lexists(path):
+        if place is not None and exists(tree, path):
             return place
         path = os.path.dirname(path)
     return None

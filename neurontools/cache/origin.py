@@ -6,9 +6,13 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
-from neurontools.cache.reading import read_start
+from neurontools.cache.tree import LOCAL
+
+if TYPE_CHECKING:
+    from neurontools.cache.tree import Tree
 
 _MAX_BYTES = 1 << 14
 
@@ -51,9 +55,9 @@ def write_origin(entry: str, origin: Origin) -> None:
         return
 
 
-def read_origin(entry: str) -> Origin | None:
+def read_origin(entry: str, tree: Tree = LOCAL) -> Origin | None:
     """Return the record of an entry, None for none or one that cannot be read."""
-    data = read_start(f"{entry}/{layout.ORIGIN}", _MAX_BYTES)
+    data = tree.read_start(f"{entry}/{layout.ORIGIN}", _MAX_BYTES)
     if not data:
         return None
     try:

@@ -13,11 +13,6 @@ def read_start(path: str, most_bytes: int) -> bytes:
     return _read(path, most_bytes, 0)
 
 
-def read_start_text(path: str, most_bytes: int) -> str:
-    """Return the start of a text file, "" where it cannot be read."""
-    return _read(path, most_bytes, 0).decode("utf-8", "replace")
-
-
 def read_ends_text(path: str, each_bytes: int) -> str:
     """Return the start of a text file and, where it is longer, its end behind a line `...`."""
     start = _read(path, each_bytes, 0)

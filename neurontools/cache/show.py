@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,15 @@ from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.generations import Generation
 from neurontools.cache.naming import NoSuchEntryError
 from neurontools.cache.origin import Origin, read_origin
-from neurontools.cache.reading import read_ends_text, read_start
 from neurontools.cache.states import first_error_line
+from neurontools.cache.tree import tree_of
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.cache.entries import Entry
+    from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
     from neurontools.compiler.graph import Graph, View
 
@@ -77,20 +81,21 @@ def describe_entry(root: str, place: Place) -> Details:
     Raises:
         NoSuchEntryError: it is gone.
     """
-    entry = EntryReader(root).read(place)
+    tree = tree_of(root)
+    entry = EntryReader(root, tree).read(place)
     if entry is None:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
-    files = _files(place.path)
-    header, problem = _header(place.path, files)
-    log = read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
+    files = tuple(sorted(_files(tree, place.path), key=lambda file: file.name))
+    header, problem = _header(tree, place, files)
+    log = tree.read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
     return Details(
         entry=entry,
         files=files,
         rule=flags_rule(entry.module, entry.flags) if _has(files, layout.FLAGS) else None,
-        graph=_graph(place, files),
+        graph=_graph(tree, place, files),
         header=header,
         neff_problem=problem,
-        origin=read_origin(place.path) if place.generation is Generation.CURRENT else None,
+        origin=read_origin(place.path, tree) if place.generation is Generation.CURRENT else None,
         error_line=first_error_line(log),
         log=log,
     )
@@ -100,37 +105,41 @@ def _has(files: tuple[File, ...], name: str) -> bool:
     return any(file.name == name for file in files)
 
 
-def _files(path: str) -> tuple[File, ...]:
-    if not os.path.isdir(path):
-        return (File(os.path.basename(path), os.lstat(path).st_size),)
-    found = []
-    for directory, _, names in os.walk(path):
-        for name in names:
-            inner = f"{directory}/{name}"
-            try:
-                found.append(File(os.path.relpath(inner, path), os.lstat(inner).st_size))
-            except OSError:
-                continue
-    return tuple(sorted(found, key=lambda file: file.name))
+def _files(tree: Tree, path: str, inside: str = "") -> Iterator[File]:
+    try:
+        with tree.scandir(path) as items:
+            found = list(items)
+    except NotADirectoryError:
+        yield File(os.path.basename(path), tree.lstat(path).st_size)
+        return
+    except OSError:
+        return
+    for item in found:
+        name = f"{inside}{item.name}"
+        if item.is_dir(follow_symlinks=False):
+            yield from _files(tree, item.path, f"{name}/")
+        else:
+            with suppress(OSError):
+                yield File(name, item.stat(follow_symlinks=False).st_size)
 
 
-def _header(path: str, files: tuple[File, ...]) -> tuple[NeffHeader | None, str]:
+def _header(tree: Tree, place: Place, files: tuple[File, ...]) -> tuple[NeffHeader | None, str]:
     neff = next((file.name for file in files if file.name.endswith(".neff")), "")
     if not neff:
         return None, ""
-    where = f"{path}/{neff}" if os.path.isdir(path) else path
+    where = place.path if place.generation is Generation.TORCHNEURON else f"{place.path}/{neff}"
     try:
-        return read_header(read_start(where, HEADER_BYTES)), ""
+        return read_header(tree.read_start(where, HEADER_BYTES)), ""
     except NeffError as error:
         return None, error.message
 
 
-def _graph(place: Place, files: tuple[File, ...]) -> GraphSummary | None:
+def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | None:
     stored = next((file for name in layout.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
     unread = GraphSummary(stored.name, stored.size_bytes, readable=False)
-    data = read_start(f"{place.path}/{stored.name}", _MAX_GRAPH_BYTES)
+    data = tree.read_start(f"{place.path}/{stored.name}", _MAX_GRAPH_BYTES)
     # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
     if not data.startswith(b"{"):
         return unread

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from neurontools import paths
 from neurontools.cache.layout import COMPILER_PREFIX, STAMP
+from neurontools.cache.remote.url import is_remote
 
 STAMP_PERIOD_S = 3600.0
 _HITS = "hits"
@@ -40,7 +41,7 @@ class Totals:
 
 def root_key(root: str) -> str:
     """Return the name under which this user's files about a root are kept."""
-    return hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(_real(root))).hexdigest()[:16]
 
 
 def counters_dir(root: str) -> str:
@@ -52,7 +53,7 @@ class Usage:
     """The counters of one root. Nothing here ever fails: a counter that cannot be kept is not kept."""
 
     def __init__(self, root: str) -> None:
-        self._root = os.path.realpath(root)
+        self._root = _real(root)
         self._directory = counters_dir(root)
 
     def count_hit(self, entry: str) -> None:
@@ -85,7 +86,9 @@ class Usage:
             return {}
 
     def orphans(self) -> list[str]:
-        """Return the counters of entries of today's layout that are gone."""
+        """Return the counters of entries of today's layout that are gone; none for a root that is not local."""
+        if is_remote(self._root):
+            return []
         counters = f"{self._directory}/entries"
         return sorted(
             f"{directory}/{name}"
@@ -129,6 +132,10 @@ class Usage:
     def _counter(self, entry: str) -> str:
         compiler, _, module = entry.rpartition("/")
         return f"{self._directory}/entries/{os.path.basename(compiler)}/{module}"
+
+
+def _real(root: str) -> str:
+    return root if is_remote(root) else os.path.realpath(root)
 
 
 def _read(path: str) -> tuple[int, float]:

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools.cache.locks import flock
+from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,9 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 def is_in_use(entry: str) -> bool:
-    """Return whether a process of this host holds the entry loaded."""
+    """Return whether a process of this host holds the entry loaded; of one in a bucket nobody knows."""
+    if is_remote(entry):
+        return False
     try:
         descriptor = os.open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -33,7 +36,7 @@ def is_in_use(entry: str) -> bool:
 
 def in_use_of(root: str) -> Callable[[Entry], bool]:
     """Return what says of many entries of a root whether they are loaded: from the kernel's list where that is whole."""
-    held = _held_inodes(root)
+    held = None if is_remote(root) else _held_inodes(root)
     if held is None:
         return lambda entry: is_in_use(entry.path)
     return lambda entry: entry.inode in held

@@ -19,6 +19,7 @@ from neurontools.cache.locks import root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.quarantine import quarantine_entry
 from neurontools.cache.reading import open_unseen, read_start
+from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removal import delete_tree
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
@@ -81,6 +82,10 @@ def check(
         places: which entries.
         progress: is told now and then how many entries of how many are done.
     """
+    if is_remote(root):
+        from neurontools.cache.remote.checking import check_bucket
+
+        return check_bucket(root, places, progress)
     reader = EntryReader(root)
     findings: list[Finding] = []
     checked = 0
@@ -96,7 +101,9 @@ def check(
 
 
 def check_leftovers(root: str) -> tuple[Finding, ...]:
-    """Return what killed removals left in the trash, and this user's counters of entries that are gone."""
+    """Return what killed removals left in the trash, and this user's counters of entries that are gone; locally."""
+    if is_remote(root):
+        return ()
     trash = f"{root}/{layout.TRASH}"
     left = [(f"{trash}/{name}", "left by a killed removal") for name in sorted(_names(trash))]
     left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphans()]

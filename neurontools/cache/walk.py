@@ -5,7 +5,6 @@ Links are never followed. A name that no layout knows is counted; a root without
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,10 +22,13 @@ from neurontools.cache.generations import (
     is_vllm_key,
     oldest_graph_hash,
 )
+from neurontools.cache.tree import LOCAL, exists, tree_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from neurontools.cache.tree import Item, Tree
 
 HINT = "'neuron-cache path' says which directory is meant and why; --cache-dir names another"
 _MAX_REGISTRY_DEPTH = 8
@@ -69,16 +71,22 @@ class Walk:
     registry: list[RegistryRecord] = field(default_factory=list)
     skipped: int = 0
     listed: list[str] = field(default_factory=list)
+    tree: Tree = LOCAL
 
 
-def walk(root: str) -> Walk:
+def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
     """Return where the entries of a root are, in the order of their paths.
+
+    Args:
+        root: a directory, or `s3://bucket/prefix`.
+        listed: is told now and then how many objects of a bucket are listed.
 
     Raises:
         NotACacheError: the root exists and is no directory, cannot be read, or holds no sign of a compile cache.
+        RemoteError: the bucket cannot be listed.
     """
-    found = Walk(root)
-    items = _root_items(root)
+    found = Walk(root, tree=tree_of(root, listed))
+    items = _root_items(found)
     if items is None:
         found.exists = False
         return found
@@ -86,7 +94,7 @@ def walk(root: str) -> Walk:
     for item in items:
         _walk_item(found, item)
     _walk_vllm(found, [item for item in items if is_vllm_key(item.name) and _is_directory(item)])
-    if not found.places and items and not _is_marked(items):
+    if not found.places and items and not _is_marked(found, items):
         names = ", ".join(ascii(item.name) for item in items[:_NAMES_SHOWN])
         more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
         raise NotACacheError(
@@ -100,7 +108,9 @@ def walk(root: str) -> Walk:
 
 def place_of(root: str, path: str) -> Place | None:
     """Return the place that a path inside a root is, None where no entry can be."""
-    parts = os.path.relpath(path, root).split("/")
+    if not path.startswith(root.rstrip("/") + "/"):
+        return None
+    parts = path[len(root.rstrip("/")) + 1 :].rstrip("/").split("/")
     match parts:
         case [compiler, module] if layout.is_compiler_dir(compiler) and layout.split_module(module):
             version = compiler.removeprefix(layout.COMPILER_PREFIX)
@@ -115,9 +125,10 @@ def place_of(root: str, path: str) -> Place | None:
     return None
 
 
-def _root_items(root: str) -> list[os.DirEntry[str]] | None:
+def _root_items(found: Walk) -> list[Item] | None:
+    root = found.root
     try:
-        with os.scandir(root) as listing:
+        with found.tree.scandir(root) as listing:
             return sorted(listing, key=lambda item: item.name)
     except FileNotFoundError:
         return None
@@ -127,18 +138,18 @@ def _root_items(root: str) -> list[os.DirEntry[str]] | None:
         raise NotACacheError(f"cannot read the compile cache {root}: {error.strerror}", HINT) from error
 
 
-def _is_marked(items: list[os.DirEntry[str]]) -> bool:
+def _is_marked(found: Walk, items: list[Item]) -> bool:
     names = {item.name for item in items}
     marks = {layout.TRASH, layout.CACHE_TAG, layout.QUARANTINE, layout.IMPORTING}
     if names <= {layout.ROOT_LOCK} or names & marks:
         return True
     return any(
-        layout.is_compiler_dir(item.name) or is_oldest_compiler(item.name) or _is_oldest_folder(item)
+        layout.is_compiler_dir(item.name) or is_oldest_compiler(item.name) or _is_oldest_folder(found, item)
         for item in items
     )
 
 
-def _walk_item(found: Walk, item: os.DirEntry[str]) -> None:
+def _walk_item(found: Walk, item: Item) -> None:
     name = item.name
     if name in layout.OWN_NAMES:
         return
@@ -148,7 +159,7 @@ def _walk_item(found: Walk, item: os.DirEntry[str]) -> None:
         _walk_compiler(found, item.path, name.removeprefix(layout.COMPILER_PREFIX))
     elif is_oldest_compiler(name):
         _walk_oldest(found, item.path, name.removeprefix(OLDEST_PREFIX))
-    elif _is_oldest_folder(item):
+    elif _is_oldest_folder(found, item):
         for inner in _items(found, item.path):
             if is_oldest_compiler(inner.name) and _is_directory(inner):
                 _walk_oldest(found, inner.path, inner.name.removeprefix(OLDEST_PREFIX))
@@ -177,9 +188,9 @@ def _walk_oldest(found: Walk, path: str, compiler: str) -> None:
             found.skipped += 1
 
 
-def _walk_vllm(found: Walk, items: list[os.DirEntry[str]]) -> None:
+def _walk_vllm(found: Walk, items: list[Item]) -> None:
     """Take directories named like vLLM's keys: 32 hex digits are no sure sign, but one finished entry is."""
-    if any(os.path.lexists(f"{item.path}/{SENTINEL}") for item in items):
+    if any(exists(found.tree, f"{item.path}/{SENTINEL}") for item in items):
         found.places += [Place(item.path, Generation.VLLM, "", item.name) for item in items]
     else:
         found.skipped += len(items)
@@ -223,25 +234,26 @@ def _record(path: str, compiler: str, kind: str, above: tuple[str, ...]) -> Regi
     return RegistryRecord(path, compiler, kind, optimum, arch, "/".join(model))
 
 
-def _is_oldest_folder(item: os.DirEntry[str]) -> bool:
+def _is_oldest_folder(found: Walk, item: Item) -> bool:
     if item.name != OLDEST_FOLDER or not _is_directory(item):
         return False
     try:
-        return any(is_oldest_compiler(name) for name in os.listdir(item.path))
+        with found.tree.scandir(item.path) as listing:
+            return any(is_oldest_compiler(inner.name) for inner in listing)
     except OSError:
         return False
 
 
-def _items(found: Walk, path: str) -> Iterator[os.DirEntry[str]]:
+def _items(found: Walk, path: str) -> Iterator[Item]:
     found.listed.append(path)
     try:
-        with os.scandir(path) as listing:
+        with found.tree.scandir(path) as listing:
             yield from listing
     except OSError:
         found.skipped += 1
 
 
-def _is_directory(item: os.DirEntry[str]) -> bool:
+def _is_directory(item: Item) -> bool:
     try:
         return item.is_dir(follow_symlinks=False)
     except OSError:

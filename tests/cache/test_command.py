@@ -112,18 +112,18 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
 
 
 def test_an_unreadable_entry_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neurontools.cache import entries, entry_reader
+    from neurontools.cache import entries
 
     tree.done(graph="1")
     refused = tree.done(graph="2")
-    real = entry_reader.os.scandir
+    real = os.scandir
 
     def scandir(path: str) -> object:
         if path == str(refused):
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(entry_reader.os, "scandir", scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     found = entries.scan(str(tree.root))
     assert (len(found.entries), found.skipped) == (1, 1)
     assert (refused / layout.NEFF).exists()

@@ -1,0 +1,296 @@
+"""Requests to one bucket, by s3fs: lists in pages, objects and parts of them, writes that replace nothing by accident.
+
+Credentials, region and endpoint are those of the usual AWS variables and files. Everything ends in bounded time:
+connecting after 5 s, silence after 20 s, three attempts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64encode
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
+
+from neurontools.cache.remote.errors import RemoteError, Trouble, refusal, told
+from neurontools.cache.remote.url import SCHEME, split
+from neurontools.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+ATTEMPTS = 3
+CONNECT_S = 5
+SILENCE_S = 20
+AT_ONCE = 32
+_PAGE = 1000
+_CHUNK_BYTES = 1 << 20
+_DIGEST_KEY = "sha256"
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object: its path (`s3://bucket/key`), length, time of the last change (Unix seconds) and the server's tag."""
+
+    path: str
+    size_bytes: int
+    changed_unix_s: float
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """A file's length, and its digests: md5 for the server to check, sha256 for whoever reads it (both binary)."""
+
+    size_bytes: int
+    md5: bytes
+    sha256: bytes
+
+
+def require_packages() -> None:
+    """Refuse buckets where the packages for them are not there; imports none of them.
+
+    Raises:
+        MissingDependencyError: s3fs is missing.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("s3fs") is None:
+        raise MissingDependencyError(
+            "compile caches in buckets (s3://) need the package s3fs, which is not installed",
+            "pip install 'neurontools[s3]'",
+        )
+
+
+class Connection:
+    """Speaks to one bucket; threads may share it. Connects at the first request."""
+
+    def __init__(self, root: str) -> None:
+        require_packages()
+        self.bucket, _ = split(root)
+        self._files: Any = None
+        self._pid = 0
+
+    def pages(self, path: str) -> Iterator[list[Stored]]:
+        """Yield all objects whose path begins so, a page at a time.
+
+        Raises:
+            RemoteError: the bucket cannot be listed.
+        """
+        more: dict[str, str] = {}
+        while True:
+            with self._told(f"list {path}"):
+                page = self._call("list_objects_v2", Prefix=split(path)[1], MaxKeys=_PAGE, **more)
+            yield [self._stored(found) for found in page.get("Contents", ())]
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def starts(self, wanted: Sequence[tuple[str, int]]) -> list[bytes | None]:
+        """Return the first bytes of many objects that are not empty, None for those that are gone.
+
+        Args:
+            wanted: path and number of bytes of each.
+
+        Raises:
+            RemoteError: one cannot be read.
+        """
+
+        async def read(path: str, most_bytes: int) -> bytes | None:
+            try:
+                return await self._part(path, f"bytes=0-{most_bytes - 1}")
+            except RemoteError as error:
+                if error.trouble is Trouble.GONE:
+                    return None
+                raise
+
+        return self._together([partial(read, *item) for item in wanted])
+
+    def part(self, path: str, first: int, last: int) -> bytes:
+        """Return the bytes of an object from one position to another, that one included.
+
+        Raises:
+            RemoteError: it cannot be read.
+        """
+        found: bytes = self._together([lambda: self._part(path, f"bytes={first}-{last}")])[0]
+        return found
+
+    def download(self, stored: Stored, file: IO[bytes]) -> None:
+        """Write an object into an empty file; a broken connection is taken up where it broke.
+
+        Raises:
+            RemoteError: it cannot be read, has been replaced meanwhile, or does not match its digest.
+        """
+        digest = ""
+        for attempt in range(ATTEMPTS):
+            try:
+                digest = self._together([lambda: self._download(stored, file)])[0] or digest
+            except RemoteError as error:
+                if error.trouble is not Trouble.UNREACHABLE or attempt + 1 == ATTEMPTS:
+                    raise
+            if file.tell() >= stored.size_bytes:
+                break
+        file.flush()
+        if file.tell() != stored.size_bytes:
+            raise RemoteError(f"cannot read {stored.path}: it ends after {file.tell()} bytes")
+        if digest and digest != digests_of(file).sha256.hex():
+            raise RemoteError(f"{stored.path} is damaged: it does not match its sha256")
+
+    def upload(self, path: str, file: IO[bytes], digests: Digests, *, only_new: bool = False) -> bool:
+        """Write an object, whole or not at all; the server checks its md5.
+
+        Args:
+            path: where.
+            file: what, from its beginning.
+            digests: of the file.
+            only_new: replace nothing; a server that cannot promise that is asked to replace.
+
+        Returns:
+            Whether it was written; False when another one is there.
+
+        Raises:
+            RemoteError: it cannot be written.
+        """
+        condition = {"IfNoneMatch": "*"} if only_new else {}
+        file.seek(0)
+        try:
+            with self._told(f"write {path}"):
+                self._call(
+                    "put_object",
+                    Key=split(path)[1],
+                    Body=file,
+                    ContentMD5=b64encode(digests.md5).decode(),
+                    Metadata={_DIGEST_KEY: digests.sha256.hex()},
+                    **condition,
+                )
+        except RemoteError as error:
+            if error.trouble is Trouble.TAKEN:
+                return False
+            if error.trouble is Trouble.UNSUPPORTED and only_new:
+                return self.upload(path, file, digests)
+            raise
+        return True
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects, up to a thousand with one request; those that are gone are no error.
+
+        Raises:
+            RemoteError: one cannot be deleted.
+        """
+        for first in range(0, len(paths), _PAGE):
+            some = paths[first : first + _PAGE]
+            with self._told(f"delete {some[0]}"):
+                keys = [{"Key": split(path)[1]} for path in some]
+                answer = self._call("delete_objects", Delete={"Objects": keys, "Quiet": True})
+            for refused in answer.get("Errors", ()):
+                path = f"{SCHEME}{self.bucket}/{refused.get('Key', '')}"
+                code, text = refused.get("Code", ""), refused.get("Message", "")
+                raise refusal(code, text, self.bucket, f"delete {path}")
+
+    def _stored(self, found: dict[str, Any]) -> Stored:
+        path = f"{SCHEME}{self.bucket}/{found['Key']}"
+        return Stored(
+            path, int(found["Size"]), found["LastModified"].timestamp(), found.get("ETag", "").strip('"')
+        )
+
+    async def _part(self, path: str, span: str) -> bytes:
+        with self._told(f"read {path}"):
+            answer = await self._s3()._call_s3(  # noqa: SLF001  s3fs names the awaitable form so
+                "get_object", Bucket=self.bucket, Key=split(path)[1], Range=span
+            )
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+                return data
+
+    async def _download(self, stored: Stored, file: IO[bytes]) -> str:
+        """Append what is missing to a file and return the object's own sha256, "" where it has none."""
+        start = file.tell()
+        span = {"Range": f"bytes={start}-"} if start else {}
+        doing = f"read {stored.path}"
+        with self._told(doing):
+            answer = await self._s3()._call_s3(  # noqa: SLF001
+                "get_object", Bucket=self.bucket, Key=split(stored.path)[1], IfMatch=f'"{stored.tag}"', **span
+            )
+        async with answer["Body"] as body:
+            while True:
+                with self._told(doing):
+                    chunk = await body.read(_CHUNK_BYTES)
+                if not chunk:
+                    break
+                file.write(chunk)
+        return str(answer.get("Metadata", {}).get(_DIGEST_KEY, ""))
+
+    def _together(self, calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        import asyncio
+
+        from fsspec.asyn import sync
+
+        async def run() -> list[Any]:
+            free = asyncio.Semaphore(AT_ONCE)
+
+            async def one(call: Callable[[], Awaitable[Any]]) -> Any:
+                async with free:
+                    return await call()
+
+            return await asyncio.gather(*(one(call) for call in calls))
+
+        return list(sync(self._s3().loop, run))
+
+    def _call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._s3().call_s3(operation, Bucket=self.bucket, **fields)
+        return answer
+
+    def _s3(self) -> Any:
+        # The thread that speaks does not live on in a forked child.
+        if self._files is None or self._pid != os.getpid():
+            self._files, self._pid = _filesystem(), os.getpid()
+        return self._files
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except _failures() as error:
+            raise told(error, self.bucket, doing) from error
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from aiohttp import ClientError
+    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import ClientError as Refusal
+
+    return OSError, ValueError, BotoCoreError, Refusal, ClientError
+
+
+def digests_of(file: IO[bytes]) -> Digests:
+    """Return length and digests of a file's content, read from its beginning."""
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    file.seek(0)
+    while chunk := file.read(_CHUNK_BYTES):
+        md5.update(chunk)
+        sha256.update(chunk)
+        size += len(chunk)
+    return Digests(size, md5.digest(), sha256.digest())
+
+
+def _filesystem() -> Any:
+    import s3fs
+
+    config = {
+        "connect_timeout": CONNECT_S,
+        "read_timeout": SILENCE_S,
+        "retries": {"total_max_attempts": ATTEMPTS, "mode": "standard"},
+        "max_pool_connections": AT_ONCE,
+        # The md5 that is sent with each object is understood by every server, newer checksums are not.
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    }
+    if any(os.environ.get(name) for name in _ENDPOINTS):
+        # A server of one's own has seldom a name for each bucket.
+        config["s3"] = {"addressing_style": "path"}
+    files = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
+    files.retries = 1
+    return files

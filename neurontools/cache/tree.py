@@ -1,0 +1,118 @@
+"""What reading a root needs, on a file system or in a bucket: names, facts and beginnings of files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.cache import reading
+from neurontools.cache.locks import examine_lock
+from neurontools.cache.remote.url import is_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from neurontools.cache.locks import LockState
+
+
+class Item(Protocol):
+    """A name in a directory; `os.DirEntry` is one."""
+
+    @property
+    def name(self) -> str:
+        """The name alone."""
+
+    @property
+    def path(self) -> str:
+        """The directory's path, a slash and the name."""
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether it is a directory."""
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether it is a plain file."""
+
+    def is_symlink(self) -> bool:
+        """Return whether it is a link."""
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return its facts."""
+
+
+class Tree(Protocol):
+    """Reads one root. Paths are whole: the root and what is below it."""
+
+    def scandir(self, path: str) -> AbstractContextManager[Iterator[Item]]:
+        """Return what is in a directory; OSError as `os.scandir`."""
+
+    def lstat(self, path: str) -> os.stat_result:
+        """Return a file's or directory's facts; OSError as `os.lstat`."""
+
+    def read_start(self, path: str, most_bytes: int) -> bytes:
+        """Return the first bytes of a file, b"" where it cannot be read."""
+
+    def read_ends_text(self, path: str, each_bytes: int) -> str:
+        """Return the start of a text file and, where it is longer, its end behind a line `...`."""
+
+    def examine_lock(self, path: str) -> LockState | None:
+        """Return the state of a lock, or None when there is none."""
+
+    def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """Prepare for the reading of many files' first bytes, where that is slow one by one."""
+
+
+class LocalTree:
+    """A root on a file system."""
+
+    def scandir(self, path: str) -> AbstractContextManager[Iterator[Item]]:
+        """Return what is in a directory."""
+        return os.scandir(path)
+
+    def lstat(self, path: str) -> os.stat_result:
+        """Return a file's or directory's facts; links are not followed."""
+        return os.lstat(path)
+
+    def read_start(self, path: str, most_bytes: int) -> bytes:
+        """Return the first bytes of a file."""
+        return reading.read_start(path, most_bytes)
+
+    def read_ends_text(self, path: str, each_bytes: int) -> str:
+        """Return the start and the end of a text file."""
+        return reading.read_ends_text(path, each_bytes)
+
+    def examine_lock(self, path: str) -> LockState | None:
+        """Return the state of a lock file."""
+        return examine_lock(path)
+
+    def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """Do nothing: files are near."""
+
+
+LOCAL = LocalTree()
+
+
+def tree_of(root: str, listed: Callable[[int], None] | None = None) -> Tree:
+    """Return what reads a root.
+
+    Args:
+        root: a directory, or `s3://bucket/prefix`.
+        listed: is told now and then how many objects of a bucket are listed.
+
+    Raises:
+        MissingDependencyError: the root is in a bucket, and the packages for that are not there.
+    """
+    if not is_remote(root):
+        return LOCAL
+    from neurontools.cache.remote.tree import BucketTree
+
+    return BucketTree(root, listed)
+
+
+def exists(tree: Tree, path: str) -> bool:
+    """Return whether something is at a path; links are not followed."""
+    try:
+        tree.lstat(path)
+    except OSError:
+        return False
+    return True
