@@ -7,6 +7,7 @@ is chosen so that a transfer of 4 KiB takes what the documented figures give.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,15 @@ def remember_run(op_qualname: str, numels: Sequence[int], work: Sequence[CoreWor
         if len(_seen) >= _SEEN_MAX:
             _seen.clear()
         _seen[op_qualname, tuple(numels)] = work_ns(work)
+
+
+def _renew_lock() -> None:
+    # A thread that the forked child does not have may have held it.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _core_ns(core: CoreWork) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,14 @@ class _Registry:
 
 
 _registry = _Registry()
+
+
+def _renew_lock() -> None:
+    # A thread that the forked child does not have may have held it.
+    _registry.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def register(package: Package) -> LoadedLibrary:

@@ -63,6 +63,14 @@ class WorkerExecutor:
         with self._lock:
             self._end()
 
+    def close_idle(self) -> None:
+        """End the worker if no call is under way: at the end of the process a call's worker ends with it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
+
     def _attempt(
         self,
         request: abi.Request,
@@ -103,10 +111,9 @@ class WorkerExecutor:
 _live: weakref.WeakSet[WorkerExecutor] = weakref.WeakSet()
 
 
-def close_all() -> None:
-    """End every worker of this process."""
+def _close_at_exit() -> None:
     for executor in list(_live):
-        executor.close()
+        executor.close_idle()  # a daemon thread may be in a call that takes minutes: nobody waits for that
 
 
 def _forget_all() -> None:
@@ -114,5 +121,5 @@ def _forget_all() -> None:
         executor.forget()
 
 
-atexit.register(close_all)
+atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_all)
