@@ -67,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="also show a machine elsewhere by what its neuron-monitor-prometheus serves, such as "
-        "ci=http://10.0.0.7:8000; may be given several times",
+        "ci=http://10.0.0.7:8000; may be given several times; https+insecure:// takes any certificate",
     )
     parser.add_argument(
         "--source",

@@ -22,8 +22,9 @@ def open_source(
     """Return an open source of snapshots.
 
     Args:
-        name: "sim", the simulated machine; "real", this host with its Neuron driver; "http://..." or "https://...", what a neuron-monitor-prometheus serves there; else the path of
-            a recording, of lines that neuron-monitor wrote. A file of such a name is meant by "./sim".
+        name: "sim", the simulated machine; "real", this host with its Neuron driver; "http://...", "https://..." or
+            "https+insecure://...", what a neuron-monitor-prometheus serves there; else the path of a recording, of
+            lines that neuron-monitor wrote. A file of such a name is meant by "./sim".
         machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
         start: whether a simulated machine that does not run may be started, where NEURONTOOLS_AUTOSTART allows it.
@@ -50,7 +51,7 @@ def open_source(
         from neurontools.sources.real import RealSource
 
         return RealSource()
-    if name.startswith(("http://", "https://")):
+    if name.startswith(("http://", "https://", "https+insecure://")):
         from neurontools.sources.remote import RemoteSource
 
         return RemoteSource(name)

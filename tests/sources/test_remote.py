@@ -20,7 +20,8 @@ from neurontools.monitor.parse import parse_line
 from neurontools.monitor.scrape import ScrapeServer
 from neurontools.sources import open_source
 from neurontools.sources.following import Follower, Trouble
-from neurontools.sources.remote import RemoteSource, ScrapeError, scrape_url
+from neurontools.sources.remote import RemoteSource
+from neurontools.sources.scraping import ScrapeError, scrape_url
 from tests.sources.lines import TRN2, line, runtime
 
 
