@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
     from neurontools.compiler.graph import Graph, View
+    from neurontools.compiler.neff_file import NativeLibrary
 
 _MAX_GRAPH_BYTES = 1 << 26
 _LOG_BYTES = 1 << 16
@@ -62,7 +63,10 @@ class GraphSummary:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """An entry with all that is known of it. `neff_problem` says why there is no header although there is a NEFF."""
+    """An entry with all that is known of it. `neff_problem` says why there is no header although there is a NEFF.
+
+    `libraries` are the libraries of custom operators in the NEFF, as far as it lies on this computer.
+    """
 
     entry: Entry
     files: tuple[File, ...]
@@ -73,6 +77,7 @@ class Details:
     origin: Origin | None
     error_line: str
     log: str
+    libraries: tuple[NativeLibrary, ...] = ()
 
 
 def describe_entry(root: str, place: Place) -> Details:
@@ -87,17 +92,19 @@ def describe_entry(root: str, place: Place) -> Details:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
     files = tuple(sorted(_files(tree, place.path), key=lambda file: file.name))
     header, problem = _header(tree, place, files)
+    graph = _graph(tree, place, files)
     log = tree.read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
     return Details(
         entry=entry,
         files=files,
         rule=flags_rule(entry.module, entry.flags) if _has(files, layout.FLAGS) else None,
-        graph=_graph(tree, place, files),
+        graph=graph,
         header=header,
         neff_problem=problem,
         origin=read_origin(place.path, tree) if place.generation is Generation.CURRENT else None,
         error_line=first_error_line(log),
         log=log,
+        libraries=_libraries(place, files) if graph is not None and graph.libraries else (),
     )
 
 
@@ -124,14 +131,30 @@ def _files(tree: Tree, path: str, inside: str = "") -> Iterator[File]:
 
 
 def _header(tree: Tree, place: Place, files: tuple[File, ...]) -> tuple[NeffHeader | None, str]:
-    neff = next((file.name for file in files if file.name.endswith(".neff")), "")
-    if not neff:
+    where = _neff(place, files)
+    if not where:
         return None, ""
-    where = place.path if place.generation is Generation.TORCHNEURON else f"{place.path}/{neff}"
     try:
         return read_header(tree.read_start(where, HEADER_BYTES)), ""
     except NeffError as error:
         return None, error.message
+
+
+def _libraries(place: Place, files: tuple[File, ...]) -> tuple[NativeLibrary, ...]:
+    from neurontools.compiler.neff_file import read_neff_file
+
+    where = _neff(place, files)
+    try:
+        return read_neff_file(where).libraries if where else ()
+    except NeffError:
+        return ()
+
+
+def _neff(place: Place, files: tuple[File, ...]) -> str:
+    neff = next((file.name for file in files if file.name.endswith(".neff")), "")
+    if not neff or place.generation is Generation.TORCHNEURON:
+        return place.path if neff else ""
+    return f"{place.path}/{neff}"
 
 
 def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | None:

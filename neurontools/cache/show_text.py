@@ -39,6 +39,9 @@ def details_text(details: Details, now: float) -> str:
         _add(lines, "flags", " ".join(entry.flags) or "(none)")
         _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
     lines += _graph_lines(details.graph)
+    for library in details.libraries:
+        size = format_size(library.size_bytes)
+        _add(lines, "library", f"{library.name} (custom operators), {size}, sha256 {library.digest}")
     lines += _neff_lines(details.header, details.neff_problem)
     _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
     return "\n".join(lines + _log_lines(details))
@@ -76,6 +79,10 @@ def details_json(details: Details) -> dict[str, Any]:
             "buffers_bytes": graph.buffers_bytes,
             "libraries": graph.libraries,
         },
+        "libraries": [
+            {"name": library.name, "sha256": library.digest, "size_bytes": library.size_bytes}
+            for library in details.libraries
+        ],
         "neff": None if header is None else _header_json(header),
         "neff_problem": details.neff_problem or None,
         "error_line": details.error_line or None,

@@ -32,6 +32,7 @@ _MOST_JSON_BYTES = 64 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _GRAPH = "graph.json"
 _DEFINITION = "def.json"
+_MANIFEST = "neff.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,15 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeLibrary:
+    """A library of custom operators inside a NEFF; `digest` is the sha256 (hex) that the NEFF gives for it."""
+
+    name: str
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NeffFile:
     """What a file says. `problem` is "" or what is wrong with the data behind the header."""
 
@@ -58,6 +68,7 @@ class NeffFile:
     members: tuple[Member, ...]
     variables: tuple[Variable, ...]
     ours: bool
+    libraries: tuple[NativeLibrary, ...] = ()
 
 
 def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
@@ -82,7 +93,14 @@ def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
                         stored[member.name] = b"".join(archive.chunks())
         except ArchiveError as error:
             problem = problem or error.message
-    return NeffFile(header, problem, tuple(members), _variables(stored), ours=_GRAPH in stored)
+    return NeffFile(
+        header,
+        problem,
+        tuple(members),
+        _variables(stored),
+        ours=_GRAPH in stored,
+        libraries=tuple(_libraries(stored.get(_MANIFEST, b""))),
+    )
 
 
 def unpack_neff(path: str, directory: str, limit_bytes: int = LIMIT_BYTES) -> tuple[Member, ...]:
@@ -197,7 +215,7 @@ def _archive(file: IO[bytes], limit_bytes: int) -> Iterator[TarReader]:
 
 def _is_told(member: Member) -> bool:
     name = member.name.rpartition("/")[2] if member.name.startswith("sg") else member.name
-    return name in {_GRAPH, _DEFINITION} and member.size_bytes <= _MOST_JSON_BYTES
+    return name in {_GRAPH, _DEFINITION, _MANIFEST} and member.size_bytes <= _MOST_JSON_BYTES
 
 
 def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
@@ -224,6 +242,15 @@ def _defined(folder: str, content: bytes) -> Iterator[Variable]:
                 kind=str(fields.get("type", "")),
                 size_bytes=size if isinstance(size, int) and not isinstance(size, bool) else None,
             )
+
+
+def _libraries(manifest: bytes) -> Iterator[NativeLibrary]:
+    rows: Any = None
+    with suppress(ValueError, RecursionError, AttributeError):
+        rows = json.loads(manifest).get("libraries")
+    for row in rows if isinstance(rows, list) else ():
+        with suppress(KeyError, TypeError, ValueError):
+            yield NativeLibrary(str(row["name"]), str(row["digest"]), int(row["size"]))
 
 
 def _graph(content: bytes | None) -> Graph | None:
