@@ -15,14 +15,16 @@ from neurontools.customop.diagnostics import Diagnostics, user_diagnostics
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.freshness import file_sha256
 from neurontools.customop.objects import ObjectRecord, keep, reusable, unit_key
+from neurontools.customop.signature import missing_kernel
 from neurontools.customop.toolchain import INCLUDE, Toolchain, user_flags
+from neurontools.customop.units import EXPORT, defines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=_exit,--wrap=__assert_fail"
 _UNDECLARED = re.compile(
-    r"error: (?:[‘'](?P<gcc>[\w:]+)['’] (?:was not declared|has not been declared)|use of undeclared identifier '(?P<clang>\w+)')"
+    r"error: (?:.* was not declared|.* has not been declared|use of undeclared identifier|no member named)"
 )
 _DESCRIBE_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
@@ -216,19 +218,25 @@ def _diagnose(output: str, unit: Unit) -> Diagnostics:
 
 
 def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, str]) -> CustomOpBuildError:
-    missing = _UNDECLARED.search(output)
-    name = (missing["gcc"] or missing["clang"]) if missing else ""
-    if not told.errors and name in owners:
+    kernel = "" if told.errors else _exported(output, unit)
+    if kernel in owners and not defines(unit.source, kernel):
+        undeclared = _UNDECLARED.search(output) is not None
+        return missing_kernel(owners[kernel], kernel, [unit.source], foreign=not undeclared)
+    if kernel and "overloaded" in output:
         return CustomOpBuildError(
-            f"operator {owners[name]}: its kernel function {name} is not defined in {unit.source}",
-            "the third argument of m.def is the name of a function in the compute sources",
-        )
-    if not told.errors and "overloaded" in output:
-        return CustomOpBuildError(
-            f"a kernel function in {unit.source} is overloaded", "give kernels different names"
+            f"operator {owners[kernel]}: kernel function {kernel} in {unit.source} is overloaded",
+            "give kernels different names",
         )
     lines = told.errors or tuple(output.splitlines()[:20])
     return CustomOpBuildError("\n".join((f"cannot compile {unit.source}", *lines)))
+
+
+def _exported(output: str, unit: Unit) -> str:
+    """Return the kernel whose export is in error: the compiler names the line of the generated unit."""
+    found = re.search(rf"^{re.escape(str(unit.path))}:(\d+):(?:\d+:)? error:", output, re.MULTILINE)
+    lines = unit.text.splitlines()
+    export = EXPORT.search(lines[int(found[1]) - 1]) if found and int(found[1]) <= len(lines) else None
+    return export[1] if export else ""
 
 
 def _dependencies(listing: Path, unit: Path) -> list[str]:

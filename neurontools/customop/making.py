@@ -23,10 +23,11 @@ from neurontools.customop.signature import (
     DescribedOperator,
     check_kernel,
     check_operators,
+    missing_kernel,
     parse_description,
 )
 from neurontools.customop.toolchain import Toolchain, home, prepare
-from neurontools.customop.units import KernelUnit, access_of, assign_kernels, kernel_unit, shape_unit
+from neurontools.customop.units import KernelUnit, access_of, assign_kernels, defines, kernel_unit, shape_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +107,7 @@ class _Job:
             parts_sha256=parts.sha256,
             compute=absolute(request.compute),
             shape=absolute(request.shape),
-            operators=_entries(operators, kernels, units),
+            operators=_entries(operators, kernels, units, request.compute),
             sources=_source_entries({**shape.sources, **kernel.sources}),
         )
         return Made(manifest, parts, (*shape.warnings, *kernel.warnings))
@@ -166,13 +167,20 @@ def _work_directory(path: Path) -> Path:
 
 
 def _entries(
-    operators: Sequence[DescribedOperator], kernels: Sequence[DescribedKernel], units: Sequence[KernelUnit]
+    operators: Sequence[DescribedOperator],
+    kernels: Sequence[DescribedKernel],
+    units: Sequence[KernelUnit],
+    given: Sequence[Path],
 ) -> tuple[OperatorEntry, ...]:
     positions = {kernel.name: index for index, kernel in enumerate(kernels)}
     sources = {kernel: unit.source for unit in units for kernel in unit.kernels}
     entries = []
     for operator in operators:
         index = positions[operator.kernel]
+        source = sources[operator.kernel]
+        if kernels[index].function.result != "tensor" and not defines(source, operator.kernel):
+            # Some header has a function of that name: read, exp, ...
+            raise missing_kernel(operator.qualified, operator.kernel, given, foreign=True)
         check_kernel(operator, kernels[index])
         entries.append(
             OperatorEntry(
@@ -181,7 +189,7 @@ def _entries(
                 operator.kernel,
                 index,
                 kernels[index].function.parameters,
-                access_of(sources[operator.kernel], operator.kernel),
+                access_of(source, operator.kernel),
             )
         )
     return tuple(entries)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.interface import MAX_ARGUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 MAX_OPERATORS = 10  # customops.md section 6
 _SCHEMA_WORDS = {
@@ -17,6 +22,8 @@ _SCHEMA_WORDS = {
     "int64": "int",
 }
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FUNCTION = re.compile(r"(?:::)?[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]*)*\Z")
+_NAMING = "the third argument of m.def is the name of a function in the compute sources"
 _ADVICE = {
     "float": "use double",
     "int": "use int64_t",
@@ -97,10 +104,19 @@ def check_operators(operators: tuple[DescribedOperator, ...]) -> None:
     seen: set[str] = set()
     for operator in operators:
         if operator.qualified in seen:
-            raise CustomOpBuildError(f"operator {operator.qualified} is registered twice")
+            raise CustomOpBuildError(
+                f"operator {operator.qualified} is registered twice", "give one of them another name"
+            )
         seen.add(operator.qualified)
         if not _IDENTIFIER.match(operator.name):
-            raise CustomOpBuildError(f'operator name "{operator.name}" is not an identifier')
+            raise CustomOpBuildError(
+                f'operator name "{operator.name}" is not an identifier',
+                "the first argument of m.def is the name under torch.ops: letters, digits and _",
+            )
+        if not _FUNCTION.match(operator.kernel):
+            raise CustomOpBuildError(
+                f'operator {operator.qualified}: "{operator.kernel}" is no name of a kernel function', _NAMING
+            )
         _check_function(f"operator {operator.qualified}: shape function", operator.shape)
 
 
@@ -121,6 +137,24 @@ def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
         )
 
 
+def missing_kernel(
+    operator: str, kernel: str, sources: Iterable[Path], *, foreign: bool = False
+) -> CustomOpBuildError:
+    """Return the error that no source defines a kernel.
+
+    Args:
+        operator: the operator that names it.
+        kernel: the name.
+        sources: where it should be, as the user gave their paths.
+        foreign: some header declares another function of that name.
+    """
+    places = " or ".join(map(str, sources))
+    other = f"; the {kernel} that is declared there is no kernel" if foreign else ""
+    return CustomOpBuildError(
+        f"operator {operator}: its kernel function {kernel} is not defined in {places}{other}", _NAMING
+    )
+
+
 def _function(parameters: str, result: str) -> Function:
     return Function(tuple(parameters.split(";")) if parameters else (), result)
 
@@ -135,7 +169,8 @@ def _check_function(who: str, function: Function) -> None:
         raise CustomOpBuildError(f"{who} returns {given}", "it must return exactly one torch::Tensor")
     if len(function.parameters) > MAX_ARGUMENTS:
         raise CustomOpBuildError(
-            f"{who} takes {len(function.parameters)} parameters; at most {MAX_ARGUMENTS}"
+            f"{who} takes {len(function.parameters)} parameters; at most {MAX_ARGUMENTS}",
+            "put numbers together in one tensor",
         )
     for index, word in enumerate(function.parameters):
         if word.startswith("unsupported:"):

@@ -18,6 +18,7 @@ _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _CALL = re.compile(r"\b(\w+)\s*(?:<[^<>;()]*>)?\s*\(")
 _ELEMENT = re.compile(r"[.>]\s*(?:template\s+)?accessor\s*<|\bdata_ptr\b")
 _STREAM = re.compile(r"\b(?:read|write)_stream_accessor\b")
+EXPORT = re.compile(r'KernelDefinition neurontools_kernel_\d+\("([^"]*)"')
 _TCM = re.compile(r"\btcm_accessor\b")
 
 
@@ -57,6 +58,11 @@ def assign_kernels(sources: Sequence[Path], operators: Sequence[DescribedOperato
         KernelUnit(source, tuple(kernel for kernel in wanted if homes[kernel] == source))
         for source in sources
     )
+
+
+def defines(source: Path, kernel: str) -> bool:
+    """Return whether a source seems to define a kernel: a macro may define it all the same."""
+    return _defines(_code(source), kernel)
 
 
 def access_of(source: Path, kernel: str) -> Access:

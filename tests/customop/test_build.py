@@ -173,7 +173,7 @@ WRONG = [
     ),
     (
         "torch::Tensor twice(torch::Tensor x) { return x; } torch::Tensor twice(double) { return {}; }",
-        "a kernel function in kernel.cpp is overloaded",
+        "operator built::twice: kernel function twice in kernel.cpp is overloaded",
     ),
 ]
 
