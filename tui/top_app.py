@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.geometry import Size
 from textual.message import Message
 
 from neurontools.dashboard.lookout import Lookout
@@ -138,7 +139,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
 
     def compose(self) -> ComposeResult:
         """Make the panes, top to bottom."""
-        for name in ("title", *_CLASSIC_PANES):
+        for name in ("title", "machines", *_CLASSIC_PANES):
             yield LinePane(self.look.styles, id=name)
         for page in self.pages[1:]:
             yield PagePane(page, self.look.styles)
@@ -193,12 +194,17 @@ class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
         """Let the page know, or turn to another one."""
         if len(self.screen_stack) > 1 or too_small(*self.size):
             return
-        if self.is_classic:
-            self.click_classic(event.screen_x, event.screen_y, self.size)
-        elif event.screen_y == self.size.height - 2:
-            self.turn_to(page_at(self.pages, self.page, self.size.width, event.screen_x) or self.page)
-        elif 1 <= event.screen_y < self.size.height - 2:
-            self.carry_out(self.page.click(self.model, event.screen_x, event.screen_y - 1))
+        x, (width, height) = event.screen_x, self.size
+        strip = len(self.strip(width, height))
+        y = event.screen_y - strip  # as if the names of several machines were not there
+        if strip and y == 0:
+            self.click_strip(x)
+        elif self.is_classic:
+            self.click_classic(x, y, Size(width, height - strip))
+        elif event.screen_y == height - 2:
+            self.turn_to(page_at(self.pages, self.page, width, x) or self.page)
+        elif 1 <= y < height - strip - 2:
+            self.carry_out(self.page.click(self.model, x, y - 1))
         self.paint()
 
     def on_mouse_scroll_down(self) -> None:
@@ -220,7 +226,8 @@ class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
         width, height = self.size
         shown: dict[str, Sequence[Line]] = {"title": self._small(width, height)}
         if not too_small(width, height):
-            shown = self._page_lines(width, height)
+            strip = self.strip(width, height)
+            shown = {**self._page_lines(width, height - len(strip)), "machines": strip}
         with self.batch_update():
             for pane in self.screen_stack[0].query(LinePane):
                 pane.show(shown.get(pane.id or "", ()))
@@ -246,7 +253,7 @@ class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
 
     def _scroll(self, steps: int) -> None:
         if self.is_classic:
-            self.model.move(steps)
+            self.model.tree.move(steps)
         else:
             self.page.scroll(self.model, steps)
         self.paint()

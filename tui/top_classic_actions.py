@@ -25,27 +25,27 @@ class ClassicActions:
 
     def action_move(self, steps: int) -> None:
         """Move the selection in the tree."""
-        self.model.move(steps)
+        self.model.tree.move(steps)
         self.paint()
 
     def action_toggle_row(self) -> None:
         """Open or close the selected row."""
-        self.model.toggle()
+        self.model.tree.toggle()
         self.paint()
 
     def action_expand(self) -> None:
         """Open the selected row."""
-        self.model.expand()
+        self.model.tree.expand()
         self.paint()
 
     def action_collapse(self) -> None:
         """Close the selected row or go to its parent."""
-        self.model.collapse()
+        self.model.tree.collapse()
         self.paint()
 
     def action_toggle_all(self) -> None:
         """Open or close the whole tree."""
-        self.model.toggle_all()
+        self.model.tree.toggle_all()
         self.paint()
 
     def action_step_tab(self, steps: int) -> None:
@@ -67,10 +67,10 @@ class ClassicActions:
         """Select the row or the tab under the mouse; a click on the selected row toggles it."""
         row = self._row_at(y, size)
         if row is not None:
-            if row == self.model.selected:
-                self.model.toggle()
+            if row == self.model.tree.selected:
+                self.model.tree.toggle()
             else:
-                self.model.select(row)
+                self.model.tree.select(row)
         elif y == size.height - 2:
             tab = tab_at(self.model, size.width, x)
             if tab is not None:
@@ -82,4 +82,4 @@ class ClassicActions:
         if not top <= y < size.height - 2:
             return None
         index = first_row(self.model, layout.tree_lines) + y - top
-        return index if index < len(self.model.rows) else None
+        return index if index < len(self.model.tree.rows) else None

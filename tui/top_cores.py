@@ -47,7 +47,7 @@ def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
 
 def first_device(model: TopModel, view: MachineView, grid: CoreGrid) -> int:
     """Return the position of the first visible device, so that the selected one is in view."""
-    marked = model.marked_cores
+    marked = model.tree.marked_cores
     selected = next(
         (
             position
@@ -92,7 +92,7 @@ def _remembered(
         grid,
         model.flops,
         model.colour,
-        model.marked_cores,
+        model.tree.marked_cores,
         frozenset(model.lookout.alerts_of_device),
     )
     last = _drawn.get(line)
@@ -110,7 +110,7 @@ def _remembered(
 
 def _line(model: TopModel, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid) -> Line:
     spans: list[Span] = []
-    marked = model.marked_cores
+    marked = model.tree.marked_cores
     for device in devices:
         mark, role = ("!", Role.ALERT) if device.index in model.lookout.alerts_of_device else (" ", Role.HEAD)
         spans.append((f"{' ' if spans else ''}{mark}ND{device.index:<2d}", role))

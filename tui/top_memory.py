@@ -53,11 +53,11 @@ def summary_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 def detail_lines(model: TopModel, width: int, lines: int) -> tuple[Line, ...]:
     """Return the tree: its bar with the heads of the columns, then the rows around the selected one."""
     start = first_row(model, lines)
-    shown = model.rows[start : start + lines]
+    shown = model.tree.rows[start : start + lines]
     name_width = _name_width(width)
     title = " Memory Usage Details"
-    if len(shown) < len(model.rows) and name_width > 36:
-        title += f"  ({start + 1}-{start + len(shown)} of {len(model.rows)})"
+    if len(shown) < len(model.tree.rows) and name_width > 36:
+        title += f"  ({start + 1}-{start + len(shown)} of {len(model.tree.rows)})"
     heads = (
         fixed(title, name_width),
         "Model ID".rjust(_MODEL_ID_WIDTH),
@@ -65,7 +65,7 @@ def detail_lines(model: TopModel, width: int, lines: int) -> tuple[Line, ...]:
         "Host Memory".rjust(_MEMORY_WIDTH),
     )
     rows = [
-        _tree_line(row, width, name_width, selected=start + index == model.selected)
+        _tree_line(row, width, name_width, selected=start + index == model.tree.selected)
         for index, row in enumerate(shown)
     ]
     return (section_heads(heads, width), *rows, *(fit((), width) for _ in range(lines - len(rows))))
@@ -73,7 +73,7 @@ def detail_lines(model: TopModel, width: int, lines: int) -> tuple[Line, ...]:
 
 def first_row(model: TopModel, lines: int) -> int:
     """Return the index of the first visible row of the tree, so that the selected one is in view."""
-    return max(0, min(model.selected - lines // 2, len(model.rows) - lines))
+    return max(0, min(model.tree.selected - lines // 2, len(model.tree.rows) - lines))
 
 
 def _tree_line(row: TreeRow, width: int, name_width: int, *, selected: bool) -> Line:

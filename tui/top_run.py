@@ -157,5 +157,5 @@ def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[S
 
 def screen_of(model: TopModel, width: int) -> str:
     """Return what a model shows as text, devices and cores in use opened."""
-    model.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
+    model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
     return text_screen(model, width)

@@ -63,9 +63,9 @@ _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
 def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
     # A machine on which nothing happens is not drawn again: the same view and rows look the same.
-    shown = (model.view, model.rows, model.lookout.alerts)
+    shown = (model.view, model.tree.rows, model.lookout.alerts)
     version = model.snapshot.neuroncore_version if model.snapshot else ""
-    how = (width, height, model.flops, model.colour, model.selected, version)
+    how = (width, height, model.flops, model.colour, model.tree.selected, version)
     if _last and all(map(is_, shown, _last[0][0])) and how == _last[0][1]:
         return _last[0][2]
     layout = layout_for(model, width, height)
@@ -91,4 +91,4 @@ def text_screen(model: TopModel, width: int) -> str:
 def text_lines(model: TopModel) -> int:
     """Return a height at which every device and the whole tree as it is open have room."""
     devices = len(model.view.devices) if model.view else 1
-    return 64 + 2 * devices + 2 * len(model.rows)
+    return 64 + 2 * devices + 2 * len(model.tree.rows)

@@ -111,7 +111,7 @@ def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
     when = after.taken_unix_s
     for device in after.devices:
         start = earlier.get(device.index)
-        if start is None or start == device:
+        if start is None or start is device or start == device:
             continue
         if device.lost != start.lost:
             kind, what = (Kind.LOST, "lost") if device.lost else (Kind.FOUND, "back")

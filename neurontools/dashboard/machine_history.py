@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.dashboard.history import Slot
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -32,6 +32,8 @@ class MachineHistory:
         self._places: dict[Series, int] = {}
         self._cores: tuple[tuple[int, ...], ...] = ()
         self._history = History(0)
+        self._last: tuple[Mapping[int, float], tuple[DeviceState, ...]] | None = None
+        self._values: list[float] = []
 
     def add(self, before: Snapshot, after: Snapshot, utilization: Mapping[int, float]) -> None:
         """Take in the interval between two snapshots; a machine of another shape begins a new history.
@@ -41,19 +43,11 @@ class MachineHistory:
             after: where it ends.
             utilization: of every core over the interval, by machine-wide id.
         """
-        shape = tuple((device.index, device.core_ids) for device in after.devices)
-        if shape != self._shape:
-            self._begin(shape)
+        self._find_shape(after.devices)
         self.processes.add(before, after)
-        per_device = [[utilization.get(core, 0.0) for core in cores] for cores in self._cores]
-        devices = [sum(values) / len(values) if values else 0.0 for values in per_device]
-        cores = [value for values in per_device for value in values]
-        memory = [
-            min(1.0, device.memory_used_bytes / device.memory_bytes) if device.memory_bytes else 0.0
-            for device in after.devices
-        ]
-        mean = sum(cores) / len(cores) if cores else 0.0
-        self._history.add(after.taken_ns, [mean, *devices, *memory, *cores], since_ns=before.taken_ns)
+        self._history.add(
+            after.taken_ns, self._values_of(utilization, after.devices), since_ns=before.taken_ns
+        )
 
     def minute(self, series: Series) -> tuple[Slot | None, ...]:
         """Return the seconds of the last minute, oldest first; nothing for a series that is not known."""
@@ -64,6 +58,28 @@ class MachineHistory:
         """Return the minutes of the last hour, oldest first; nothing for a series that is not known."""
         place = self._places.get(series)
         return () if place is None else self._history.hour(place)
+
+    def _find_shape(self, devices: tuple[DeviceState, ...]) -> None:
+        shape = tuple([(device.index, device.core_ids) for device in devices])
+        if shape != self._shape:
+            self._begin(shape)
+
+    def _values_of(self, utilization: Mapping[int, float], devices: tuple[DeviceState, ...]) -> list[float]:
+        # A machine that rests hands in the same objects again.
+        last = self._last
+        if last is not None and last[0] is utilization and last[1] is devices:
+            return self._values
+        self._last = (utilization, devices)
+        per_device = [[utilization.get(core, 0.0) for core in cores] for cores in self._cores]
+        means = [sum(values) / len(values) if values else 0.0 for values in per_device]
+        cores = [value for values in per_device for value in values]
+        memory = [
+            min(1.0, device.memory_used_bytes / device.memory_bytes) if device.memory_bytes else 0.0
+            for device in devices
+        ]
+        mean = sum(cores) / len(cores) if cores else 0.0
+        self._values = [mean, *means, *memory, *cores]
+        return self._values
 
     def _begin(self, shape: _Shape) -> None:
         self._shape = shape
@@ -77,4 +93,5 @@ class MachineHistory:
         names += [("core", core) for cores in self._cores for core in cores]
         self._places = {series: place for place, series in enumerate(names)}
         self._history = History(len(names))
+        self._last = None
         self.processes = ProcessHistories()

@@ -6,7 +6,7 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from neurontools.machine.fast_values import fast_constructor
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.machine.snapshot import ProcessState, Snapshot
+
+    Rates = Mapping[int, "CoreRate"]
 
 ProcessKey = tuple[int, int]
 
@@ -78,13 +80,14 @@ def restrict(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
     )
 
 
-def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
-    """Return the rates of every core of the machine by its machine-wide id."""
+def core_rates(before: Snapshot | None, after: Snapshot) -> Rates:
+    """Return the rates of every core of the machine by its machine-wide id; where nothing ran, the same object again."""
+    resting = _resting(tuple([device.core_ids for device in after.devices]))
     wall_ns = after.taken_ns - before.taken_ns if before is not None else 0
     if before is None or wall_ns <= 0:
-        return {core: _idle(core) for device in after.devices for core in sorted(device.core_ids)}
+        return resting
     earlier = {(process.pid, process.start_ticks): process for process in before.processes}
-    rates = {core: _idle(core) for device in after.devices for core in device.core_ids}
+    working: dict[int, CoreRate] = {}
     for process in after.processes:
         start = earlier.get((process.pid, process.start_ticks))
         if start is process:
@@ -101,11 +104,16 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> dict[int, CoreRate]:
                 flops -= old.flops
             share = busy_ns / wall_ns
             flops_s = flops * 1e9 / wall_ns if flops > 0 else 0.0
-            if core in rates:
-                flops_s += rates[core].flops_s
+            if core in working:
+                flops_s += working[core].flops_s
             if share > 0 or flops_s > 0:
-                rates[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
-    return rates
+                working[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
+    return {**resting, **working} if working else resting
+
+
+@lru_cache(maxsize=16)
+def _resting(cores: tuple[tuple[int, ...], ...]) -> Rates:
+    return {core: _idle(core) for of_device in cores for core in sorted(of_device)}
 
 
 def machine_view(

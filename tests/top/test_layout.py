@@ -68,8 +68,8 @@ def test_every_line_fills_its_row(
         model.update(tick)
     if flops:
         model.toggle_flops()
-    model.toggle_all()
-    model.move(moves)
+    model.tree.toggle_all()
+    model.tree.move(moves)
     model.update(Trouble(trouble)) if trouble else None
     model.step_tab(moves % 3)
     lines = panes(model, *size).lines
@@ -125,7 +125,7 @@ def test_the_device_of_the_selected_row_is_in_view(ticks: Make) -> None:
     for tick in ticks(16, 8):
         model.update(tick)
     for device in range(16):
-        model.select(device)
+        model.tree.select(device)
         shown = [text_of(line) for line in panes(model, 60, 16).cores]
         assert any(re.match(rf" ND{device} ", line) for line in shown), device
         assert re.search(r"ND\d+-ND\d+ of 16", shown[0])
@@ -137,7 +137,7 @@ def test_text_shows_every_device_and_the_open_tree(training: tuple[Tick, Tick]) 
     model = TopModel(colour=False)
     for tick in training:
         model.update(tick)
-    model.toggle_all()
+    model.tree.toggle_all()
     text = text_screen(model, 80)
     assert [line for line in text.splitlines() if len(line) > 80] == []
     assert all(f" ND{device}" in text for device in range(16))
