@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
+from neurontools.tui.top_layout import MIN_HEIGHT
+from neurontools.tui.top_machines_strip import choice_at, strip_line
 from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
+    from neurontools.tui.lines import Line
     from neurontools.tui.top_machines import Machine, MachinesPage
     from neurontools.tui.top_time import TimeDeck
 
@@ -37,6 +40,24 @@ class MachineActions(PageActions):
         if self.page is self.machines_page:
             self.turn_to(self.pages[0])
         self.paint()
+
+    def strip(self, width: int, height: int) -> tuple[Line, ...]:
+        """Return the line that names the machines; nothing for one machine, or in a terminal that has no line to spare."""
+        if not self.machines or height <= MIN_HEIGHT:
+            return ()
+        return (strip_line(self.machines, self._shown_machine, width),)
+
+    def click_strip(self, x: int) -> None:
+        """Show the machine, or the list of all, that is named at a column of that line."""
+        match choice_at(self.machines, self._shown_machine, self.size.width, x):
+            case (None,):
+                self.turn_to(self.machines_page)
+            case (int(index),):
+                self.turn_to_machine(index)
+
+    @property
+    def _shown_machine(self) -> int | None:
+        return None if self.page is self.machines_page else self.machine
 
     @property
     def machines_page(self) -> MachinesPage:
