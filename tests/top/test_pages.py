@@ -113,10 +113,10 @@ async def test_pages_that_are_not_shown_compute_nothing(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "neurontools.tui.top_model.machine_view", lambda *_args, **_kwargs: asked.append("view")
+        "neurontools.tui.top_interval.machine_view", lambda *_args, **_kwargs: asked.append("view")
     )
     monkeypatch.setattr(
-        "neurontools.tui.top_model.process_rows", lambda *_args, **_kwargs: asked.append("rows") or ()
+        "neurontools.tui.top_interval.process_rows", lambda *_args, **_kwargs: asked.append("rows") or ()
     )
     async with opened("history", *training):
         assert asked == []
