@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from neurontools.commands.customop import main
 from neurontools.customop import interface
 from neurontools.customop.package import Package, Parts, write_package
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KERNEL = "torch::Tensor op(const torch::Tensor& x) { return torch::mul(x, 2); }"
 SAME = "torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }"
