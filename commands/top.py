@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--record",
         metavar="FILE",
         help="write every update into a new file, as lines of neuron-monitor ('neurontools scenario replay' and "
-        "--replay take it)",
+        "--replay take it); of several machines run.NAME.jsonl each",
     )
     parser.add_argument(
         "--replay",
@@ -201,10 +201,9 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
     names: list[str] = [] if arguments.machine is None else arguments.machine.split(",")
     if not arguments.remote and len(names) < 2:
         return ()
-    if arguments.source != "sim" or arguments.replay is not None or arguments.record is not None:
+    if arguments.source != "sim" or arguments.replay is not None:
         raise UsageError(
-            "several machines go with --machine and --remote alone",
-            "leave --source, --replay and --record out",
+            "several machines go with --machine and --remote alone", "leave --source and --replay out"
         )
     from neurontools.tui.top_machines_source import places_of
 

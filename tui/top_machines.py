@@ -21,17 +21,7 @@ if TYPE_CHECKING:
 
 _ALL = 1_000_000
 _NAME_WIDTH = 18
-_COLUMNS = (
-    ("TYPE", 16),
-    ("DEV", 5),
-    ("CORES", 7),
-    ("USED", 6),
-    ("UTIL", 6),
-    ("MEM", 9),
-    ("OF", 9),
-    ("PROC", 6),
-    ("ECC", 6),
-)
+_LEAST_STATE = 18
 _STATE = "  STATE"
 
 
@@ -187,32 +177,55 @@ def _uncorrected(snapshot: Snapshot) -> int:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the list. `rank` says who goes first where there is not enough room to say what is wrong."""
+
+    head: str
+    cells: int
+    rank: int
+    text: Callable[[Summary], str]
+
+
+_COLUMNS = (
+    _Column("TYPE", 16, 2, lambda one: one.instance_type),
+    _Column("DEV", 5, 6, lambda one: _count(one.devices)),
+    _Column("CORES", 7, 1, lambda one: _count(one.cores)),
+    _Column("USED", 6, 0, lambda one: _count(one.used_cores)),
+    _Column("UTIL", 6, 0, lambda one: "-" if one.utilization is None else short_percent(one.utilization)),
+    _Column("MEM", 9, 3, lambda one: _size(one.used_bytes)),
+    _Column("OF", 9, 7, lambda one: _size(one.memory_bytes)),
+    _Column("PROC", 6, 4, lambda one: _count(one.processes)),
+    _Column("ECC", 6, 5, lambda one: _count(one.ecc)),
+)
+
+
+def _fitting(width: int) -> tuple[_Column, ...]:
+    left = list(_COLUMNS)
+    while len(left) > 1 and _NAME_WIDTH + sum(one.cells for one in left) + _LEAST_STATE > width:
+        left.remove(max(left, key=lambda one: one.rank))
+    return tuple(left)
+
+
 def _heads(width: int) -> Line:
-    heads = [fixed(" MACHINE", _NAME_WIDTH), *(head.rjust(cells) for head, cells in _COLUMNS), _STATE]
+    heads = [fixed(" MACHINE", _NAME_WIDTH), *(one.head.rjust(one.cells) for one in _fitting(width)), _STATE]
     return section_heads(heads, width)
 
 
 def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
-    values = (
-        one.instance_type,
-        _count(one.devices),
-        _count(one.cores),
-        _count(one.used_cores),
-        "-" if one.utilization is None else short_percent(one.utilization),
-        "-" if one.used_bytes is None else size(one.used_bytes),
-        "-" if one.memory_bytes is None else size(one.memory_bytes),
-        _count(one.processes),
-        _count(one.ecc),
-    )
     text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
     good = one.state == "ok"
     state = text if selected else Role.DIM if good else Role.ALERT
     spans: list[Span] = [(fixed(f" {clean(one.name)}", _NAME_WIDTH), text)]
     spans += [
-        (clean(value)[: cells - 1].rjust(cells), number)
-        for value, (_, cells) in zip(values, _COLUMNS, strict=True)
+        (clean(column.text(one))[: column.cells - 1].rjust(column.cells), number)
+        for column in _fitting(width)
     ]
     return fit([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else size(count)
 
 
 def _count(value: int | None) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
 from neurontools.sources.several import Several
-from neurontools.tui.top_source import FollowedSource, Tick, Trouble
+from neurontools.tui.top_source import FollowedSource, RecordedSource, Tick, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from neurontools.dashboard.recorder import Recorder
 
 MOST_MACHINES = 64
 
@@ -38,15 +42,24 @@ class SeveralSource:
     Args:
         places: at least one.
         period_s: time between two ticks of each.
+        record: where each machine is recorded, see `recording_of`; None for nowhere.
+
+    Raises:
+        NeuronToolsError: a recording can't be made.
     """
 
     live = True
 
-    def __init__(self, places: Sequence[Place], period_s: float) -> None:
+    def __init__(self, places: Sequence[Place], period_s: float, record: str | None = None) -> None:
         self.places = tuple(places)
         self.name = f"{len(places)} machines"
-        self._feeds = [
+        recorders = _recorders(places, record) if record else [None] * len(places)
+        followed = [
             FollowedSource(place.url or "sim", period_s, place.machine, patient=True) for place in places
+        ]
+        self._feeds = [
+            feed if recorder is None else RecordedSource(feed, recorder)
+            for feed, recorder in zip(followed, recorders, strict=True)
         ]
         self._several: Several[Tick | Trouble] = Several(self._feeds)
 
@@ -68,6 +81,26 @@ class SeveralSource:
     def close(self) -> None:
         """End `updates` at its next step."""
         self._several.close()
+
+
+def recording_of(record: str, name: str) -> str:
+    """Return the file of one machine: `run.jsonl` becomes `run.NAME.jsonl`, characters that no file should have `_`."""
+    base, ending = os.path.splitext(record)
+    return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
+
+
+def _recorders(places: Sequence[Place], record: str) -> list[Recorder]:
+    from neurontools.dashboard.recorder import Recorder
+
+    made: list[Recorder] = []
+    try:
+        for place in places:
+            made += [Recorder(recording_of(record, place.name))]
+    except BaseException:
+        for recorder in made:
+            recorder.discard()
+        raise
+    return made
 
 
 def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, ...]:

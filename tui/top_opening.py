@@ -87,7 +87,7 @@ def open_wanted(wishes: Wanted, on_notice: Callable[[str], None] | None = None) 
     if wishes.places:
         from neurontools.tui.top_machines_source import SeveralSource
 
-        several = SeveralSource(wishes.places, wishes.settings.interval_s)
+        several = SeveralSource(wishes.places, wishes.settings.interval_s, wishes.record)
         names = [place.name for place in wishes.places]
         return Opened(several, live=True, machines=tuple(zip(names, several.source_names, strict=True)))
     followed = FollowedSource(wishes.source, wishes.settings.interval_s, wishes.machine, on_notice)

@@ -104,7 +104,8 @@ class FollowedSource:
 
 def tick_of(snapshot: Snapshot) -> Tick:
     """Return a snapshot with the CPU times of the host, where it is of this host and this moment."""
-    return Tick(snapshot, None if snapshot.source == "recording" else host.sample_for(snapshot))
+    is_here = snapshot.source not in {"recording", "remote"}
+    return Tick(snapshot, host.sample_for(snapshot) if is_here else None)
 
 
 class FixedSource:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.collect import Collector
 from neurontools.monitor.config import default_config
+from neurontools.monitor.groups import SystemGroup
 from neurontools.monitor.line import report_line
 from neurontools.monitor.vcpus import PsutilHost
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
+    from neurontools.monitor.config import MonitorConfig
     from neurontools.monitor.vcpus import HostReader
 
 
@@ -35,7 +38,6 @@ class Recorder:
         """Why nothing more is written, "" while all is well."""
         self._reader = reader or PsutilHost()
         self._config = default_config()
-        self._due = frozenset(self._config.periods())
         self._collector: Collector | None = None
         self._last_ns = 0
         try:
@@ -50,14 +52,21 @@ class Recorder:
         if self.problem or (self._collector is not None and snapshot.taken_ns == self._last_ns):
             return
         if self._collector is None or snapshot.taken_ns < self._last_ns:
+            self._config = _config_for(snapshot)
             self._collector = Collector(self._config, snapshot, self._reader)
         else:
-            self._write(report_line(self._collector.collect(self._due, snapshot)).encode() + b"\n")
+            due = frozenset(self._config.periods())
+            self._write(report_line(self._collector.collect(due, snapshot)).encode() + b"\n")
         self._last_ns = snapshot.taken_ns
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def discard(self) -> None:
+        """Close the file and take it away: nothing will be recorded after all."""
+        self._file.close()
+        os.unlink(self.path)
 
     def _write(self, line: bytes) -> None:
         begin = self._file.tell()
@@ -76,3 +85,12 @@ class Recorder:
             os.ftruncate(self._file.fileno(), size)
         except (OSError, ValueError):
             return
+
+
+def _config_for(snapshot: Snapshot) -> MonitorConfig:
+    """Return what is recorded: everything, but of a machine elsewhere not the vCPUs and the memory of this host."""
+    config = default_config()
+    if snapshot.source != "remote":
+        return config
+    here = {SystemGroup.VCPU_USAGE, SystemGroup.MEMORY_INFO}
+    return replace(config, system=tuple(metric for metric in config.system if metric.group not in here))

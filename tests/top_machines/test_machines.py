@@ -9,16 +9,18 @@ import threading
 
 import pytest
 
-from neurontools.errors import UsageError
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.info import StartOptions
+from neurontools.sources import open_source
 from neurontools.sources.following import Follower, Trouble
 from neurontools.sources.several import Several
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import text_of
 from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_machines_source import MachineUpdate, SeveralSource, places_of
+from neurontools.tui.top_machines_strip import choice_at, strip_line
 
 
 class Feed:
@@ -183,3 +185,78 @@ def test_an_update_says_whose_it_is():
     update = next(source.updates())
     source.close()
     assert update == MachineUpdate(0, Trouble("machine not running, waiting for it"))
+
+
+def titled(app):
+    return shown(app, "machines")[0]
+
+
+async def test_every_page_names_all_machines_and_a_click_turns_to_one(two_machines):
+    source = SeveralSource(places_of(["a", "b", "c"], []), 0.1)
+    app = TopApp(source, machines=[(name, f"sim:{name}") for name in "abc"])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: titled(app) == " Machines  >all< a  b  c?")
+        await pilot.press("n")
+        assert titled(app) == " Machines   all  a >b< c?"
+        for key in ("h", "p", "v", "e", "o"):
+            await pilot.press(key)
+            assert titled(app) == " Machines   all  a >b< c?"
+            assert sum(len(pane.lines) for pane in app.query(LinePane)) == 30
+        await pilot.click(offset=(titled(app).index(" a ") + 1, 1))
+        assert "trn1.2xlarge" in shown(app, "title")[0]
+        await pilot.click(offset=(titled(app).index("all") + 1, 1))
+        assert app.page.name == "machines"
+        await pilot.press("b", "p")
+        row = next(number for number, line in enumerate(shown(app, "page-processes")) if "PID" in line)
+        await pilot.click(offset=(7, row + 2))
+        assert app.pages[2].sorting.column == "pid"  # the head is a line further down, and still where it is clicked
+        await pilot.resize_terminal(100, 16)
+        await until(pilot, lambda: not app.query_one("#machines", LinePane).lines)
+
+
+def test_the_strip_keeps_the_current_machine_in_view():
+    source = SeveralSource(places_of([f"machine-{number}" for number in range(30)], []), 1.0)
+    app = TopApp(source, machines=[(place.name, "") for place in source.places])
+    for current in (None, 0, 14, 29):
+        text = text_of(strip_line(app.machines, current, 80))
+        assert len(text) == 80
+        assert (">all<" if current is None else f">machine-{current}?<") in text
+        at = text.index(">") + 2
+        assert choice_at(app.machines, current, 80, at) == (current,)
+    assert choice_at(app.machines, None, 80, 3) is None
+
+
+def test_each_machine_is_recorded_into_a_file_of_its_own(two_machines, tmp_path):
+    places = places_of(["a", "b", "c"], ["ci/west=http://127.0.0.1:9"])
+    source = SeveralSource(places, 0.1, str(tmp_path / "run.jsonl"))
+    told = {0: 0, 1: 0}
+    for one in source.updates():
+        told[one.index] = told.get(one.index, 0) + 1
+        if told[0] > 3 and told[1] > 3:
+            break
+    source.close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"run.a.jsonl", "run.b.jsonl", "run.c.jsonl", "run.ci_west.jsonl"}
+    with open_source(str(tmp_path / "run.b.jsonl")) as recording:
+        assert recording.snapshot().instance_type == "inf2.24xlarge"
+
+
+def test_a_recording_that_is_there_already_stops_all_of_them(tmp_path):
+    (tmp_path / "run.b.jsonl").write_text("mine")
+    with pytest.raises(NeuronToolsError, match=r"run\.b\.jsonl is there already"):
+        SeveralSource(places_of(["a", "b"], []), 1.0, str(tmp_path / "run.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.b.jsonl"]
+
+
+def test_narrow_lists_leave_columns_out_before_what_is_wrong():
+    source = SeveralSource(places_of(["c"], []), 1.0)
+    app = TopApp(source, machines=[("c", "")])
+    app.machines[0].model.update(Trouble("machine not running, waiting for it"))
+    for width, heads in (
+        (80, "TYPE CORES USED UTIL MEM STATE"),
+        (130, "TYPE DEV CORES USED UTIL MEM OF PROC ECC STATE"),
+    ):
+        lines = [text_of(line) for line in app.machines_page.lines(app.model, width, 10)]
+        assert lines[0].split() == ["MACHINE", *heads.split()]
+        assert "machine not runn" in lines[1]
+        assert {len(line) for line in lines} == {width}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -135,3 +136,12 @@ def test_nonsense_is_named(tool, arguments, text):
     assert done.returncode in {1, 2}
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_of_a_machine_elsewhere_the_vcpus_of_this_host_are_not_recorded(home, tick_at):
+    recorder = Recorder("rec.jsonl")
+    for second in range(3):
+        recorder.take(replace(tick_at(second).snapshot, source="remote"))
+    recorder.close()
+    lines = (home / "rec.jsonl").read_text().splitlines()
+    assert [set(json.loads(line)["system_data"]) for line in lines] == [{"neuron_hw_counters"}] * 2
