@@ -12,6 +12,7 @@ import json
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools import gpsimd
 from neurontools.compiler.engines import (
     COLLECTIVE_OPCODE,
     CUSTOM_OPCODE,
@@ -37,8 +38,6 @@ SCHEMA = 1
 ISSUE_CYCLES = 64
 DMA_ISSUE_NS = 1_000
 COLLECTIVE_ISSUE_NS = 15_000
-CUSTOM_ISSUE_NS = 1_000
-CUSTOM_NS_PER_BYTE = 0.6
 _SHOWN_OPERANDS = 3
 
 
@@ -148,7 +147,8 @@ class _Rates:
         total = sum(moved)
         memory_ns = total / self.hbm_bytes_s * 1e9
         if placement.opcode == CUSTOM_OPCODE:
-            return CUSTOM_ISSUE_NS + (round(total * CUSTOM_NS_PER_BYTE) if custom_ns is None else custom_ns)
+            unknown_ns = gpsimd.rates().launch_ns + gpsimd.rates().transfer_ns(total)
+            return round(unknown_ns) if custom_ns is None else custom_ns
         if placement.engine is Engine.DMA:
             issue = COLLECTIVE_ISSUE_NS if placement.opcode == COLLECTIVE_OPCODE else DMA_ISSUE_NS
             return issue + round(max(memory_ns, max(moved) / self.dma_bytes_s * 1e9))

@@ -15,6 +15,7 @@ SLOTS = MAX_ARGUMENTS + 1
 
 SHAPE_COMMAND = 1
 RUN_COMMAND = 2
+PLACES_COMMAND = 3
 
 TENSOR_ARGUMENT = 0
 REAL_ARGUMENT = 1
@@ -61,7 +62,7 @@ class Request(ctypes.Structure):
         ("core_count", ctypes.c_uint32),
         ("capture_stdout", ctypes.c_uint32),
         ("core_order", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("count_places", ctypes.c_uint32),
         ("slot_bytes", ctypes.c_uint64 * SLOTS),
         ("arguments", Argument * MAX_ARGUMENTS),
         ("output", Tensor),
@@ -75,6 +76,9 @@ class CoreCounters(ctypes.Structure):
         ("element_accesses", ctypes.c_uint64),
         ("transfers", ctypes.c_uint64),
         ("transferred_bytes", ctypes.c_uint64),
+        ("moves", ctypes.c_uint64),
+        ("moved_bytes", ctypes.c_uint64),
+        ("computed_bytes", ctypes.c_uint64),
     )
 
 

@@ -26,11 +26,23 @@ class TensorMeta:
 
 @dataclass(frozen=True, slots=True)
 class CoreWork:
-    """What one GPSIMD core did to memory in a call; the modelled time follows from it."""
+    """What one GPSIMD core did in a call; the modelled time follows from it.
 
-    element_accesses: int
-    transfers: int
-    transferred_bytes: int
+    Args:
+        element_accesses: accesses of single elements in HBM.
+        transfers: copies between HBM and TCM.
+        transferred_bytes: bytes of these copies.
+        moves: copies within HBM and fills: the returned tensor to the output, `torch::zeros`.
+        moved_bytes: bytes of these, each counted once.
+        computed_bytes: bytes of the results of tensor functions.
+    """
+
+    element_accesses: int = 0
+    transfers: int = 0
+    transferred_bytes: int = 0
+    moves: int = 0
+    moved_bytes: int = 0
+    computed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,14 @@ def outcome_of(reply: abi.Reply, core_count: int, printed: str = "", complained:
         warnings=tuple(_text(reply.warnings).splitlines()),
         shape=TensorMeta(tuple(reply.shape.sizes[:dim]), reply.shape.dtype, reply.shape.nbytes),
         work=tuple(
-            CoreWork(core.element_accesses, core.transfers, core.transferred_bytes)
+            CoreWork(
+                core.element_accesses,
+                core.transfers,
+                core.transferred_bytes,
+                core.moves,
+                core.moved_bytes,
+                core.computed_bytes,
+            )
             for core in reply.counters[:core_count]
         ),
         elapsed_ns=reply.elapsed_ns,

@@ -1,40 +1,75 @@
-"""Modelled device time of a kernel: what its cores did to memory, at rates calibrated from documented figures.
+"""Modelled device time of a kernel: what its cores did, at the rates of `fixtures/gpsimd/rates.yaml`.
 
-customops.md section 11: one core moves 1.67 GB/s between HBM and TCM (0.6 ns a byte, in transfers of 4 KiB), an element
-access takes about 200 ns, eight cores work in parallel. The latency of a transfer is our decision; the rate beside it
-is chosen so that a transfer of 4 KiB takes what the documented figures give.
+docs/cost-model.md says how the numbers come about. An operator that a graph calls is modelled by what its kernel does
+with made-up inputs of the same shapes; one that cannot be run so, by how its source reaches its tensors.
 """
 
 from __future__ import annotations
 
-import os
-import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.customop.manifest import Access, OperatorEntry
+from neurontools import gpsimd
+from neurontools.customop.manifest import Access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.customop.calls import CoreWork
+    from neurontools.customop.package import Package
 
-ELEMENT_ACCESS_NS = 200.0
-DOCUMENTED_NS_PER_BYTE = 0.6
-TRANSFER_BYTES = 4096
-TRANSFER_LATENCY_NS = 500.0
-NS_PER_BYTE = DOCUMENTED_NS_PER_BYTE - TRANSFER_LATENCY_NS / TRANSFER_BYTES
-ACCESSES_PER_ELEMENT = 1.5  # a relu touches input and output three times for two tensors' elements
-GPSIMD_CORES = 8
 
-_lock = threading.Lock()
-_operators: dict[str, tuple[OperatorEntry, int]] = {}
-_seen: dict[tuple[str, tuple[int, ...]], int] = {}
-_SEEN_MAX = 4096
+@dataclass(frozen=True, slots=True)
+class TensorOperand:
+    """A tensor that an operator is called with: sizes and the name of its dtype in torch."""
+
+    sizes: tuple[int, ...]
+    dtype: str
+
+
+Operand = TensorOperand | float | int | None
+"""A tensor, a number, or None for a number that is not known when a graph is compiled."""
+
+_operators: dict[str, tuple[Package, int]] = {}
+_counted: dict[tuple[str, int, tuple[Operand, ...]], int] = {}
+
+ACCESSES_PER_ELEMENT = (
+    1.5  # the documented relu touches input and output three times (customops.md section 11)
+)
 
 
 def work_ns(work: Sequence[CoreWork]) -> int:
-    """Return the modelled time of a call in nanoseconds: that of its slowest core."""
-    return max((round(_core_ns(core)) for core in work), default=0)
+    """Return the modelled time of a call in nanoseconds: the launch and its slowest core; 0 for no work."""
+    if not work:
+        return 0
+    return round(gpsimd.rates().launch_ns + max(map(core_ns, work)))
+
+
+def core_ns(core: CoreWork) -> float:
+    """Return the modelled time of what one core did, in nanoseconds."""
+    return element_ns(core) + transfer_ns(core) + move_ns(core) + compute_ns(core)
+
+
+def element_ns(core: CoreWork) -> float:
+    """Return the part of `core_ns` for accesses to elements in HBM."""
+    return core.element_accesses * gpsimd.rates().element_access_ns
+
+
+def transfer_ns(core: CoreWork) -> float:
+    """Return the part of `core_ns` for transfers between HBM and TCM."""
+    rates = gpsimd.rates()
+    return core.transfers * rates.transfer_latency_ns + core.transferred_bytes * rates.transfer_ns_per_byte
+
+
+def move_ns(core: CoreWork) -> float:
+    """Return the part of `core_ns` for copies within HBM and fills."""
+    rates = gpsimd.rates()
+    return core.moves * rates.move_latency_ns + core.moved_bytes * rates.move_ns_per_byte
+
+
+def compute_ns(core: CoreWork) -> float:
+    """Return the part of `core_ns` for the arithmetic of tensor functions."""
+    return core.computed_bytes * gpsimd.rates().compute_ns_per_byte
 
 
 def analytic_ns(access: Access, numels: Sequence[int], itemsizes: Sequence[int], cores: int) -> int:
@@ -46,66 +81,37 @@ def analytic_ns(access: Access, numels: Sequence[int], itemsizes: Sequence[int],
         itemsizes: bytes of an element of each; the last one stands for those that are missing, 4 when none is given.
         cores: how many cores share the work.
     """
+    rates = gpsimd.rates()
     if access is Access.ELEMENT:
-        return round(sum(numels) * ACCESSES_PER_ELEMENT * ELEMENT_ACCESS_NS / cores)
+        return round(rates.launch_ns + sum(numels) * ACCESSES_PER_ELEMENT * rates.element_access_ns / cores)
     sizes = [*itemsizes] or [4]
     sizes += [sizes[-1]] * (len(numels) - len(sizes))
     nbytes = sum(count * size for count, size in zip(numels, sizes, strict=False))
-    return round(nbytes * DOCUMENTED_NS_PER_BYTE / cores)
+    return round(rates.launch_ns + rates.transfer_ns(-(-nbytes // cores)))
 
 
-def modelled_ns(op_qualname: str, numels: Sequence[int], itemsizes: Sequence[int] = ()) -> int:
-    """Return the modelled device time of an operator in nanoseconds.
+def remember_operator(package: Package, index: int) -> None:
+    """Model an operator of a loaded library from now on, in place of one of an older library of that name."""
+    _operators[package.manifest.operators[index].qualified] = (package, index)
 
-    What a run with the same numbers of elements did decides; before the first run the kernel's source does.
+
+def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
+    """Return the modelled time of a call of a loaded operator in nanoseconds.
 
     Args:
-        op_qualname: `library::operator`.
-        numels: elements of each input tensor and of the output.
-        itemsizes: bytes of an element of each, 4 when not given.
+        qualified: `library::operator`.
+        operands: what it is called with; the same operands take the same time, whatever tensors hold.
 
     Returns:
-        The time, 0 for an operator that is in no loaded library.
+        The time, None when no loaded library has the operator.
     """
-    with _lock:
-        seen = _seen.get((op_qualname, tuple(numels)))
-        known = _operators.get(op_qualname)
-    if seen is not None:
-        return seen
-    if known is None:
-        return 0
-    entry, cores = known
-    return analytic_ns(entry.access, numels, itemsizes, cores)
+    if qualified not in _operators:
+        return None
+    package, index = _operators[qualified]
+    key = (package.sha256, index, tuple(operands))
+    if key not in _counted:
+        # Loaded late: most who load a library compile no graph.
+        from neurontools.customop.trial import trial_ns
 
-
-def remember_operator(entry: OperatorEntry, *, multicore: bool) -> None:
-    """Make an operator of a loaded library known; what an older library of that name did is forgotten."""
-    with _lock:
-        _operators[entry.qualified] = (entry, GPSIMD_CORES if multicore else 1)
-        for key in [key for key in _seen if key[0] == entry.qualified]:
-            del _seen[key]
-
-
-def remember_run(op_qualname: str, numels: Sequence[int], work: Sequence[CoreWork]) -> None:
-    """Keep what a run did, for the next question about the same numbers of elements."""
-    with _lock:
-        if len(_seen) >= _SEEN_MAX:
-            _seen.clear()
-        _seen[op_qualname, tuple(numels)] = work_ns(work)
-
-
-def _renew_lock() -> None:
-    # A thread that the forked child does not have may have held it.
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
-def _core_ns(core: CoreWork) -> float:
-    return (
-        core.element_accesses * ELEMENT_ACCESS_NS
-        + core.transfers * TRANSFER_LATENCY_NS
-        + core.transferred_bytes * NS_PER_BYTE
-    )
+        _counted[key] = trial_ns(package, index, operands)
+    return _counted[key]

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.customop import abi, cost, gpsimd_log
 from neurontools.customop.backtrace import user_location
-from neurontools.customop.calls import Buffer, Executor, Outcome, TensorMeta, new_request, set_tensor
+from neurontools.customop.calls import (
+    Buffer,
+    CoreWork,
+    Executor,
+    Outcome,
+    TensorMeta,
+    new_request,
+    set_tensor,
+)
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
@@ -37,11 +45,13 @@ class Completed:
         elapsed_ns: measured on this computer.
         modelled_ns: modelled device time.
         warnings: what the checks warn about.
+        work: what each core did; the modelled time follows from it.
     """
 
     elapsed_ns: int
     modelled_ns: int
     warnings: tuple[str, ...]
+    work: tuple[CoreWork, ...] = ()
 
 
 def new_executor(package: Package) -> Executor:
@@ -69,14 +79,25 @@ class Operation:
         package: the library.
         index: position of the operator in its manifest.
         executor: what runs the library's functions.
+        cores: how many cores run a kernel; None: all of them when the library is a multicore one, else one.
+        count_places: count by place in the source too, see `neurontools.customop.bench_places`.
     """
 
-    def __init__(self, package: Package, index: int, executor: Executor) -> None:
+    def __init__(
+        self,
+        package: Package,
+        index: int,
+        executor: Executor,
+        *,
+        cores: int | None = None,
+        count_places: bool = False,
+    ) -> None:
         self.entry: OperatorEntry = package.manifest.operators[index]
         self._package = package
         self._index = index
         self._executor = executor
-        self._cores = cost.GPSIMD_CORES if package.manifest.multicore else 1
+        self._cores = cores or (abi.MAX_CORES if package.manifest.multicore else 1)
+        self._count_places = count_places
         self._shapes: dict[tuple[object, ...], TensorMeta] = {}
 
     def infer(self, values: Sequence[Value]) -> TensorMeta:
@@ -129,12 +150,11 @@ class Operation:
         """
         request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
         request.core_order = core_order
+        request.count_places = int(self._count_places)
         set_tensor(request.output, output)
         outcome = self._executor.call(request, inputs, into)
         outcome = self._finish(outcome, values, self._package.parts.kernel)
-        numels = (*(_numel(value) for value in values if isinstance(value, TensorMeta)), _numel(output))
-        cost.remember_run(self.entry.qualified, numels, outcome.work)
-        return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings)
+        return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings, outcome.work)
 
     def _request(self, command: int, callee: int, values: Sequence[Value], cores: int = 1) -> abi.Request:
         request = new_request(command, callee, len(values), cores)
@@ -213,10 +233,3 @@ def _describe(value: Value) -> str:
         return repr(value)
     sizes = "x".join(str(size) for size in value.sizes) or "scalar"
     return f"{sizes}:{BY_CODE[value.dtype].name if value.dtype in BY_CODE else value.dtype}"
-
-
-def _numel(value: TensorMeta) -> int:
-    count = 1
-    for size in value.sizes:
-        count *= size
-    return count

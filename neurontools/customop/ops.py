@@ -97,7 +97,7 @@ def register(package: Package) -> LoadedLibrary:
         for index, entry in enumerate(entries):
             _registry.operations[entry.qualified] = Operation(package, index, executor)
             _registry.owners[entry.qualified] = package.sha256
-            cost.remember_operator(entry, multicore=package.manifest.multicore)
+            cost.remember_operator(package, index)
             if entry.qualified not in _registry.schemas:
                 _define(torch, entry)
         _close_unused(replaced)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
-RUNTIME_SOURCES = ("runtime", "storage", "checks", "tcm", "traps")
+RUNTIME_SOURCES = ("runtime", "storage", "checks", "counting", "tcm", "traps")
 WORKER_SOURCES = ("worker", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
 SANITIZE_FLAGS = (

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.graph import reads
+from neurontools.compiler.graph import View
 from neurontools.compiler.neff import NativePart
-from neurontools.compiler.traffic import item_bytes, numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,12 +52,17 @@ def _call_ns(graph: Graph, library: LoadedLibrary) -> tuple[tuple[int, int], ...
 
 
 def _modelled_ns(node: Node) -> int:
-    from neurontools.customop.cost import modelled_ns
+    from neurontools.customop.cost import TensorOperand, operator_ns
 
-    tensors = [*reads(node), *(view for view in node.results if view is not None)]
-    return modelled_ns(
-        _qualified(node.op), [numel(view) for view in tensors], [item_bytes(view.dtype) for view in tensors]
+    operands = tuple(
+        TensorOperand(value.shape, value.dtype)
+        if isinstance(value, View)
+        else value
+        if isinstance(value, int | float)
+        else None  # lifted: its value is not part of the graph
+        for value in (*node.args, *(value for _, value in node.kwargs))
     )
+    return operator_ns(_qualified(node.op), operands) or 0
 
 
 def _qualified(name: str) -> str:

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.compiler.cost import (
-    CUSTOM_ISSUE_NS,
-    CUSTOM_NS_PER_BYTE,
     CostError,
     Engine,
     GraphCost,
@@ -17,6 +15,7 @@ from neurontools.compiler.cost import (
 )
 from neurontools.compiler.graph import Graph, Node, reads
 from neurontools.compiler.traffic import written
+from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from tests.compiler.graphs import custom_graph, graph_of, graphs, mlp, tensor
 
@@ -114,7 +113,7 @@ def test_elementwise_work_is_bound_by_memory() -> None:
 def test_a_custom_operator_costs_what_the_calibration_says() -> None:
     graph, _ = custom_graph()
     cost = estimate(graph, TRN1)
-    assert cost.gpsimd_ns == cost.total_ns == CUSTOM_ISSUE_NS + round(2 * 64 * 4 * CUSTOM_NS_PER_BYTE)
+    assert cost.gpsimd_ns == cost.total_ns == round(rates().launch_ns + rates().transfer_ns(2 * 64 * 4))
 
 
 def test_built_in_gpsimd_work_is_not_custom_time() -> None:

@@ -26,20 +26,16 @@ def test_the_program_runs(home: Path) -> None:
 
 
 def test_the_modelled_times_are_those_of_the_cost_model() -> None:
-    from neurontools.customop.cost import (
-        ELEMENT_ACCESS_NS,
-        NS_PER_BYTE,
-        TRANSFER_BYTES,
-        TRANSFER_LATENCY_NS,
-    )
+    from neurontools.gpsimd import rates
 
     numel = 32 * 4096
-    transfers = 2 * numel * 4 // TRANSFER_BYTES
-    tcm_ms = transfers * (TRANSFER_LATENCY_NS + TRANSFER_BYTES * NS_PER_BYTE) / 1e6
-    assert f"| TCM | {tcm_ms:.3f} ms |" in TUTORIAL
-    assert f"| TCM, eight cores | {tcm_ms / 8:.3f} ms |" in TUTORIAL
-    copied_ms = tcm_ms  # the returned tensor is copied to the output
-    assert f"| element accessor | {2 * numel * ELEMENT_ACCESS_NS / 1e6 + copied_ms:.1f} ms |" in TUTORIAL
+    tcm_ns = rates().transfer_ns(2 * numel * 4)
+    launch_ns = rates().launch_ns
+    assert f"| TCM | {(launch_ns + tcm_ns) / 1e6:.3f} ms |" in TUTORIAL
+    assert f"| TCM, eight cores | {(launch_ns + tcm_ns / 8) / 1e6:.3f} ms |" in TUTORIAL
+    returned_ns = rates().move_latency_ns + 4 * numel * rates().move_ns_per_byte
+    elements_ns = 2 * numel * rates().element_access_ns
+    assert f"| element accessor | {(launch_ns + elements_ns + returned_ns) / 1e6:.1f} ms |" in TUTORIAL
 
 
 def test_the_table_names_every_operator_of_every_sample() -> None:

@@ -12,13 +12,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from neurontools.customop import cost
 from neurontools.customop.build import build
-from neurontools.customop.cost import modelled_ns
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.load import load, load_library
 from neurontools.customop.ops import loaded_libraries, operation
-from neurontools.customop.package import read_package
 from neurontools.customop.request import BuildRequest
 
 Library = Callable[[str], Path]
@@ -199,29 +196,6 @@ def test_parameters_of_torchs_own_loader_are_ignored_with_a_warning(
     assert "custom_op.load ignores extra_ldflags, is_python_module" in caplog.text
     with pytest.raises(CustomOpBuildError, match="compute_srcs is one path"):
         load("x", "relu.cpp", ["shape.cpp"])
-
-
-def test_modelled_time_reproduces_the_documented_throughput(library: Library) -> None:
-    # customops.md sections 10 and 11: 8.10, 220.7 and 269.9 iterations a second of two relus, 3.587 ms beside them.
-    documented = {
-        "relu_element": 8.098649744235592,
-        "relu_tcm": 220.73800131604054,
-        "relu_multicore": 269.936119707143,
-    }
-    sizes = [(32 * size, 32 * size) for size in (4096, 2048)]
-    for style, rate in documented.items():
-        loaded = read_package(load_library(library(style)).path).manifest
-        cost.remember_operator(loaded.operators[0], multicore=loaded.multicore)  # forget what other tests ran
-        times = [modelled_ns(f"{style}::forward", numels) for numels in sizes]
-        assert 1e9 / (sum(times) + 3.587e6) == pytest.approx(rate, rel=0.05)
-        for count, _ in sizes:
-            getattr(torch.ops, style).forward(torch.randn(32, count // 32))
-        times = [modelled_ns(f"{style}::forward", numels) for numels in sizes]
-        if style == "relu_element":  # touches each element twice, the documented kernel does so three times
-            assert sum(times) == pytest.approx(2 * 200 * sum(count for count, _ in sizes), rel=0.02)
-        else:
-            assert 1e9 / (sum(times) + 3.587e6) == pytest.approx(rate, rel=0.05)
-    assert modelled_ns("nobody::knows", (1, 1)) == 0
 
 
 def test_an_operator_that_is_not_loaded_is_named() -> None:

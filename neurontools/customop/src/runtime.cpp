@@ -63,6 +63,7 @@ void unpack(const abi::Request& request, const Callable& callable, Arguments& ar
     const abi::Argument& argument = request.arguments[i];
     if (argument.kind == abi::kTensorArgument) {
       arguments.tensors[i] = wrap(argument.tensor, Origin::kArgument, is_constant(callable.parameters, i));
+      arguments.tensors[i].impl().argument = static_cast<int>(i);
     } else {
       const bool real = argument.kind == abi::kRealArgument;
       arguments.scalars[i] = real ? c10::Scalar(argument.real) : c10::Scalar(argument.integer);
@@ -85,7 +86,7 @@ void take_result(const torch::Tensor& result) {
     fail("output", "the kernel returned dtype %s, its shape function promised %s", c10::toString(result.scalar_type()),
          c10::toString(output.scalar_type()));
   if (output.nbytes() != 0) std::memcpy(output.impl().data(), result.impl().data(), output.nbytes());
-  note_stream(2 * output.nbytes());
+  count_move(result.impl());
 }
 
 void run_core(const abi::Request& request, const Callable& callable) {
@@ -100,6 +101,7 @@ void run_core(const abi::Request& request, const Callable& callable) {
     take_result(callable.call(callable.function, arguments));
   }
   tcm_end();
+  places_end_core();
   reply->counters[context.core] = context.counters;
 }
 
@@ -135,6 +137,8 @@ void run(const abi::Request& request) {
   context.core_count = request.core_count;
   context.multicore = request.core_count > 1;
   context.output_written_untracked = false;
+  context.count_places = request.count_places != 0;
+  places_begin();
   coverage_begin();
   const Callable& callable = kernels().at(request.callee).function;
   running = callable.function;
@@ -215,6 +219,8 @@ NEURONTOOLS_EXPORT void neurontools_call(const neurontools::abi::Request* reques
   try {
     if (request->command == neurontools::abi::kShapeCommand)
       infer_shape(*request);
+    else if (request->command == neurontools::abi::kPlacesCommand)
+      list_counts(request->callee, reply->warnings, sizeof reply->warnings);
     else
       run(*request);
   } catch (const c10::Error& error) {

@@ -31,6 +31,13 @@ void coverage_begin();
 /// Fail when two cores wrote the same byte or when a byte of the output was never written.
 void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes);
 
+/// Forget what the last call counted by place.
+void places_begin();
+/// Add what element accessors counted by place to the counters of the running core.
+void places_end_core();
+/// Write the counts by place from number `first` on, a line each, as many as there is room for.
+void list_counts(std::size_t first, char* text, std::size_t size);
+
 /// Empty the running core's pool.
 void tcm_begin();
 /// Check the canaries of what is left and warn about leaks.

@@ -6,7 +6,7 @@
 namespace neurontools {
 namespace abi {
 
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kMagic = 0x4f43544e;
 constexpr int kMaxArguments = 16;
 constexpr int kMaxDim = 8;
@@ -15,7 +15,7 @@ constexpr int kMaxCores = 8;
 constexpr int kOutputSlot = kMaxArguments;
 constexpr int kSlots = kMaxArguments + 1;
 
-enum Command : std::uint32_t { kShapeCommand = 1, kRunCommand = 2 };
+enum Command : std::uint32_t { kShapeCommand = 1, kRunCommand = 2, kPlacesCommand = 3 };
 enum ArgumentKind : std::int32_t { kTensorArgument = 0, kRealArgument = 1, kIntegerArgument = 2 };
 // kFailed: the operator failed and the library can go on; kFatal: the process that ran it must end.
 enum Status : std::int32_t { kOk = 0, kFailed = 1, kFatal = 2 };
@@ -45,7 +45,7 @@ struct Request {
   std::uint32_t core_count;
   std::uint32_t capture_stdout;
   std::uint32_t core_order;  // in which order the cores run, one after the other: see core_at()
-  std::uint32_t reserved;
+  std::uint32_t count_places;  // count by place in the source too; kPlacesCommand asks for them afterwards
   std::uint64_t slot_bytes[kSlots];
   Argument arguments[kMaxArguments];
   Tensor output;
@@ -53,8 +53,11 @@ struct Request {
 
 struct Counters {
   std::uint64_t element_accesses;
-  std::uint64_t transfers;
+  std::uint64_t transfers;  // between HBM and TCM
   std::uint64_t transferred_bytes;
+  std::uint64_t moves;  // within HBM: the returned tensor to the output, a fill
+  std::uint64_t moved_bytes;
+  std::uint64_t computed_bytes;  // results of the tensor functions
 };
 
 struct Reply {

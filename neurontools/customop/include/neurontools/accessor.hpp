@@ -30,8 +30,8 @@ class TensorAccessorBase {
   using Element = std::conditional_t<read_only, const T, T>;
 
   TensorAccessorBase(Element* data, const std::int64_t* sizes, const std::int64_t* strides,
-                     const neurontools::TensorImpl* impl)
-      : data_(data), sizes_(sizes), strides_(strides), impl_(impl) {}
+                     const neurontools::TensorImpl* impl, std::uint64_t* count)
+      : data_(data), sizes_(sizes), strides_(strides), impl_(impl), count_(count) {}
 
   std::int64_t size(std::int64_t i) const { return sizes()[static_cast<std::size_t>(i)]; }
   std::int64_t stride(std::int64_t i) const { return strides()[static_cast<std::size_t>(i)]; }
@@ -50,6 +50,7 @@ class TensorAccessorBase {
   const std::int64_t* sizes_;
   const std::int64_t* strides_;
   const neurontools::TensorImpl* impl_;
+  std::uint64_t* count_;
 };
 
 template <typename T, std::size_t N, bool read_only = false>
@@ -59,7 +60,8 @@ class TensorAccessor : public TensorAccessorBase<T, N, read_only> {
 
   TensorAccessor<T, N - 1, read_only> operator[](std::int64_t index) const {
     this->check_index(index);
-    return {this->data_ + index * this->strides_[0], this->sizes_ + 1, this->strides_ + 1, this->impl_};
+    return {this->data_ + index * this->strides_[0], this->sizes_ + 1, this->strides_ + 1, this->impl_,
+            this->count_};
   }
 };
 
@@ -72,7 +74,7 @@ class TensorAccessor<T, 1, read_only> : public TensorAccessorBase<T, 1, read_onl
   typename TensorAccessorBase<T, 1, read_only>::Element& operator[](std::int64_t index) const {
     this->check_index(index);
     if (neurontools::kChecked) {
-      ++neurontools::context.counters.element_accesses;
+      ++*this->count_;
       if (this->impl_->active_streams != 0) neurontools::check_coherence(*this->impl_, !read_only);
     }
     return this->data_[index];

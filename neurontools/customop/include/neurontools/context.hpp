@@ -26,6 +26,7 @@ struct Context {
   std::uint32_t core_count = 1;
   bool output_taken = false;
   bool output_written_untracked = false;  // by element accessor or pointer: coverage is unknown
+  bool count_places = false;
   abi::Counters counters{};
 };
 
@@ -35,16 +36,6 @@ extern Context context __attribute__((visibility("hidden")));
 torch::Tensor take_output();
 /// Record that the running core wrote bytes [begin, end) of the output.
 void note_output_write(std::uint64_t begin, std::uint64_t end);
-/// Count a transfer between HBM and TCM for the modelled time.
-inline void note_transfer(std::uint64_t nbytes) {
-  context.counters.transfers += 1;
-  context.counters.transferred_bytes += nbytes;
-}
-/// Count a whole tensor that goes through TCM in pieces of a stream buffer.
-inline void note_stream(std::uint64_t nbytes) {
-  context.counters.transfers += (nbytes + kStreamBufferBytes - 1) / kStreamBufferBytes;
-  context.counters.transferred_bytes += nbytes;
-}
 
 /// Take a block from this core's pool; nullptr when it does not fit.
 void* tcm_allocate(std::size_t nbytes);

@@ -85,8 +85,9 @@ torch::Tensor map(const torch::Tensor& a, c10::ScalarType type, F f) {
     T* out = static_cast<T*>(result.impl().data());
     for (std::int64_t i = 0; i < x.numel(); ++i) out[i] = static_cast<T>(f(static_cast<Compute<T>>(in[i])));
   });
-  note_stream(a.nbytes());
-  note_stream(result.nbytes());
+  count_function(a.impl());
+  count_function(result.impl());
+  count_compute(result.impl());
   return result;
 }
 
@@ -106,9 +107,10 @@ torch::Tensor zip(const char* name, const torch::Tensor& a, const torch::Tensor&
     for (std::int64_t i = 0; i < x.numel(); ++i)
       out[i] = static_cast<T>(f(static_cast<Compute<T>>(left[i]), static_cast<Compute<T>>(right[i])));
   });
-  note_stream(a.nbytes());
-  note_stream(b.nbytes());
-  note_stream(result.nbytes());
+  count_function(a.impl());
+  count_function(b.impl());
+  count_function(result.impl());
+  count_compute(result.impl());
   return result;
 }
 

@@ -9,7 +9,7 @@ namespace neurontools {
 
 /// Record that an operation wrote a whole tensor.
 inline void note_whole_write(const TensorImpl& impl) {
-  note_stream(impl.nbytes);
+  count_move(impl);
   if (impl.origin == Origin::kOutput) note_output_write(0, impl.nbytes);
 }
 

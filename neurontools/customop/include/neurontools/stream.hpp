@@ -21,9 +21,14 @@ class Stream {
     ++impl_->active_streams;
     impl_->written_by_stream = writes;
     buffer_ = tcm_allocate(kStreamBufferBytes);
+    place_ = counted_place();
   }
   Stream(Stream&& other) noexcept
-      : impl_(std::move(other.impl_)), buffer_(other.buffer_), position_(other.position_), writes_(other.writes_) {
+      : impl_(std::move(other.impl_)),
+        buffer_(other.buffer_),
+        place_(other.place_),
+        position_(other.position_),
+        writes_(other.writes_) {
     other.buffer_ = nullptr;
   }
   Stream(const Stream&) = delete;
@@ -48,12 +53,8 @@ class Stream {
   void end() {
     if (!impl_) return;
     const std::uint64_t moved = static_cast<std::uint64_t>(position_) * c10::elementSize(impl_->dtype);
-    if (buffer_ != nullptr) {
-      tcm_release(buffer_);
-      note_stream(moved);
-    } else {
-      context.counters.element_accesses += static_cast<std::uint64_t>(position_);
-    }
+    if (buffer_ != nullptr) tcm_release(buffer_);
+    count_stream(*impl_, static_cast<std::uint64_t>(position_), buffer_ != nullptr, place_);
     if (writes_ && impl_->origin == Origin::kOutput) note_output_write(0, moved);
     --impl_->active_streams;
     impl_->written_by_stream = false;
@@ -62,6 +63,7 @@ class Stream {
 
   std::shared_ptr<TensorImpl> impl_;
   void* buffer_ = nullptr;
+  const void* place_ = nullptr;
   std::int64_t position_ = 0;
   bool writes_;
 };

@@ -33,7 +33,7 @@ class TensorTcmAccessor {
     check<T>("tensor_to_tcm", tcm_ptr, tensor_offset, num_elem);
     if (num_elem == 0) return;
     std::memcpy(tcm_ptr, static_cast<const T*>(impl_->storage) + tensor_offset, num_elem * sizeof(T));
-    neurontools::note_transfer(num_elem * sizeof(T));
+    neurontools::count_transfer(*impl_, num_elem * sizeof(T));
   }
 
   /// Copy `num_elem` elements from TCM to offset `tensor_offset` of the flattened tensor.
@@ -44,7 +44,7 @@ class TensorTcmAccessor {
     impl_->check_writable();
     if (num_elem == 0) return;
     std::memcpy(static_cast<T*>(impl_->storage) + tensor_offset, tcm_ptr, num_elem * sizeof(T));
-    neurontools::note_transfer(num_elem * sizeof(T));
+    neurontools::count_transfer(*impl_, num_elem * sizeof(T));
     if (impl_->origin == neurontools::Origin::kOutput)
       neurontools::note_output_write(tensor_offset * sizeof(T), (tensor_offset + num_elem) * sizeof(T));
   }

@@ -46,13 +46,15 @@ class Tensor {
   template <typename T, std::size_t N>
   TensorAccessor<T, N, true> accessor() const& {
     check_accessor<T>("accessor", N);
-    return {static_cast<const T*>(impl().data()), impl().sizes, impl().strides, impl_.get()};
+    return {static_cast<const T*>(impl().data()), impl().sizes, impl().strides, impl_.get(),
+            neurontools::count_elements(impl(), assumed())};
   }
   template <typename T, std::size_t N>
   TensorAccessor<T, N, false> accessor() & {
     check_accessor<T>("accessor", N);
     note_untracked_write();
-    return {static_cast<T*>(impl().data()), impl().sizes, impl().strides, impl_.get()};
+    return {static_cast<T*>(impl().data()), impl().sizes, impl().strides, impl_.get(),
+            neurontools::count_elements(impl(), assumed())};
   }
 
   template <typename T>
@@ -76,10 +78,12 @@ class Tensor {
   T* data_ptr() const {
     check_dtype<T>("data_ptr");
     note_untracked_write();
+    neurontools::count_elements(impl(), static_cast<std::uint64_t>(impl().numel));
     return static_cast<T*>(impl().data());
   }
   void* data_ptr() const {
     note_untracked_write();
+    neurontools::count_elements(impl(), static_cast<std::uint64_t>(impl().numel));
     return impl().data();
   }
 
@@ -113,9 +117,9 @@ class Tensor {
                         static_cast<long long>(impl().dim));
     if (neurontools::context.multicore)
       neurontools::fail("multicore", "element accessors work in single-core mode only; use tcm_accessor()");
-    if (!neurontools::kChecked)
-      neurontools::context.counters.element_accesses += static_cast<std::uint64_t>(impl().numel);
   }
+  // Builds without checks do not see single accesses: each element once.
+  std::uint64_t assumed() const { return neurontools::kChecked ? 0 : static_cast<std::uint64_t>(impl().numel); }
   void note_untracked_write() const {
     if (impl().origin == neurontools::Origin::kOutput) neurontools::context.output_written_untracked = true;
   }

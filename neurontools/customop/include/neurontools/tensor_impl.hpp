@@ -8,6 +8,7 @@
 #include "neurontools/array_ref.hpp"
 #include "neurontools/coherence.hpp"
 #include "neurontools/context.hpp"
+#include "neurontools/counting.hpp"
 #include "neurontools/dtype.hpp"
 
 namespace neurontools {
@@ -22,6 +23,7 @@ struct TensorImpl {
   std::size_t nbytes = 0;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Origin origin = Origin::kTemporary;
+  int argument = -1;  // its position, where it is one
   bool read_only = false;
   int active_streams = 0;
   bool written_by_stream = false;

@@ -1,0 +1,131 @@
+// Counters of the running core, and where in the user's source they were counted.
+#include "neurontools/counting.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+
+#include "neurontools/tensor_impl.hpp"
+#include "runtime.hpp"
+
+namespace neurontools {
+
+namespace {
+
+struct Place {
+  const void* caller;
+  Way way;
+  int tensor;  // position among the arguments, or -1: made by the kernel, -2: the output
+  std::uint32_t core;
+  std::uint64_t count;
+  std::uint64_t nbytes;
+  std::uint64_t largest;
+  char frames[96];
+};
+
+std::deque<Place> places;  // what an accessor counts in must stay where it is
+
+int tensor_of(const TensorImpl& impl) { return impl.origin == Origin::kOutput ? -2 : impl.argument; }
+
+Place& place_of(const void* caller, Way way, const TensorImpl& impl) {
+  const int tensor = tensor_of(impl);
+  for (Place& place : places)
+    if (place.caller == caller && place.way == way && place.tensor == tensor && place.core == context.core)
+      return place;
+  places.push_back({caller, way, tensor, context.core, 0, 0, 0, {}});
+  list_places(places.back().frames, sizeof places.back().frames);
+  return places.back();
+}
+
+void note(const void* caller, Way way, const TensorImpl& impl, std::uint64_t count, std::uint64_t nbytes,
+          std::uint64_t largest) {
+  if (!context.count_places || count == 0) return;
+  Place& place = place_of(caller, way, impl);
+  place.count += count;
+  place.nbytes += nbytes;
+  place.largest = std::max(place.largest, largest);
+}
+
+std::uint64_t pieces_of(std::uint64_t nbytes) { return (nbytes + kStreamBufferBytes - 1) / kStreamBufferBytes; }
+
+void transfer(std::uint64_t count, std::uint64_t nbytes) {
+  context.counters.transfers += count;
+  context.counters.transferred_bytes += nbytes;
+}
+
+}  // namespace
+
+__attribute__((noinline)) const void* counted_place() { return __builtin_return_address(0); }
+
+__attribute__((noinline)) std::uint64_t* count_elements(const TensorImpl& impl, std::uint64_t assumed) {
+  if (!context.count_places) {
+    context.counters.element_accesses += assumed;
+    return &context.counters.element_accesses;
+  }
+  Place& place = place_of(__builtin_return_address(0), Way::kElement, impl);
+  place.count += assumed;
+  place.largest = c10::elementSize(impl.dtype);
+  return &place.count;
+}
+
+__attribute__((noinline)) void count_transfer(const TensorImpl& impl, std::uint64_t nbytes) {
+  transfer(1, nbytes);
+  note(__builtin_return_address(0), Way::kTcm, impl, 1, nbytes, nbytes);
+}
+
+void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered, const void* place) {
+  const std::uint64_t size = c10::elementSize(impl.dtype);
+  const std::uint64_t nbytes = elements * size;
+  if (buffered) {
+    transfer(pieces_of(nbytes), nbytes);
+    note(place, Way::kStream, impl, pieces_of(nbytes), nbytes, std::min<std::uint64_t>(nbytes, kStreamBufferBytes));
+  } else {
+    context.counters.element_accesses += elements;
+    note(place, Way::kUnbuffered, impl, elements, nbytes, size);
+  }
+}
+
+__attribute__((noinline)) void count_function(const TensorImpl& impl) {
+  transfer(pieces_of(impl.nbytes), impl.nbytes);
+  note(__builtin_return_address(0), Way::kFunction, impl, pieces_of(impl.nbytes), impl.nbytes, impl.nbytes);
+}
+
+void count_compute(const TensorImpl& result) { context.counters.computed_bytes += result.nbytes; }
+
+__attribute__((noinline)) void count_move(const TensorImpl& impl) {
+  if (impl.nbytes == 0) return;
+  context.counters.moves += 1;
+  context.counters.moved_bytes += impl.nbytes;
+  note(__builtin_return_address(0), Way::kMove, impl, 1, impl.nbytes, impl.nbytes);
+}
+
+void places_begin() { places.clear(); }
+
+void places_end_core() {
+  for (Place& place : places) {
+    if (place.core != context.core || place.way != Way::kElement) continue;
+    place.nbytes = place.count * place.largest;
+    context.counters.element_accesses += place.count;
+  }
+}
+
+void list_counts(std::size_t first, char* text, std::size_t size) {
+  std::size_t used = 0;
+  text[0] = '\0';
+  for (std::size_t i = first; i < places.size(); ++i) {
+    const Place& place = places[i];
+    const std::size_t room = size - used;
+    const int needed = std::snprintf(
+        text + used, room, "%u\t%u\t%d\t%llu\t%llu\t%llu\t%s\n", static_cast<unsigned>(place.way), place.core,
+        place.tensor, static_cast<unsigned long long>(place.count), static_cast<unsigned long long>(place.nbytes),
+        static_cast<unsigned long long>(place.largest), place.frames);
+    if (static_cast<std::size_t>(needed) >= room) {
+      text[used] = '\0';
+      return;
+    }
+    used += static_cast<std::size_t>(needed);
+  }
+}
+
+}  // namespace neurontools

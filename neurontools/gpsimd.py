@@ -1,0 +1,70 @@
+"""The rates of the GPSIMD engine, from `fixtures/gpsimd/rates.yaml`: the one place that all modelled times come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from neurontools import paths
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a GPSIMD core needs (`fixtures/gpsimd/rates.yaml`).
+
+    Args:
+        element_access_ns: time of an access to one element in HBM.
+        transfer_latency_ns: time of a transfer between HBM and TCM, however small.
+        transfer_ns_per_byte: time of a byte of it, beside the latency.
+        piece_bytes: size of the transfers that the documented rate is of.
+        move_latency_ns: time of a copy within HBM, however small.
+        move_ns_per_byte: time of a byte of it.
+        compute_ns_per_byte: time of a byte of a tensor function's result.
+        launch_ns: time of a call, whatever it does.
+        tcm_bytes: memory that a core has for `tcm_malloc`.
+        fast_streams: streams that get a buffer in it at once.
+    """
+
+    element_access_ns: float
+    transfer_latency_ns: float
+    transfer_ns_per_byte: float
+    piece_bytes: int
+    move_latency_ns: float
+    move_ns_per_byte: float
+    compute_ns_per_byte: float
+    launch_ns: float
+    tcm_bytes: int
+    fast_streams: int
+
+    def transfer_ns(self, nbytes: int, piece_bytes: int | None = None) -> float:
+        """Return how long one core takes for bytes between HBM and TCM, in pieces of the documented size or another."""
+        pieces = -(-nbytes // (piece_bytes or self.piece_bytes))
+        return pieces * self.transfer_latency_ns + nbytes * self.transfer_ns_per_byte
+
+
+@cache
+def rates() -> Rates:
+    """Return the rates."""
+    document = _read("rates.yaml")
+    transfer, move, compute = document["transfer"], document["move"], document["compute"]
+    return Rates(
+        element_access_ns=document["element_access_ns"],
+        transfer_latency_ns=transfer["latency_ns"],
+        transfer_ns_per_byte=transfer["ns_per_byte"] - transfer["latency_ns"] / transfer["piece_bytes"],
+        piece_bytes=transfer["piece_bytes"],
+        move_latency_ns=move["latency_ns"],
+        move_ns_per_byte=move["ns_per_byte"],
+        compute_ns_per_byte=1 / (compute["bytes_per_cycle"] * compute["clock_ghz"]),
+        launch_ns=document["launch_ns"],
+        tcm_bytes=document["tcm_bytes"],
+        fast_streams=document["fast_streams"],
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    import yaml
+
+    with open(f"{paths.fixtures_dir()}/gpsimd/{name}", encoding="utf-8") as file:
+        document: dict[str, Any] = yaml.safe_load(file)
+    return document
