@@ -97,7 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
         default="",
         help="show these processes only, as neuron-ls --filter does",
     )
-    parser.add_argument("--theme", metavar="THEME", help="dark, light or colorblind (default: dark)")
+    parser.add_argument(
+        "--theme",
+        metavar="THEME",
+        help="dark, light, colorblind, or auto, which asks the terminal (default: auto)",
+    )
     parser.add_argument("--readonly", action="store_true", help="send no signals to processes")
     parser.add_argument(
         "--exec-on-alert",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from neurontools.dashboard.lookout import Lookout
 from neurontools.dashboard.tape import Tape
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, fit
+from neurontools.tui.top_background import hinted_dark
 from neurontools.tui.top_bars import keys_bar, page_at, page_bar
 from neurontools.tui.top_classic_actions import ClassicActions
 from neurontools.tui.top_driver import TopDriver
@@ -25,6 +27,7 @@ from neurontools.tui.top_machines import Machine, MachinesPage, machines_title
 from neurontools.tui.top_machines_actions import MACHINE_KEYS, MachineActions
 from neurontools.tui.top_machines_source import MachineUpdate
 from neurontools.tui.top_model import TopModel
+from neurontools.tui.top_names import AUTO
 from neurontools.tui.top_page import filled
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_pages import make_pages
@@ -32,7 +35,7 @@ from neurontools.tui.top_rows import title_line
 from neurontools.tui.top_screen import panes
 from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import Trouble
-from neurontools.tui.top_theme import MONOCHROME, THEMES
+from neurontools.tui.top_theme import MONOCHROME, theme_for
 from neurontools.tui.top_time import SHORTEST_TAPED_NS, TimeDeck
 from neurontools.tui.top_time_actions import TimeActions
 from neurontools.tui.top_typing import KeysInTurn
@@ -129,7 +132,9 @@ class TopApp(ClassicActions, MachineActions, TimeActions, KeysInTurn):
             page.on_choose = self.turn_to_machine
             self.pages = (*self.pages, page)
             self.page = page if self.page is self.pages[0] else self.page
-        self.look = THEMES[self.settings.theme] if colour else MONOCHROME
+        self.follows_background = colour and self.settings.theme == AUTO
+        dark = hinted_dark(os.environ)
+        self.look = theme_for(self.settings.theme, dark=dark) if colour else MONOCHROME
         self.failure: Exception | None = None
         self.source_ended = asyncio.Event()
         self._source = source

@@ -18,6 +18,8 @@ from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from neurontools.tui.top_background import QUESTION, BackgroundAnswers, may_be_asked
+
 if TYPE_CHECKING:
     from textual.app import App
 
@@ -35,6 +37,7 @@ class TopDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Turn what the terminal sends into messages until `exit_event`."""
         parser = XTermParser(self._debug)
+        answers = BackgroundAnswers(self._told_background)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         # An escape key and the begin of a sequence look the same until some time has passed.
         patience_s: float | None = _ESCAPE_S
@@ -45,11 +48,20 @@ class TopDriver(LinuxDriver):
                 if not data:
                     self._app.call_later(self._app.exit, 128 + signal.SIGHUP)
                     return
-                for message in parser.feed(decode(data)):
+                for message in parser.feed(answers.rest_of(decode(data))):
                     self.process_message(message)
             for message in parser.tick():
                 self.process_message(message)
             patience_s = _ESCAPE_S if ready else None
+
+    def start_application_mode(self) -> None:
+        """Begin, and ask for the terminal's background where the look depends on it."""
+        super().start_application_mode()
+        if getattr(self._app, "follows_background", False) and may_be_asked(os.environ):
+            self.write(QUESTION)
+
+    def _told_background(self, dark: bool) -> None:
+        self._app.call_later(self._app.told_background, dark)  # type: ignore[attr-defined]  a TopApp
 
     def _read(self) -> bytes:
         with suppress(

@@ -10,8 +10,9 @@ PAGE_NAMES = ("overview", "history", "processes", "devices", "events")
 PAGE_LETTERS = {"overview": "o", "history": "h", "processes": "p", "devices": "v", "events": "e"}
 """The letter of each page, beside its function key."""
 
-THEME_NAMES = ("dark", "light", "colorblind")
-"""The themes; the first is the default."""
+AUTO = "auto"
+THEME_NAMES = (AUTO, "dark", "light", "colorblind")
+"""The themes; the first is the default: dark or light, as the terminal is."""
 
 _NAMED_KEYS = frozenset(
     [

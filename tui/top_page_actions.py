@@ -8,10 +8,11 @@ from textual.app import App
 
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.top_help import HelpScreen, help_lines
+from neurontools.tui.top_names import AUTO
 from neurontools.tui.top_page import Choose, Copy, Notice, Prompt
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_prompt import ChooseScreen, PromptScreen
-from neurontools.tui.top_theme import MONOCHROME, THEMES
+from neurontools.tui.top_theme import MONOCHROME, THEMES, theme_for
 
 if TYPE_CHECKING:
     from neurontools.tui.lines import Line
@@ -27,6 +28,8 @@ class PageActions(App[int]):
     pages: tuple[Page, ...]
     page: Page
     look: Theme
+    follows_background = False
+    """Whether the look is that of the terminal, and not one that the user chose."""
 
     @property
     def is_classic(self) -> bool:
@@ -87,11 +90,19 @@ class PageActions(App[int]):
         if self.look is not MONOCHROME:
             self.use_theme(names[(names.index(self.look.name) + 1) % len(names)])
 
+    def told_background(self, dark: bool) -> None:
+        """Wear the look of the terminal, unless the user chose one."""
+        theme = theme_for(AUTO, dark=dark)
+        if self.follows_background and theme is not self.look:
+            self.wear(theme)
+            self.paint()
+
     def use_theme(self, name: str) -> None:
         """Change to a theme by its name."""
         if self.look is MONOCHROME:
             self.notify("colours are off (NO_COLOR)", markup=False)
             return
+        self.follows_background = False
         self.wear(THEMES[name])
         self.notify(f"theme {name}: {THEMES[name].meaning}", markup=False)
         self.paint()

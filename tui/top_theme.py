@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 
 from neurontools.tui.lines import HEAT, Role
+from neurontools.tui.top_names import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -218,3 +219,8 @@ THEMES = {
 """The themes by name; the first is the default."""
 
 DEFAULT_THEME = THEMES["dark"]
+
+
+def theme_for(name: str, *, dark: bool) -> Theme:
+    """Return a theme by its name, for "auto" the one for a dark or a light terminal."""
+    return THEMES[("dark" if dark else "light") if name == AUTO else name]

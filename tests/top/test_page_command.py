@@ -110,7 +110,7 @@ def test_an_unknown_theme_and_key_in_the_config_are_named_on_the_screen(
         file.write("top:\n  theme: lihgt\n  page: devices\n  keys: {quit: Q, nonsense: z}\n")
     shown = terminal("--interval", "0.2", size=(150, 40))
     text = shown.read_until("--list-keys")
-    assert "unknown theme 'lihgt', 'dark' is used" in text
+    assert "unknown theme 'lihgt', 'auto' is used" in text
     shown.press("qQ")
     assert shown.exit_code() == 0
 

@@ -49,7 +49,7 @@ def test_all_of_it(config: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("theme: drak", "top: unknown theme 'drak', 'dark' is used; did you mean 'dark'?"),
+        ("theme: drak", "top: unknown theme 'drak', 'auto' is used; did you mean 'dark'?"),
         ("page: 3", "top: unknown page '3', 'overview' is used; known are overview, history, processes"),
         ("colour: red", "top: unknown setting 'colour', it is not used"),
         ("interval: 0", "top: interval must be 0.1 to 3600 seconds, not 0"),
@@ -109,7 +109,7 @@ def test_nothing_that_yaml_can_hold_makes_it_fail(config: Path, section: dict[st
 
     config.write_text(yaml.safe_dump({"top": section}))
     found, _ = load_settings(str(config))
-    assert found.theme in {"dark", "light", "colorblind"}
+    assert found.theme in {"auto", "dark", "light", "colorblind"}
     assert found.columns
     key_troubles(found.keys)
 

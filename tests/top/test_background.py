@@ -1,0 +1,130 @@
+"""Dark or light as the terminal is: it is asked, nobody waits, and no answer ever counts as a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.tui.top_app import TopApp
+from neurontools.tui.top_background import QUESTION, BackgroundAnswers, hinted_dark, is_dark, may_be_asked
+from neurontools.tui.top_settings import TopSettings
+from neurontools.tui.top_source import FixedSource, Tick
+
+Open = Callable[..., Any]
+LIGHT = "\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
+DARK = "\x1b]11;rgba:1e/1e/2e/ff\x07"
+LIGHT_BACKGROUND = b"48;2;255;255;255m"
+DARK_BACKGROUND = b"48;2;13;17;23m"
+
+
+@pytest.mark.parametrize(
+    ("colour", "dark"),
+    [
+        ("rgb:ffff/ffff/ffff", False),
+        ("rgb:0/0/0", True),
+        ("rgba:00/2b/36/ff", True),
+        ("rgb:fdf6/e3e3/d5d5", False),
+        ("rgb:ff/ff", None),
+        ("rgb:gg/00/00", None),
+        ("?", None),
+        ("", None),
+    ],
+)
+def test_colours_of_terminals(colour: str, dark: bool | None) -> None:
+    assert is_dark(colour) is dark
+
+
+@pytest.mark.parametrize(
+    ("value", "dark"),
+    [("", True), ("15;0", True), ("0;15", False), ("0;default;7", False), ("12;8", True), ("x", True)],
+)
+def test_the_environment_may_hint_at_it(value: str, dark: bool) -> None:
+    assert hinted_dark({"COLORFGBG": value} if value else {}) is dark
+
+
+def test_consoles_that_would_print_the_question_are_not_asked() -> None:
+    assert may_be_asked({"TERM": "xterm-256color"})
+    assert not may_be_asked({"TERM": "linux"})
+    assert not may_be_asked({})
+
+
+keys = st.lists(st.sampled_from(["a", "\x1b[A", "\x1bx", "\x1b]", "é", "\r", "1"]), max_size=6).map("".join)
+
+
+@given(keys, keys, st.sampled_from([LIGHT, DARK]), st.data())
+def test_an_answer_is_taken_out_wherever_it_is_cut(
+    before: str, after: str, answer: str, data: st.DataObject
+) -> None:
+    told: list[bool] = []
+    answers = BackgroundAnswers(told.append)
+    # Keys behind a cut that could be the begin of an answer wait for what follows; so they are followed by a letter.
+    whole = before + answer + after + "z"
+    inside = len(before) + data.draw(st.integers(3, len(answer)))
+    rest = "".join(map(answers.rest_of, (whole[:inside], whole[inside:])))
+    assert rest == before + after + "z"
+    assert told == [answer is DARK]
+
+
+def test_what_only_begins_like_an_answer_comes_through() -> None:
+    answers = BackgroundAnswers(lambda _: None)
+    assert answers.rest_of("\x1b]") == "\x1b]"
+    assert answers.rest_of("\x1b]1") == ""
+    assert answers.rest_of("x") == "\x1b]1x"
+    long = "\x1b]11;" + "9" * 200
+    assert answers.rest_of(long) == long
+
+
+def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_no_key(terminal: Open) -> None:
+    shown = terminal(TERM="xterm-256color", COLORTERM="truecolor")
+    shown.read_until("(trn1.32xlarge)")
+    assert QUESTION.encode() in shown.output
+    assert LIGHT_BACKGROUND not in shown.output
+    shown.press(LIGHT[:9])
+    shown.press(LIGHT[9:] + "p")
+    shown.read_until("F3:Processes")
+    assert LIGHT_BACKGROUND in shown.output
+    assert "paused" not in shown.read_until("Processes (0)")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+def test_a_theme_that_was_chosen_asks_nothing_and_stays(terminal: Open) -> None:
+    shown = terminal("--theme", "dark", TERM="xterm-256color", COLORTERM="truecolor")
+    shown.read_until("(trn1.32xlarge)")
+    assert QUESTION.encode() not in shown.output
+    shown.press(LIGHT + "p")
+    shown.read_until("F3:Processes")
+    assert LIGHT_BACKGROUND not in shown.output
+    assert DARK_BACKGROUND in shown.output
+
+
+def test_the_first_look_is_the_environments(terminal: Open) -> None:
+    shown = terminal(TERM="xterm-256color", COLORTERM="truecolor", COLORFGBG="0;15")
+    shown.read_until("(trn1.32xlarge)")
+    assert LIGHT_BACKGROUND in shown.output
+    assert DARK_BACKGROUND not in shown.output
+
+
+def test_without_colour_nothing_is_asked(terminal: Open) -> None:
+    shown = terminal(TERM="xterm-256color", NO_COLOR="1")
+    shown.read_until("(trn1.32xlarge)")
+    assert QUESTION.encode() not in shown.output
+
+
+async def test_a_theme_that_the_user_turned_to_is_kept(
+    training: tuple[Tick, Tick], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    app = TopApp(FixedSource(*training), settings=TopSettings())
+    async with app.run_test() as pilot:
+        app.told_background(False)
+        assert app.look.name == "light"
+        await pilot.press("ctrl+t")
+        assert app.look.name == "colorblind"
+        app.told_background(True)
+        assert app.look.name == "colorblind"
