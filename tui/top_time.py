@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.tape import Moment, Tape
+from neurontools.dashboard.moment import Moment
+from neurontools.dashboard.tape import Tape
 from neurontools.tui.top_source import Tick, Trouble
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.tape import Moment
+from neurontools.dashboard.moment import Moment
 from neurontools.sources.following import Trouble
 from neurontools.sources.recording import RecordingSource
 

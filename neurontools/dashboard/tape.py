@@ -7,34 +7,22 @@ however long it runs; where no file can be written, in memory. Threads may share
 
 from __future__ import annotations
 
-import json
 import threading
-import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from neurontools.machine.changes import changed, changes
-from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.snapshot import encode, snapshot_from_json
+from neurontools.dashboard.moment import packed, unpacked
+from neurontools.dashboard.tape_store import TapeStore
 
 if TYPE_CHECKING:
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.dashboard.moment import Moment
+    from neurontools.dashboard.tape_store import Stored
 
 BLOCK_MOMENTS = 60
 DISK_BYTES = 256 << 20
 MEMORY_BYTES = 4 << 20
-_LEVEL = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The machine and the host at one moment; `cpu` is None where the machine is not on this host."""
-
-    snapshot: Snapshot
-    cpu: HostSample | None = None
 
 
 class Tape:
@@ -58,7 +46,7 @@ class Tape:
         self._shortest_ns = shortest_ns
         self._block_moments = block_moments
         self._lock = threading.Lock()
-        self._store = _Store(disk_bytes, memory_bytes)
+        self._store = TapeStore(disk_bytes, memory_bytes)
         self._blocks: deque[_Block] = deque()
         self._first = 0  # number of the first moment that is still there, counted since the start
         self._last: Moment | None = None
@@ -100,11 +88,10 @@ class Tape:
                     self._finish(block)
                 block = _Block()
                 self._blocks.append(block)
-                piece: list[Any] = [moment.snapshot]
+                piece = packed(moment, None)
             else:
-                piece = changes(self._last.snapshot, moment.snapshot)
-            text = encode([piece, _cpu_value(moment.cpu)])
-            block.add(taken_ns, zlib.compress(text.encode(), _LEVEL))
+                piece = packed(moment, self._last)
+            block.add(taken_ns, piece)
             self._last, self._last_ns = moment, taken_ns
             return True
 
@@ -176,21 +163,9 @@ class Tape:
         if len(moments) <= wanted:
             pieces = block.pieces or self._store.get(block.stored)
             for piece in pieces[len(moments) : wanted + 1]:
-                value, cpu = json.loads(zlib.decompress(piece))
-                before = moments[-1].snapshot if moments else None
-                snapshot = snapshot_from_json(value[0]) if before is None else changed(before, value)
-                moments.append(Moment(snapshot, _cpu(cpu)))
+                moments.append(unpacked(piece, moments[-1] if moments else None))
         self._shown = (block, moments)
         return moments
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Where a block lies: in which generation of the store, where, and how long its pieces are."""
-
-    generation: int
-    offset: int
-    lengths: array[int]
 
 
 class _Block:
@@ -201,138 +176,10 @@ class _Block:
     def __init__(self) -> None:
         self.times: array[int] = array("q")
         self.pieces: list[bytes] = []
-        self.stored: _Stored | None = None
+        self.stored: Stored | None = None
         self.nbytes = 0
 
     def add(self, taken_ns: int, piece: bytes) -> None:
         """Take in a moment."""
         self.times.append(taken_ns)
         self.pieces.append(piece)
-
-
-class _Generation:
-    """A file, or memory in place of one."""
-
-    def __init__(self) -> None:
-        self.file: IO[bytes] | None = None
-        self.memory = bytearray()
-        self.size = 0
-        import tempfile
-
-        try:
-            self.file = tempfile.TemporaryFile(prefix="neuron-top-")  # noqa: SIM115  lives longer than a block
-        except OSError:
-            self.file = None
-
-    def put(self, data: bytes) -> int:
-        """Append and return where."""
-        offset = self.size
-        if self.file is not None:
-            try:
-                self.file.seek(offset)
-                self.file.write(data)
-                self.file.flush()
-            except OSError:
-                self._leave_file(offset)
-        if self.file is None:
-            self.memory += data
-        self.size += len(data)
-        return offset
-
-    def get(self, offset: int, size: int) -> bytes:
-        """Return a part."""
-        if self.file is None:
-            return bytes(self.memory[offset : offset + size])
-        self.file.seek(offset)
-        return self.file.read(size)
-
-    def close(self) -> None:
-        """Give the room back."""
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-        self.memory.clear()
-
-    def _leave_file(self, size: int) -> None:
-        # The disk is full: what is there already is kept in memory from now on.
-        assert self.file is not None
-        try:
-            self.file.seek(0)
-            self.memory = bytearray(self.file.read(size))
-        except OSError:
-            self.memory = bytearray(size)
-        self.file.close()
-        self.file = None
-
-
-class _Store:
-    """Two generations of finished blocks; when the newer one is full the older one is dropped."""
-
-    def __init__(self, disk_bytes: int, memory_bytes: int) -> None:
-        self._disk_bytes = disk_bytes
-        self._memory_bytes = memory_bytes
-        self._generations: dict[int, _Generation] = {}
-        self._newest = 0
-
-    @property
-    def nbytes(self) -> int:
-        """What is taken."""
-        return sum(generation.size for generation in self._generations.values())
-
-    def put(self, pieces: list[bytes]) -> _Stored:
-        """Keep a block."""
-        newest = self._generations.get(self._newest)
-        if newest is None or newest.size >= self._half(newest):
-            self._newest += 1
-            newest = self._generations[self._newest] = _Generation()
-            dropped = self._generations.pop(self._newest - 2, None)
-            if dropped is not None:
-                dropped.close()
-        offset = newest.put(b"".join(pieces))
-        return _Stored(self._newest, offset, array("I", [len(piece) for piece in pieces]))
-
-    def get(self, stored: _Stored | None) -> list[bytes]:
-        """Return the pieces of a block.
-
-        Raises:
-            IndexError: it was dropped.
-        """
-        if stored is None or not self.has(stored):
-            raise IndexError("not on the tape any more")
-        data = self._generations[stored.generation].get(stored.offset, sum(stored.lengths))
-        pieces, offset = [], 0
-        for length in stored.lengths:
-            pieces.append(data[offset : offset + length])
-            offset += length
-        return pieces
-
-    def has(self, stored: _Stored | None) -> bool:
-        """Return whether a block is still there."""
-        return stored is None or stored.generation in self._generations
-
-    def close(self) -> None:
-        """Drop everything."""
-        for generation in self._generations.values():
-            generation.close()
-        self._generations.clear()
-
-    def _half(self, generation: _Generation) -> int:
-        return (self._disk_bytes if generation.file is not None else self._memory_bytes) // 2
-
-
-def _cpu_value(cpu: HostSample | None) -> list[Any] | None:
-    if cpu is None:
-        return None
-    processes = [[*key, times.user_s, times.system_s] for key, times in cpu.processes]
-    return [cpu.capacity_s, cpu.host.user_s, cpu.host.system_s, processes]
-
-
-def _cpu(value: list[Any] | None) -> HostSample | None:
-    if value is None:
-        return None
-    capacity_s, user_s, system_s, processes = value
-    return HostSample(
-        capacity_s,
-        CpuTimes(user_s, system_s),
-        tuple(((pid, ticks), CpuTimes(user, system)) for pid, ticks, user, system in processes),
-    )

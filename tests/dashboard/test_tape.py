@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.tape import Moment, Tape
+from neurontools.dashboard.moment import Moment
+from neurontools.dashboard.tape import Tape
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot

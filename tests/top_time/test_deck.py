@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.tape import Moment, Tape
+from neurontools.dashboard.moment import Moment
+from neurontools.dashboard.tape import Tape
 from neurontools.sources.following import Trouble
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_time import TimeDeck, duration
