@@ -14,6 +14,7 @@ from neurontools.commands import (
     cache_prune,
     cache_stats,
     cache_verify,
+    cache_why,
     console,
 )
 
@@ -26,6 +27,7 @@ _EXAMPLES = """examples:
   neuron-cache ls --filter state=failed 'used>30d'
   neuron-cache show 92195234
   neuron-cache stats
+  neuron-cache why --last
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
   neuron-cache prune --failed --interrupted -y
   neuron-cache locks
@@ -48,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     for group in (
         cache_list,
         cache_stats,
+        cache_why,
         cache_prune,
         cache_locks,
         cache_verify,

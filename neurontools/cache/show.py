@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
+    from neurontools.cache.graph_facts import GraphFacts
     from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
-    from neurontools.compiler.graph import Graph, View
     from neurontools.compiler.neff_file import NativeLibrary
 
-_MAX_GRAPH_BYTES = 1 << 26
 _LOG_BYTES = 1 << 16
 
 
@@ -40,25 +39,17 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor that a graph gets or gives."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """What a stored graph is; `readable` is False for an HLO module, of which only the size is known."""
+    """What a stored graph is. `facts` are None for one that cannot be read; `problem` says why."""
 
     file: str
     size_bytes: int
-    readable: bool
-    operators: tuple[tuple[str, int], ...] = ()
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
-    buffers_bytes: int = 0
-    libraries: int = 0
+    facts: GraphFacts | None
+    problem: str = ""
+
+    def operators(self) -> tuple[tuple[str, int], ...]:
+        """Return the kinds of operators with their numbers, the most frequent first."""
+        return () if self.facts is None else tuple(Counter(self.facts.names).most_common())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +95,9 @@ def describe_entry(root: str, place: Place) -> Details:
         origin=read_origin(place.path, tree) if place.generation is Generation.CURRENT else None,
         error_line=first_error_line(log),
         log=log,
-        libraries=_libraries(place, files) if graph is not None and graph.libraries else (),
+        libraries=_libraries(place, files)
+        if graph is not None and graph.facts is not None and graph.facts.libraries
+        else (),
     )
 
 
@@ -161,39 +154,10 @@ def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | 
     stored = next((file for name in layout.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
-    unread = GraphSummary(stored.name, stored.size_bytes, readable=False)
-    data = tree.read_start(f"{place.path}/{stored.name}", _MAX_GRAPH_BYTES)
-    # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
-    if not data.startswith(b"{"):
-        return unread
-    from neurontools.compiler.graph import GraphError, graph_from_bytes
+    from neurontools.cache.graph_reading import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
 
     try:
-        return _summary(stored, graph_from_bytes(data))
-    except GraphError:
-        return unread
-
-
-def _summary(stored: File, graph: Graph) -> GraphSummary:
-    from neurontools.compiler.graph import reads
-
-    first_use: dict[int, View] = {}
-    last_use: dict[int, View] = {}
-    for node in graph.nodes:
-        for view in (*reads(node), *(view for view in node.results if view is not None)):
-            first_use.setdefault(view.slot, view)
-            last_use[view.slot] = view
-    return GraphSummary(
-        file=stored.name,
-        size_bytes=stored.size_bytes,
-        readable=True,
-        operators=tuple(Counter(node.op for node in graph.nodes).most_common()),
-        inputs=_tensors(graph.inputs, first_use),
-        outputs=_tensors(graph.outputs, last_use),
-        buffers_bytes=sum(slot.nbytes for slot in graph.slots),
-        libraries=len(graph.libraries),
-    )
-
-
-def _tensors(slots: tuple[int, ...], uses: dict[int, View]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(uses[slot].dtype, uses[slot].shape) for slot in slots if slot in uses)
+        facts = read_graph(tree.read_start(f"{place.path}/{stored.name}", MAX_GRAPH_BYTES))
+    except UnreadableGraphError as error:
+        return GraphSummary(stored.name, stored.size_bytes, None, str(error))
+    return GraphSummary(stored.name, stored.size_bytes, facts)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.listing import entry_json
 from neurontools.cache.quantities import format_duration, format_size, format_size_both
 from neurontools.cache.tables import counted, moment, plain
 
 if TYPE_CHECKING:
-    from neurontools.cache.show import Details, GraphSummary, Tensor
+    from collections.abc import Sequence
+
+    from neurontools.cache.graph_facts import Tensor
+    from neurontools.cache.show import Details, GraphSummary
     from neurontools.compiler.neff_header import NeffHeader
 
 _MOST_OPERATORS = 10
@@ -72,12 +76,9 @@ def details_json(details: Details) -> dict[str, Any]:
         else {
             "file": graph.file,
             "size_bytes": graph.size_bytes,
-            "readable": graph.readable,
-            "operators": dict(graph.operators),
-            "inputs": [_tensor_json(tensor) for tensor in graph.inputs],
-            "outputs": [_tensor_json(tensor) for tensor in graph.outputs],
-            "buffers_bytes": graph.buffers_bytes,
-            "libraries": graph.libraries,
+            "readable": graph.facts is not None,
+            "problem": graph.problem or None,
+            **_graph_json(graph),
         },
         "libraries": [
             {"name": library.name, "sha256": library.digest, "size_bytes": library.size_bytes}
@@ -110,24 +111,33 @@ def _graph_lines(graph: GraphSummary | None) -> list[str]:
     if graph is None:
         return []
     lines: list[str] = []
-    if not graph.readable:
+    facts = graph.facts
+    if facts is None:
         _add(
-            lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: no graph of ours (HLO), not read"
+            lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: cannot be read, {graph.problem}"
         )
         return lines
-    number = sum(count for _, count in graph.operators)
-    extra = f", {counted(graph.libraries, 'native library', 'native libraries')}" if graph.libraries else ""
-    _add(
-        lines,
-        "graph",
-        f"{counted(number, 'operator', 'operators')}, {format_size(graph.buffers_bytes)} of buffers{extra}",
-    )
-    shown = [f"{name} x{count}" for name, count in graph.operators[:_MOST_OPERATORS]]
-    if len(graph.operators) > _MOST_OPERATORS:
-        shown.append(f"and {len(graph.operators) - _MOST_OPERATORS} other kinds")
+    number = counted(len(facts.operations), "operator", "operators")
+    if facts.form is GraphForm.HLO:
+        _add(lines, "graph", f"{number} of an HLO module ({graph.file}, {format_size(graph.size_bytes)})")
+    else:
+        extra = counted(len(facts.libraries), "native library", "native libraries")
+        extra = f", {extra}" if facts.libraries else ""
+        _add(lines, "graph", f"{number}, {format_size(facts.buffers_bytes)} of buffers{extra}")
+    operators = graph.operators()
+    shown = [f"{name} x{count}" for name, count in operators[:_MOST_OPERATORS]]
+    if len(operators) > _MOST_OPERATORS:
+        shown.append(f"and {len(operators) - _MOST_OPERATORS} other kinds")
     _add(lines, "operators", ", ".join(shown))
-    _add(lines, "inputs", _tensors(graph.inputs))
-    _add(lines, "outputs", _tensors(graph.outputs))
+    _add(lines, "inputs", _tensors(facts.inputs))
+    _add(lines, "outputs", _tensors([output.tensor for output in facts.outputs]))
+    sources = list(dict.fromkeys(item.source for item in facts.operations if item.source))
+    if sources:
+        _add(lines, "from", f"{sources[0]} to {sources[-1]}" if len(sources) > 1 else sources[0])
+    if facts.cut:
+        _add(lines, "cut by", facts.cut)
+    for problem in facts.unread:
+        _add(lines, "not read", problem)
     return lines
 
 
@@ -156,11 +166,25 @@ def _log_lines(details: Details) -> list[str]:
     return lines
 
 
-def _tensors(tensors: tuple[Tensor, ...]) -> str:
-    shown = [f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]" for tensor in tensors[:_MOST_TENSORS]]
+def _tensors(tensors: Sequence[Tensor]) -> str:
+    shown = [str(tensor) for tensor in tensors[:_MOST_TENSORS]]
     if len(tensors) > _MOST_TENSORS:
         shown.append(f"and {len(tensors) - _MOST_TENSORS} more")
     return ", ".join(shown) or "none"
+
+
+def _graph_json(graph: GraphSummary) -> dict[str, Any]:
+    facts = graph.facts
+    return {
+        "form": None if facts is None else facts.form.value,
+        "operators": dict(graph.operators()),
+        "inputs": [] if facts is None else [_tensor_json(tensor) for tensor in facts.inputs],
+        "outputs": [] if facts is None else [_tensor_json(output.tensor) for output in facts.outputs],
+        "buffers_bytes": 0 if facts is None else facts.buffers_bytes,
+        "libraries": 0 if facts is None else len(facts.libraries),
+        "cut": None if facts is None else facts.cut or None,
+        "not_read": [] if facts is None else list(facts.unread),
+    }
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:

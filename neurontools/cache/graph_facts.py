@@ -1,0 +1,100 @@
+"""What a stored graph says, whoever wrote it: operators, shapes, constants, wiring and source lines.
+
+Our canonical graphs and the HLO modules of real compilers both become this, so that what compares graphs knows one form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class GraphForm(StrEnum):
+    """How a graph was stored: our canonical JSON, or an HLO module."""
+
+    CANONICAL = "canonical"
+    HLO = "hlo"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a graph gets or gives."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument: result `result` of operation `producer`, or, below 0, of input `-1 - producer`.
+
+    `window` is how a strided view lies on its buffer, "" for the plain case.
+    """
+
+    producer: int
+    result: int
+    tensor: Tensor
+    window: str = ""
+
+    @property
+    def input_number(self) -> int:
+        """The graph's input that it is, -1 for the result of an operation."""
+        return -1 - self.producer if self.producer < 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator call. `constants` are its other arguments as text; `source` is the user's `file:line`, or ""."""
+
+    name: str
+    operands: tuple[Operand, ...]
+    results: tuple[Tensor, ...]
+    constants: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def detail(self) -> tuple[object, ...]:
+        """What two operations share that do the same to other inputs: everything but wiring and source line."""
+        return (
+            self.name,
+            tuple((operand.tensor, operand.window) for operand in self.operands),
+            self.results,
+            self.constants,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """A graph.
+
+    Args:
+        form: how it was stored.
+        inputs: its inputs in order.
+        input_names: their names, "" where none is known.
+        operations: in order.
+        outputs: what somebody can see when it ends.
+        aliases: outputs that share an input's buffer, as text.
+        libraries: digests of custom operators' libraries.
+        cut: what ended the recording, as `cause at file:line`, or "".
+        unread: what could not be read, one sentence each.
+        buffers_bytes: the size of all of its buffers, 0 where that is not known.
+    """
+
+    form: GraphForm
+    inputs: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[Operand, ...] = ()
+    aliases: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    cut: str = ""
+    unread: tuple[str, ...] = ()
+    buffers_bytes: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operators' names in order."""
+        return tuple(operation.name for operation in self.operations)

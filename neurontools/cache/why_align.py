@@ -1,0 +1,149 @@
+"""Which operators of one graph are those of another: a shortest edit script over names, in bounded time.
+
+Myers' greedy search finds it. Where the graphs differ in more than a few hundred places, the furthest path so far is
+taken as it is and the search goes on behind it, so that time stays linear in the length.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Pair = tuple[int, int]
+
+_MOST_EDITS = 400
+
+
+def align(
+    a: Sequence[str], b: Sequence[str], same: Callable[[int, int], bool] | None = None
+) -> tuple[Pair, ...]:
+    """Return the pairs of positions that belong together, both rising; names of a pair are equal.
+
+    Args:
+        a: names in the first graph.
+        b: names in the second graph.
+        same: whether two positions are equal in more than their names; decides where several scripts are as short.
+    """
+    start = 0
+    while start < len(a) and start < len(b) and a[start] == b[start]:
+        start += 1
+    end_a, end_b = len(a), len(b)
+    while end_a > start and end_b > start and a[end_a - 1] == b[end_b - 1]:
+        end_a -= 1
+        end_b -= 1
+    pairs = [(position, position) for position in range(start)]
+    pairs += _middle(a, b, start, end_a, end_b)
+    pairs += [(end_a + offset, end_b + offset) for offset in range(len(a) - end_a)]
+    return tuple(_slid(pairs, a, b, same) if same is not None else pairs)
+
+
+def _middle(a: Sequence[str], b: Sequence[str], start: int, end_a: int, end_b: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    at_a = at_b = start
+    while at_a < end_a and at_b < end_b:
+        found, at_a, at_b = _search(a, b, at_a, end_a, at_b, end_b)
+        pairs += found
+    return pairs
+
+
+def _search(
+    a: Sequence[str], b: Sequence[str], from_a: int, end_a: int, from_b: int, end_b: int
+) -> tuple[list[Pair], int, int]:
+    """Return pairs of the shortest script, or of its furthest start, and where it ends."""
+    rows, columns = end_a - from_a, end_b - from_b
+    furthest = {1: 0}
+    history: list[dict[int, int]] = []
+    for edits in range(min(rows + columns, _MOST_EDITS) + 1):
+        history.append(dict(furthest) if edits == 0 else furthest.copy())
+        best = (-1, 0, 0)
+        for diagonal in range(-edits, edits + 1, 2):
+            down = diagonal == -edits or (
+                diagonal != edits and furthest.get(diagonal - 1, -1) < furthest.get(diagonal + 1, -1)
+            )
+            x = furthest.get(diagonal + 1, 0) if down else furthest.get(diagonal - 1, 0) + 1
+            y = x - diagonal
+            while x < rows and y < columns and a[from_a + x] == b[from_b + y]:
+                x += 1
+                y += 1
+            furthest[diagonal] = x
+            if x <= rows and y <= columns:
+                best = max(best, (x + y, x, y))
+                if x == rows and y == columns:
+                    return _path(history, edits, x, y, from_a, from_b), end_a, end_b
+    _, x, y = best
+    return _path(history, _MOST_EDITS, x, y, from_a, from_b), from_a + x, from_b + y
+
+
+def _path(history: list[dict[int, int]], edits: int, x: int, y: int, from_a: int, from_b: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    for count in range(edits, -1, -1):
+        before = history[count]
+        diagonal = x - y
+        down = diagonal == -count or (
+            diagonal != count and before.get(diagonal - 1, -1) < before.get(diagonal + 1, -1)
+        )
+        previous = diagonal + 1 if down else diagonal - 1
+        start_x = before.get(previous, 0) if count else 0
+        start_y = start_x - previous if count else 0
+        while x > start_x and y > start_y and x > 0 and y > 0:
+            x -= 1
+            y -= 1
+            pairs.append((from_a + x, from_b + y))
+        if count:
+            x, y = start_x, start_y
+    pairs.reverse()
+    return pairs
+
+
+def _slid(
+    pairs: list[Pair], a: Sequence[str], b: Sequence[str], same: Callable[[int, int], bool]
+) -> list[Pair]:
+    """Move each insertion and removal to where most of the pairs beside it are equal in more than their names."""
+    found = list(pairs)
+    for turn in (False, True):
+        flipped = [(j, i) for i, j in found] if turn else found
+        names_a, names_b = (b, a) if turn else (a, b)
+
+        def equal(i: int, j: int, turn: bool = turn) -> bool:
+            return same(j, i) if turn else same(i, j)
+
+        _slide_insertions(flipped, len(names_a), names_b, equal)
+        found = [(j, i) for i, j in flipped] if turn else flipped
+    return found
+
+
+def _slide_insertions(
+    pairs: list[Pair], length_a: int, b: Sequence[str], equal: Callable[[int, int], bool]
+) -> None:
+    index = 0
+    while index <= len(pairs):
+        before = pairs[index - 1] if index else (-1, -1)
+        after = pairs[index] if index < len(pairs) else (length_a, len(b))
+        gap = after[1] - before[1] - 1
+        if gap > 0 and after[0] == before[0] + 1:
+            index = max(index, _slide_up(pairs, index, gap, b, equal))
+        index += 1
+
+
+def _slide_up(
+    pairs: list[Pair], index: int, gap: int, b: Sequence[str], equal: Callable[[int, int], bool]
+) -> int:
+    """Try to pair what stands before an insertion with its end instead; return the index to go on from."""
+    gain = best = best_count = 0
+    count = 1
+    while count <= index:
+        i, j = pairs[index - count]
+        moved = j + gap
+        contiguous = count == 1 or pairs[index - count + 1] == (i + 1, j + 1)
+        if not contiguous or b[moved] != b[j]:
+            break
+        gain += equal(i, moved) - equal(i, j)
+        if gain > best:
+            best, best_count = gain, count
+        count += 1
+    for step in range(1, best_count + 1):
+        i, j = pairs[index - step]
+        pairs[index - step] = (i, j + gap)
+    return index

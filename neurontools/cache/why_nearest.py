@@ -1,0 +1,148 @@
+"""Which entry of a cache is most like another: by operators, then by shapes, among a bounded number of candidates."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache.naming import NoSuchEntryError
+from neurontools.cache.walk import walk
+from neurontools.cache.why_entry import EntryFacts, graph_file, read_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.cache.walk import Place
+
+_CANDIDATES = 96
+_MOST_BYTES = 96 << 20
+_NEAR = 0.35
+_CONTAINED = 0.9
+_FEWEST_OPERATORS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An entry that is like another. `likeness` is 0..1: the share of operators that both have."""
+
+    facts: EntryFacts
+    likeness: float
+
+
+class Neighbourhood:
+    """The entries of a root, read once each."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        walked = walk(root)
+        self.places = tuple(walked.places)
+        self._tree = walked.tree
+        self._facts: dict[str, EntryFacts | None] = {}
+        self._sizes: dict[str, tuple[int, float]] = {}
+
+    def facts(self, place: Place) -> EntryFacts | None:
+        """Return what an entry says, None for one that is gone."""
+        if place.path not in self._facts:
+            try:
+                self._facts[place.path] = read_facts(self.root, place, self._tree)
+            except NoSuchEntryError:
+                self._facts[place.path] = None
+        return self._facts[place.path]
+
+    def place_of_module(self, module: str) -> Place | None:
+        """Return the place of an entry by its name, the newest one where several compilers have it."""
+        found = [place for place in self.places if place.module == module]
+        return max(found, key=lambda place: self._size(place)[1], default=None)
+
+    def has_other_compiler(self, module: str) -> bool:
+        """Return whether several compilers have an entry of a name."""
+        return sum(place.module == module for place in self.places) > 1
+
+    def nearest(self, target: EntryFacts, made_until_unix_s: float = math.inf) -> Neighbour | None:
+        """Return the entry that is most like another one, None when nothing is near.
+
+        Args:
+            target: the entry.
+            made_until_unix_s: entries whose graph was stored later do not count.
+        """
+        places = [
+            place
+            for place in self.places
+            if place.path != target.entry.path and self._size(place)[1] <= made_until_unix_s
+        ]
+        best: Neighbour | None = None
+        best_score = -1.0
+        for place in self._promising(target, places):
+            facts = self.facts(place)
+            if facts is None:
+                continue
+            score, likeness = _score(target, facts)
+            if score > best_score:
+                best, best_score = Neighbour(facts, likeness), score
+        return best if best_score >= 0 else None
+
+    def _promising(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
+        """Choose whom to read: those of the same graph, then by likeness of their graph files' size and by age."""
+        same = [
+            place for place in places if target.graph_hash and f"MODULE_{target.graph_hash}+" in place.module
+        ]
+        size, made = self._size_of(target.entry.path)
+        by_size = sorted(places, key=lambda place: abs(math.log((self._size(place)[0] + 1) / (size + 1))))
+        by_age = sorted(places, key=lambda place: abs(self._size(place)[1] - made))
+        chosen = dict.fromkeys([*same, *by_age[: _CANDIDATES // 2], *by_size[: _CANDIDATES // 2]])
+        total = 0
+        for place in chosen:
+            total += self._size(place)[0]
+            if total > _MOST_BYTES:
+                return
+            yield place
+
+    def _size(self, place: Place) -> tuple[int, float]:
+        return self._size_of(place.path)
+
+    def _size_of(self, path: str) -> tuple[int, float]:
+        if path not in self._sizes:
+            try:
+                found = self._tree.lstat(graph_file(self._tree, path) or path)
+                self._sizes[path] = (found.st_size, found.st_mtime)
+            except OSError:
+                self._sizes[path] = (0, 0.0)
+        return self._sizes[path]
+
+
+def likeness(a: EntryFacts, b: EntryFacts) -> float:
+    """Return the share of operators that two entries have in common, 0..1."""
+    return _score(a, b)[1]
+
+
+def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:
+    """Return a score, below 0 for what is not near, and the likeness."""
+    if target.graph_hash and target.graph_hash == other.graph_hash:
+        return 10.0 + _earlier(target, other) - _flags_apart(target, other), 1.0
+    if target.graph is None or other.graph is None or target.graph.form is not other.graph.form:
+        return -1.0, 0.0
+    names, details = Counter(target.graph.names), Counter(o.detail for o in target.graph.operations)
+    others, other_details = Counter(other.graph.names), Counter(o.detail for o in other.graph.operations)
+    alike = _dice(names, others)
+    common = sum((names & others).values())
+    least = min(names.total(), others.total())
+    contained = least >= _FEWEST_OPERATORS and common >= _CONTAINED * least
+    if alike < _NEAR and not contained:
+        return -1.0, alike
+    score = alike + 0.5 * _dice(details, other_details) + 0.05 * _earlier(target, other)
+    return score - 0.1 * _flags_apart(target, other), alike
+
+
+def _earlier(target: EntryFacts, other: EntryFacts) -> float:
+    return float(other.entry.made_unix_s <= target.entry.made_unix_s)
+
+
+def _flags_apart(target: EntryFacts, other: EntryFacts) -> float:
+    return float(target.flags != other.flags) + float(target.entry.compiler != other.entry.compiler)
+
+
+def _dice(a: Counter[object] | Counter[str], b: Counter[object] | Counter[str]) -> float:
+    total = a.total() + b.total()
+    return 2 * sum((a & b).values()) / total if total else 1.0  # type: ignore[operator]
