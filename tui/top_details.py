@@ -70,7 +70,7 @@ class Details:
             ),
             ("failures", f"{row.failed_executions} of this interval's executions failed"),
         )
-        for name, text in facts:
+        for name, text in (*facts, *_gpsimd(row)):
             yield fit(((f" {name:<12}", Role.HEAD), (text, Role.PLAIN)), width)
         yield from self._curves(model, row, width)
         yield from _cores(model, row, width)
@@ -103,6 +103,13 @@ class Details:
         yield fit(((" environment", Role.HEAD),), width)
         for name, value in found:
             yield fit(((f"   {clean(name)}", Role.STRONG), (f"={clean(value)}", Role.PLAIN)), width)
+
+
+def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:
+    total_ns = sum(use.gpsimd_ns for use in row.process.cores)
+    if total_ns:
+        spent, total = (latency(time_ns / 1e9) for time_ns in (row.gpsimd_ns, total_ns))
+        yield "custom ops", f"{spent} of GPSIMD time in this interval, {total} in all (modelled)"
 
 
 def _cores(model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:

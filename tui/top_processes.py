@@ -275,6 +275,7 @@ def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
         "utilization": row.utilization,
         "executions_per_s": row.executions_s,
         "failed_share": row.failed_share,
+        "gpsimd_modelled_s": row.gpsimd_ns / 1e9,
         "latency_p50_s": row.latency_s(50),
         "latency_p99_s": row.latency_s(99),
         "runtime_version": process.runtime_version,

@@ -68,6 +68,11 @@ class ProcessRow:
         return sum(max(0, done) for done in self._per_core(_executions)) * 1e9 / self._interval_ns
 
     @cached_property
+    def gpsimd_ns(self) -> int:
+        """What custom operators took in the interval on all its cores, in ns of modelled device time."""
+        return 0 if self._rests else sum(max(0, spent) for spent in self._per_core(_gpsimd_ns))
+
+    @cached_property
     def device_bytes(self) -> int:
         """Device memory in use on its cores."""
         return sum(use.memory.total_bytes for use in self.process.cores)
@@ -139,6 +144,10 @@ def _oldest_first(process: ProcessState) -> tuple[int, int]:
 
 def _busy_ns(use: CoreUse) -> int:
     return use.busy_ns
+
+
+def _gpsimd_ns(use: CoreUse) -> int:
+    return use.gpsimd_ns
 
 
 def _executions(use: CoreUse) -> int:

@@ -13,7 +13,7 @@ class Counter:
     value: float = 0.0
     _reported: int | None = None
 
-    def add(self, amount: int) -> None:
+    def add(self, amount: float) -> None:
         """Count what happened in a period; negative amounts of a damaged stream are ignored."""
         self.value += max(0, amount)
 

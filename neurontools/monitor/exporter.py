@@ -64,6 +64,7 @@ class Exporter:
         self._system = SystemData()
         self._errors: dict[tuple[str, ...], Counter] = {}
         self._statuses: dict[tuple[str, ...], Counter] = {}
+        self._gpsimd: dict[tuple[str, ...], Counter] = {}
         self._ecc: dict[tuple[str, ...], Counter] = {}
 
     def update(self, report: MonitorReport) -> None:
@@ -97,6 +98,7 @@ class Exporter:
         yield families.counter(base, families.EXECUTION_ERRORS, self._errors)
         yield families.counter(base, families.EXECUTION_STATUS, self._statuses)
         yield families.latency(base, self._executions.values())
+        yield families.counter(base, families.GPSIMD, self._gpsimd)
         yield families.counter(base, families.ECC_EVENTS, self._ecc)
         yield from families.vcpus(base, self._system.vcpu_usage)
         yield from families.memory_info(base, self._system.memory_info)
@@ -109,6 +111,9 @@ class Exporter:
         if cores and self._usable(RuntimeGroup.NEURONCORE_COUNTERS, entry, cores.error):
             self._cores[entry.pid] = families.Owned(entry.tag, cores)
             self._fresh.told(RuntimeGroup.NEURONCORE_COUNTERS, entry.pid, cores.period_s, now_s)
+            for core, counters in cores.cores:
+                if counters.gpsimd_s:
+                    self._counter(self._gpsimd, (entry.tag, str(core))).add(counters.gpsimd_s)
         memory = entry.memory_used
         if memory and self._usable(RuntimeGroup.MEMORY_USED, entry, memory.error):
             self._memory[entry.pid] = families.Owned(entry.tag, memory)

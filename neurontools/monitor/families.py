@@ -59,6 +59,11 @@ EXECUTION_ERRORS = CounterFamily(
     "execution_errors", (_TAG, "error_type"), "Failed executions by kind of error"
 )
 EXECUTION_STATUS = CounterFamily("execution_status", (_TAG, "status_type"), "Executions by how they ended")
+GPSIMD = CounterFamily(
+    "neuroncore_gpsimd_modelled_seconds",
+    (_TAG, "neuroncore"),
+    "Modelled device time of custom operators, seconds",
+)
 ECC_EVENTS = CounterFamily(
     "hardware_ecc_events", ("event_type", "neuron_device_index"), "Errors found by error correction"
 )

@@ -111,6 +111,9 @@ def _core(counters: CoreCounters) -> str:
         ("effective_flops", str(counters.flops)),
         ("flops", str(counters.flops)),
     ]
+    # Ours: only where custom operators ran, so other lines are what the real tool writes.
+    if counters.gpsimd_s:
+        pairs.append(("gpsimd_modelled_seconds", number(counters.gpsimd_s)))
     physical = counters.physical
     if physical is not None:
         prefix = f"nc_{physical.version.rstrip('d')}."

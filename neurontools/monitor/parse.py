@@ -116,7 +116,12 @@ def _core(core: Reading) -> CoreCounters:
     for key, member in core.members():
         if key[:1] == "v" and key[-1:] == "d" and key[1:-1].isdigit():
             physical = _physical(key, member)
-    return CoreCounters(core.number("neuroncore_utilization"), core.integer(flops), physical)
+    return CoreCounters(
+        core.number("neuroncore_utilization"),
+        core.integer(flops),
+        physical,
+        core.number("gpsimd_modelled_seconds"),
+    )
 
 
 def _physical(version: str, cores: Reading) -> PhysicalCores:

@@ -53,7 +53,7 @@ class CoreFrame:
         cores = sorted(core for device in snapshot.devices if not device.lost for core in device.core_ids)
         self._version = snapshot.neuroncore_version
         self._lnc = snapshot.lnc
-        self._idle = tuple((core, self._counters(core, 0.0, 0)) for core in cores)
+        self._idle = tuple((core, self._counters(core, 0.0, 0, 0)) for core in cores)
         self._position = {core: position for position, core in enumerate(cores)}
         self.places = {
             core: (device.index, position)
@@ -75,16 +75,17 @@ class CoreFrame:
             flops = use.flops - (start.flops if start else 0)
             percent = round(100 * min(1.0, max(0.0, busy_ns / change.period_ns)), _PERCENT_DIGITS)
             rate = max(0, round(flops * 1e9 / change.period_ns))
-            cores[position] = (use.core, self._counters(use.core, percent, rate))
+            gpsimd_ns = max(0, use.gpsimd_ns - (start.gpsimd_ns if start else 0))
+            cores[position] = (use.core, self._counters(use.core, percent, rate, gpsimd_ns))
         return NeuroncoreCounters(change.period_s, cores=tuple(cores))
 
-    def _counters(self, core: int, percent: float, flops: int) -> CoreCounters:
+    def _counters(self, core: int, percent: float, flops: int, gpsimd_ns: int) -> CoreCounters:
         if self._lnc == 1:
-            return CoreCounters(percent, flops)
+            return CoreCounters(percent, flops, gpsimd_s=gpsimd_ns / 1e9)
         # The physical cores of a logical one work together, so both show its value (our decision).
         first = core * self._lnc
         physical = tuple((first + index, percent) for index in range(self._lnc))
-        return CoreCounters(percent, flops, PhysicalCores(self._version, physical))
+        return CoreCounters(percent, flops, PhysicalCores(self._version, physical), gpsimd_ns / 1e9)
 
 
 def execution_stats(change: Change) -> ExecutionStats:

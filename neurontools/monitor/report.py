@@ -19,11 +19,15 @@ class PhysicalCores:
 
 @dataclass(frozen=True, slots=True)
 class CoreCounters:
-    """One logical core as one process uses it. `flops` are the cost model's floating point operations a second."""
+    """One logical core as one process uses it. `flops` are the cost model's floating point operations a second.
+
+    `gpsimd_s` is what custom operators took in the period by the model, in seconds of device time.
+    """
 
     utilization_percent: float = 0.0
     flops: int = 0
     physical: PhysicalCores | None = None
+    gpsimd_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
