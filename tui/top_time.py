@@ -10,12 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.moment import Moment
-from neurontools.dashboard.tape import Tape
 from neurontools.tui.top_source import Tick, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from neurontools.dashboard.tape import Tape
     from neurontools.tui.top_model import TopModel
     from neurontools.tui.top_source import Update
 
