@@ -13,6 +13,7 @@ from neurontools.commands import (
     cache_neff,
     cache_prune,
     cache_stats,
+    cache_sync,
     cache_verify,
     cache_why,
     console,
@@ -34,6 +35,7 @@ _EXAMPLES = """examples:
   neuron-cache verify --fix
   neuron-cache pin 92195234
   neuron-cache export --filter 'name~bert' bert.tar.zst
+  neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/prefix
   neuron-cache neff info model.neff
   neuron-cache path"""
 
@@ -56,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         cache_verify,
         cache_marks,
         cache_archive,
+        cache_sync,
         cache_neff,
     ):
         group.add(verbs)

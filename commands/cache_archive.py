@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_filter, add_verb, location, print_json
+from neurontools.commands.cache_options import (
+    Progress,
+    add_filter,
+    add_verb,
+    location,
+    print_json,
+    show_left_out,
+)
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +35,6 @@ _IMPORT_EXAMPLES = """examples:
   neuron-cache import --filter 'name~bert' --max-size 2GB all.tar.zst
 
 Everything is checked before the first entry appears. What is finished in the cache stays as it is."""
-_LEFT_OUT_SHOWN = 10
 
 
 def add(verbs: Verbs) -> None:
@@ -88,7 +94,7 @@ def _export(arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    _show_left_out([(item.path, item.reason) for item in made.left_out])
+    show_left_out([(item.path, item.reason) for item in made.left_out])
     sizes = f"{format_size(made.stored_bytes)} in an archive of {format_size(made.archive_bytes)}"
     console.out(f"{counted(len(made.paths), 'entry', 'entries')} exported to {made.archive}: {sizes}")
     return 0
@@ -116,9 +122,7 @@ def _import(arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    _show_left_out(
-        [*done.unwanted, *((item, "locked by a process that compiles it") for item in done.locked)]
-    )
+    show_left_out([*done.unwanted, *((item, "locked by a process that compiles it") for item in done.locked)])
     there = f", {counted(len(done.present), 'was', 'were')} there" if done.present else ""
     console.out(f"{counted(len(done.imported), 'entry', 'entries')} imported to {done.root}{there}")
     return 0
@@ -148,12 +152,3 @@ def _judge(arguments: argparse.Namespace) -> Callable[[Entry], str]:
 
     chosen, fitting, now = parse_filters(arguments.filter), _fitting(arguments), time.time()
     return lambda entry: fitting(entry) if chosen.matches(entry, now) else "not chosen by the filter"
-
-
-def _show_left_out(rows: list[tuple[str, str]]) -> None:
-    from neurontools.cache.tables import plain
-
-    for path, reason in rows[:_LEFT_OUT_SHOWN]:
-        console.warn(plain(f"left out {path}: {reason}"))
-    if len(rows) > _LEFT_OUT_SHOWN:
-        console.warn(f"and {len(rows) - _LEFT_OUT_SHOWN} more; --json lists them")

@@ -18,9 +18,19 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
     Run = Callable[[argparse.Namespace], int]
 
+_LEFT_OUT_SHOWN = 10
+
 
 def add_verb(
-    verbs: Verbs, name: str, run: Run, *, words: str, description: str, examples: str = "", json: bool = True
+    verbs: Verbs,
+    name: str,
+    run: Run,
+    *,
+    words: str,
+    description: str,
+    examples: str = "",
+    json: bool = True,
+    cache_dir: bool = True,
 ) -> argparse.ArgumentParser:
     """Return the parser of a verb with the options that all verbs have."""
     parser = verbs.add_parser(
@@ -31,13 +41,14 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--cache-dir",
-        "--cache_dir",
-        metavar="DIR",
-        help="the cache's directory, or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
-        "/var/tmp/neuron-compile-cache)",
-    )
+    if cache_dir:
+        parser.add_argument(
+            "--cache-dir",
+            "--cache_dir",
+            metavar="DIR",
+            help="the cache's directory, or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
+            "/var/tmp/neuron-compile-cache)",
+        )
     if json:
         parser.add_argument("--json", action="store_true", help="print JSON: bytes and Unix seconds")
     return parser
@@ -104,6 +115,16 @@ def duration(text: str | None) -> float | None:
     from neurontools.cache.quantities import parse_duration
 
     return None if text is None else parse_duration(text)
+
+
+def show_left_out(rows: list[tuple[str, str]]) -> None:
+    """Warn of entries that were not taken, the first of many: path and reason of each."""
+    from neurontools.cache.tables import plain
+
+    for path, reason in rows[:_LEFT_OUT_SHOWN]:
+        console.warn(plain(f"left out {path}: {reason}"))
+    if len(rows) > _LEFT_OUT_SHOWN:
+        console.warn(f"and {len(rows) - _LEFT_OUT_SHOWN} more; --json lists them")
 
 
 def confirmed(verb: str, question: str) -> bool:

@@ -97,7 +97,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan_location
 
     rules, stale_s = _chosen(arguments)
-    found = scan_location(location(arguments), details=False)
+    found = scan_location(location(arguments, remote=True), details=False)
     return _finish(arguments, pruning.prepare(found, rules, stale_s))
 
 
@@ -106,7 +106,7 @@ def _rm(arguments: argparse.Namespace) -> int:
     from neurontools.cache.naming import find_places
     from neurontools.cache.prune import Rules
 
-    root = location(arguments).root
+    root = location(arguments, remote=True).root
     places = find_places(root, arguments.entries)
     grace_s = duration(arguments.grace)
     rules = Rules(named=frozenset(place.path for place in places), grace_s=grace_s)
@@ -120,7 +120,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan_location
     from neurontools.cache.prune import Rules
 
-    found = scan_location(location(arguments), details=False)
+    found = scan_location(location(arguments, remote=True), details=False)
     rules = Rules(everything=True, grace_s=duration(arguments.grace))
     return _finish(arguments, pruning.prepare(found, rules, quarantine=True))
 

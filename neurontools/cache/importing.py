@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from neurontools.cache import archive, layout, verify
 from neurontools.cache.archive import ExportError, StoredEntry, StoredFile
 from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.files import remove_quietly, sync_directory, sync_file_system
-from neurontools.cache.locks import flock, try_lock
-from neurontools.cache.removal import delete_tree
+from neurontools.cache.files import sync_directory, sync_file_system
+from neurontools.cache.placing import place_entry, staging
 from neurontools.cache.states import State
 from neurontools.cache.walk import Place, walk
 from neurontools.compiler.archive import ArchiveError
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from neurontools.compiler.tar_reader import Member
 
 LIMIT_BYTES = 64 * 2**30
-_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +71,11 @@ def import_archive(
         walk(root)
         try:
             layout.make_root(root)
-            with _staging(root) as staging:
-                staged = _unpack(file, staging, limit_bytes, progress)
+            with staging(root) as aside:
+                staged = _unpack(file, aside, limit_bytes, progress)
                 # Nothing appears before it would survive a power cut.
-                sync_file_system(staging)
-                return _put_in_place(root, staging, staged, judge)
+                sync_file_system(aside)
+                return _put_in_place(root, aside, staged, judge)
         except (ArchiveError, ExportError) as error:
             remedy = error.remedy or "nothing was imported; export or copy it again"
             raise ExportError(f"cannot import {path}: {error.message}", remedy) from error
@@ -100,8 +96,8 @@ def _opened(path: str) -> IO[bytes]:
     raise ExportError(f"cannot read {path}: it is not a file")
 
 
-def _put_in_place(root: str, staging: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
-    reader = EntryReader(staging)
+def _put_in_place(root: str, aside: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
+    reader = EntryReader(aside)
     outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
     unwanted = []
     for item in staged:
@@ -110,7 +106,8 @@ def _put_in_place(root: str, staging: str, staged: list[_Staged], judge: Callabl
         if reason:
             unwanted.append((item.stored.path, reason))
         else:
-            outcomes[_place(root, item)].append(item.stored.path)
+            names = [file.name for file in item.stored.files]
+            outcomes[place_entry(root, item.place.path, item.stored.path, names)].append(item.stored.path)
     for compiler in {os.path.dirname(path) for path in outcomes["imported"]}:
         with suppress(FileNotFoundError):
             sync_directory(f"{root}/{compiler}")
@@ -123,28 +120,8 @@ def _put_in_place(root: str, staging: str, staged: list[_Staged], judge: Callabl
     )
 
 
-@contextmanager
-def _staging(root: str) -> Iterator[str]:
-    """Give a directory for one import at a time; what a killed one left in it is removed first."""
-    path = f"{root}/{layout.IMPORTING}"
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        flock(descriptor, fcntl.LOCK_EX)
-        for left in os.listdir(path):
-            delete_tree(f"{path}/{left}")
-        inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
-        os.mkdir(inner, mode=0o700)
-        try:
-            yield inner
-        finally:
-            delete_tree(inner)
-    finally:
-        os.close(descriptor)
-
-
 def _unpack(
-    file: IO[bytes], staging: str, limit_bytes: int, progress: Callable[[int, int], None] | None
+    file: IO[bytes], aside: str, limit_bytes: int, progress: Callable[[int, int], None] | None
 ) -> list[_Staged]:
     total = os.fstat(file.fileno()).st_size
     staged: list[_Staged] = []
@@ -160,12 +137,12 @@ def _unpack(
                 if next(members, None) is not None:
                     raise ExportError("the archive goes on behind its end")
                 return staged
-            staged.append(_unpack_entry(reader, members, member, staging))
+            staged.append(_unpack_entry(reader, members, member, aside))
     raise ExportError("the archive is cut short")
 
 
-def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, staging: str) -> _Staged:
-    stored, place = archive.stored_entry(_small(reader, first), staging)
+def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, aside: str) -> _Staged:
+    stored, place = archive.stored_entry(_small(reader, first), aside)
     if first.name != f"{stored.path}/{archive.ENTRY}":
         raise ExportError(f"the archive holds {first.name!a} where an entry should begin")
     try:
@@ -177,11 +154,11 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, s
         if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
             raise ExportError(f"the archive does not hold {stored.path}/{listed.name} where it should")
         _unpack_file(reader, listed, f"{place.path}/{listed.name}")
-    checked, findings = verify.check(staging, [place])
+    checked, findings = verify.check(aside, [place])
     if findings or not checked:
         words = findings[0].words if findings else "it cannot be read"
         raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")
-    entry = EntryReader(staging).read(place, details=False)
+    entry = EntryReader(aside).read(place, details=False)
     if entry is None or entry.state is not State.DONE:
         raise ExportError(f"the archive's entry {stored.path} is not finished")
     return _Staged(stored, place)
@@ -209,48 +186,3 @@ def _small(reader: TarReader, member: Member) -> bytes:
     if member.is_directory or member.size_bytes > archive.MOST_JSON_BYTES:
         raise ExportError(f"the archive holds {member.name!a}, which does not belong there")
     return b"".join(reader.chunks())
-
-
-def _place(root: str, item: _Staged) -> str:
-    """Move an entry to where it belongs; return what became of it."""
-    target = f"{root}/{item.stored.path}"
-    for _ in range(_ATTEMPTS):
-        try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.rename(item.place.path, target)
-        except FileNotFoundError:
-            continue  # a removal took the compiler's empty directory away
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                raise
-        else:
-            return "imported"
-        try:
-            return _complete(root, item, target)
-        except FileNotFoundError:
-            continue  # the entry that was there has been removed meanwhile
-    return "locked"
-
-
-def _complete(root: str, item: _Staged, target: str) -> str:
-    """Fill an entry that is there and not finished, under its lock, as a compile would."""
-    if _is_finished(target):
-        return "present"
-    lock = try_lock(root, target)
-    if lock is None:
-        return "locked"
-    try:
-        if _is_finished(target):
-            return "present"
-        remove_quietly(f"{target}/{layout.DONE}")
-        remove_quietly(f"{target}/{layout.LOG}")
-        for listed in item.stored.files:
-            os.replace(f"{item.place.path}/{listed.name}", f"{target}/{listed.name}")
-        sync_directory(target)
-    finally:
-        lock.release()
-    return "imported"
-
-
-def _is_finished(target: str) -> bool:
-    return all(os.path.exists(f"{target}/{name}") for name in (layout.NEFF, layout.DONE))

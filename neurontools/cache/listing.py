@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.cache.fields import ALIASES, FIELDS, Kind, field_named
 from neurontools.cache.filters import Filter
 from neurontools.cache.quantities import format_size_both
+from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
 from neurontools.cache.states import State
 from neurontools.cache.tables import counted, plain, table
 from neurontools.errors import UsageError
@@ -120,6 +121,8 @@ def listing_text(
     lines = [table([name.upper() for name in columns], rows, align)] if rows else []
     if "note" not in columns:
         lines += [f"{entry.module}: {plain(entry.note)}" for entry in entries if entry.note]
+    if is_remote(scan.root) and "used" in columns and entries:
+        lines.append(LAST_USE_NOTE)
     total = sum(entry.size_bytes for entry in entries)
     number = counted(len(entries), "entry", "entries")
     lines.append(f"{number}, {format_size_both(total)} in {scan.root}{skipped_text(scan.skipped)}")

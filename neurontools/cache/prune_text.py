@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.quantities import format_duration, format_size, format_size_both
+from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
 from neurontools.cache.tables import counted, plain, table
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def plan_text(plan: Plan, locks: Sequence[BrokenLock] = (), *, most: int | None 
         lines += ["spared:", _choices(plan.spare[:most])]
         if most is not None and len(plan.spare) > most:
             lines.append(f"... and {len(plan.spare) - most} more")
+    if is_remote(plan.root):
+        lines.append(LAST_USE_NOTE)
     before, freed = plan.total_bytes, plan.freed_bytes
     lines.append(
         f"{counted(len(plan.remove), 'entry', 'entries')} to remove, {format_size_both(freed)} "

@@ -11,6 +11,7 @@ from neurontools.cache.entries import Scan, is_in_use
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.layout import QUARANTINE
 from neurontools.cache.prune import Plan, Rules, make_plan
+from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removal import (
     BrokenLock,
     Removal,
@@ -97,5 +98,5 @@ def prepare(
         locks=() if break_stale_s is None else breakable_locks(found, break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
-        quarantine=f"{found.root}/{QUARANTINE}" if quarantine else "",
+        quarantine=f"{found.root}/{QUARANTINE}" if quarantine and not is_remote(found.root) else "",
     )

@@ -16,6 +16,7 @@ from neurontools.cache.generations import Generation
 from neurontools.cache.locks import examine_lock, flock, root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.prune import Choice, Plan, Rules, reason_to_spare
+from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removed import note_removed
 from neurontools.cache.usage import Usage
 from neurontools.cache.walk import Place
@@ -54,7 +55,9 @@ class BrokenLock:
 
 
 def is_network(root: str) -> bool:
-    """Return whether a root lies on a file system where flock may show nothing: NFS, Lustre, FUSE, ..."""
+    """Return whether a root lies where flock may show nothing: in a bucket, on NFS, Lustre, FUSE, ..."""
+    if is_remote(root):
+        return True
     best, kind = "", ""
     path = os.path.realpath(root)
     try:
@@ -83,6 +86,10 @@ def carry_out(
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
+    if is_remote(plan.root):
+        from neurontools.cache.remote.removal import remove_from_bucket
+
+        return remove_from_bucket(plan, rules, progress)
     usage = Usage(plan.root)
     removed, spared = [], []
     try:
@@ -147,6 +154,10 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
+    if is_remote(root):
+        from neurontools.cache.remote.removal import break_bucket_locks
+
+        return break_bucket_locks(root, locks, age_s)
     broken = []
     try:
         with root_locked(root):
@@ -209,7 +220,7 @@ def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, ne
     try:
         if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             return "in use"
-        reason = _changed(reader, planned, rules, network=network)
+        reason = changed_since(reader, planned, rules, network=network)
         if reason:
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
@@ -255,7 +266,8 @@ def _put_back(aside: str, path: str) -> bool:
     return True
 
 
-def _changed(reader: EntryReader, planned: Entry, rules: Rules, *, network: bool) -> str:
+def changed_since(reader: EntryReader, planned: Entry, rules: Rules, *, network: bool) -> str:
+    """Return why an entry that was planned to go must stay now, "" when it may go."""
     place = Place(planned.path, planned.generation, planned.compiler, planned.module)
     found = reader.read(place, details=False)
     if found is None:

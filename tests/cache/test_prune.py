@@ -243,7 +243,7 @@ def test_an_entry_that_is_locked_during_the_rename_comes_back(
         (path / layout.LOCK).write_bytes(this_process().to_bytes())
         return ""
 
-    monkeypatch.setattr(removal, "_changed", lock_first)
+    monkeypatch.setattr(removal, "changed_since", lock_first)
     outcome, _ = work.carry_out()
     assert [choice.reason for choice in outcome.spared] == ["taken by another process"]
     assert (path / layout.NEFF).exists()
@@ -283,7 +283,7 @@ def test_foreign_entries_are_removed_under_the_root_lock(tree: Tree, monkeypatch
                 seen.append("held")
         return "looked"
 
-    monkeypatch.setattr(removal, "_changed", look)
+    monkeypatch.setattr(removal, "changed_since", look)
     work.carry_out()
     assert seen == ["held"]
 

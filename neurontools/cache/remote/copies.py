@@ -33,46 +33,48 @@ def copied(tree: BucketTree, root: str, place: Place) -> Iterator[tuple[str, Pla
 
 
 def copy_entry(
-    tree: BucketTree, entry: str, directory: str, *, wanted: Callable[[str], bool] = lambda _: True
+    tree: BucketTree,
+    entry: str,
+    directory: str,
+    *,
+    wanted: Callable[[str], bool] = lambda _: True,
+    dated: bool = True,
 ) -> None:
-    """Copy the objects of an entry into a new directory, with their times.
+    """Copy the objects of an entry into a new directory, to disk.
 
     Args:
         tree: has the entry.
         entry: its path in the bucket.
         directory: where it goes; for an entry that is one object, the file.
         wanted: says by the name below the entry whether an object is copied.
+        dated: the copies get the objects' times.
 
     Raises:
         RemoteError: one cannot be read.
         OSError: one cannot be written.
     """
+    inside = list(tree.below(entry))
     single = tree.stored(entry)
     if single is not None:
         os.makedirs(os.path.dirname(directory), exist_ok=True)
-        copy_object(tree, single, directory)
+        _copy_object(tree, single, directory, dated=dated)
         return
     os.makedirs(directory)
-    for stored in tree.below(entry):
+    for stored in inside:
         name = stored.path.removeprefix(entry + "/")
         if wanted(name):
             # A key may hold anything between its slashes.
             if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
                 raise RemoteError(f"the key of {stored.path!a} is no file's name")
             os.makedirs(os.path.dirname(f"{directory}/{name}"), exist_ok=True)
-            copy_object(tree, stored, f"{directory}/{name}")
+            _copy_object(tree, stored, f"{directory}/{name}", dated=dated)
 
 
-def copy_object(tree: BucketTree, stored: Stored, path: str) -> None:
-    """Copy one object into a new file, to disk, with its time.
-
-    Raises:
-        RemoteError: it cannot be read.
-        OSError: it cannot be written, or something is there.
-    """
+def _copy_object(tree: BucketTree, stored: Stored, path: str, *, dated: bool) -> None:
     with open(path, "x+b") as file:
         if stored.size_bytes:
             tree.connection.download(stored, file)
         file.flush()
         os.fsync(file.fileno())
-        os.utime(file.fileno(), (stored.changed_unix_s, stored.changed_unix_s))
+        if dated:
+            os.utime(file.fileno(), (stored.changed_unix_s, stored.changed_unix_s))

@@ -7,6 +7,7 @@ import re
 from neurontools.errors import UsageError
 
 SCHEME = "s3://"
+LAST_USE_NOTE = "used: a bucket keeps no time of use; counted since the last write, or your own last hit"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 

@@ -1,0 +1,102 @@
+"""Putting entries that came from elsewhere into a root: made aside in it, then there at once or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.files import remove_quietly, sync_directory
+from neurontools.cache.locks import flock, try_lock
+from neurontools.cache.removal import delete_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_ATTEMPTS = 20
+
+
+@contextmanager
+def staging(root: str) -> Iterator[str]:
+    """Give a directory in a root for one process at a time; what a killed one left in it is removed first.
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    path = f"{root}/{layout.IMPORTING}"
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flock(descriptor, fcntl.LOCK_EX)
+        for left in os.listdir(path):
+            delete_tree(f"{path}/{left}")
+        inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
+        os.mkdir(inner, mode=0o700)
+        try:
+            yield inner
+        finally:
+            delete_tree(inner)
+    finally:
+        os.close(descriptor)
+
+
+def place_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:
+    """Move a directory to where its entry belongs.
+
+    Args:
+        root: the cache.
+        staged: a directory on the same file system.
+        relative: the entry's path below the root.
+        names: the directory's files, the marker that makes it finished last.
+        fill: complete an entry that is there and not finished; else what is there stays.
+
+    Returns:
+        "imported", "present", or "locked" by a process that compiles it.
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    target = f"{root}/{relative}"
+    for _ in range(_ATTEMPTS):
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(staged, target)
+        except FileNotFoundError:
+            continue  # a removal took the compiler's empty directory away
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            return "imported"
+        try:
+            return _complete(root, staged, target, names) if fill else "present"
+        except FileNotFoundError:
+            continue  # the entry that was there has been removed meanwhile
+    return "locked"
+
+
+def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
+    """Fill an entry that is there and not finished, under its lock, as a compile would."""
+    if _is_finished(target):
+        return "present"
+    lock = try_lock(root, target)
+    if lock is None:
+        return "locked"
+    try:
+        if _is_finished(target):
+            return "present"
+        remove_quietly(f"{target}/{layout.DONE}")
+        remove_quietly(f"{target}/{layout.LOG}")
+        for name in names:
+            os.replace(f"{staged}/{name}", f"{target}/{name}")
+        sync_directory(target)
+    finally:
+        lock.release()
+    return "imported"
+
+
+def _is_finished(target: str) -> bool:
+    return all(os.path.exists(f"{target}/{name}") for name in (layout.NEFF, layout.DONE))

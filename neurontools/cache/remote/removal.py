@@ -1,0 +1,88 @@
+"""Removing from a bucket: each entry is looked at again, then its done marker goes first, so that nobody finds half.
+
+A bucket shows neither who has loaded an entry nor when it was read: pins, locks and the time since the last change
+decide, with the grace of a network file system.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.generations import SENTINEL
+from neurontools.cache.owner import Liveness
+from neurontools.cache.prune import Choice
+from neurontools.cache.remote.tree import BucketTree
+from neurontools.cache.removal import BrokenLock, Removal, changed_since
+from neurontools.cache.removed import note_removed
+from neurontools.cache.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.prune import Plan, Rules
+
+_AT_ONCE = 8
+_MARKERS = (f"/{layout.DONE}", f"/{SENTINEL}")
+
+
+def remove_from_bucket(
+    plan: Plan, rules: Rules, progress: Callable[[int, int], None] | None = None
+) -> Removal:
+    """Remove what a plan lists; what was written, locked or pinned since is spared.
+
+    Raises:
+        RemoteError: the bucket cannot be read or written; what was removed until then is.
+    """
+    usage = Usage(plan.root)
+    removed: list[Choice] = []
+    spared: list[Choice] = []
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        reasons = pool.map(lambda choice: _remove(plan.root, choice.entry, rules), plan.remove)
+        for number, (choice, reason) in enumerate(zip(plan.remove, reasons, strict=True)):
+            if progress is not None:
+                progress(number, len(plan.remove))
+            if reason:
+                spared.append(Choice(choice.entry, reason))
+            else:
+                removed.append(choice)
+                usage.forget(choice.entry.path)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        note_removed(plan.root, removed)
+    return Removal(tuple(removed), tuple(spared))
+
+
+def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove lock objects that are still as stale as they were found; return those removed.
+
+    Raises:
+        RemoteError: the bucket cannot be read or written.
+    """
+    broken = []
+    for lock in locks:
+        tree = BucketTree(root)
+        now = tree.examine_lock(lock.path)
+        if now is None or now.liveness is Liveness.ALIVE:
+            continue
+        if now.liveness is Liveness.DEAD or now.age_s > age_s:
+            tree.connection.delete([lock.path])
+            broken.append(lock)
+    return tuple(broken)
+
+
+def _remove(root: str, planned: Entry, rules: Rules) -> str:
+    """Remove one entry; return "" or why it was spared."""
+    tree = BucketTree(root)
+    reason = changed_since(EntryReader(root, tree), planned, rules, network=True)
+    if reason:
+        return reason
+    single = tree.stored(planned.path)
+    paths = [stored.path for stored in tree.below(planned.path)] if single is None else [single.path]
+    tree.connection.delete([path for path in paths if path.endswith(_MARKERS)])
+    tree.connection.delete([path for path in paths if not path.endswith(_MARKERS)])
+    return ""

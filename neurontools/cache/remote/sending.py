@@ -1,0 +1,67 @@
+"""Writing entries to a bucket so that readers see them whole or not at all: the done marker is written last.
+
+Two hosts may write the same entry at once: each object appears whole, whatever is new there is not replaced, and who
+comes second finds the entry finished.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.remote.connection import digests_of
+from neurontools.cache.remote.errors import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.cache.remote.connection import Connection, Stored
+
+_RESULT = (layout.NEFF, layout.DONE)
+
+
+def send_entry(connection: Connection, directory: str, names: Sequence[str], target: str) -> bool:
+    """Write files of a directory to a bucket; what is there with the same content is not sent again.
+
+    Args:
+        connection: to the bucket.
+        directory: holds the files.
+        names: of the files, the marker that makes the entry finished last.
+        target: the entry's path in the bucket.
+
+    Returns:
+        Whether this call finished the entry; False when it is another host's.
+
+    Raises:
+        RemoteError: it cannot be written, or was removed meanwhile.
+        OSError: a file cannot be read.
+    """
+    there = _objects(connection, target)
+    is_result = layout.DONE in names
+    if is_result and all(name in there for name in _RESULT):
+        return False
+    first = True
+    for name in names:
+        first = _send(connection, f"{directory}/{name}", f"{target}/{name}", there.get(name))
+    if not is_result:
+        return True
+    now = _objects(connection, target)
+    if not all(name in now for name in _RESULT):
+        raise RemoteError(f"cannot write {target}: it was removed meanwhile", "run it again")
+    return first
+
+
+def _send(connection: Connection, source: str, target: str, there: Stored | None) -> bool:
+    with open(source, "rb") as file:
+        digests = digests_of(file)
+        if there is not None and (there.size_bytes, there.tag) == (digests.size_bytes, digests.md5.hex()):
+            return True
+        return connection.upload(target, file, digests, only_new=there is None)
+
+
+def _objects(connection: Connection, entry: str) -> dict[str, Stored]:
+    return {
+        stored.path.removeprefix(entry + "/"): stored
+        for page in connection.pages(f"{entry}/")
+        for stored in page
+    }

@@ -1,0 +1,83 @@
+"""A bucket as either end of a sync."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from neurontools.cache.remote.connection import Connection
+from neurontools.cache.remote.copies import copied, copy_entry
+from neurontools.cache.remote.errors import RemoteError, Trouble
+from neurontools.cache.remote.sending import send_entry
+from neurontools.cache.remote.tree import BucketTree
+from neurontools.cache.sync_ends import NotMovedError, check_sound, files_to_move, relative_of
+from neurontools.cache.sync_plan import carries
+from neurontools.cache.walk import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.sync_ends import Source
+
+
+class BucketSource:
+    """A root in a bucket to read entries from."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @contextmanager
+    def opened(self, entry: Entry) -> Iterator[tuple[str, Place]]:
+        """Give a temporary root with a copy of the entry.
+
+        Raises:
+            NotMovedError: it is gone.
+            RemoteError: it cannot be read.
+        """
+        place = Place(entry.path, entry.generation, entry.compiler, entry.module)
+        with _told_as_gone(), copied(BucketTree(self._root), self._root, place) as found:
+            yield found
+
+    def copy(self, entry: Entry, directory: str) -> None:
+        """Copy the objects of an entry that are moved; the time of the copy counts as its last use.
+
+        Raises:
+            NotMovedError: one is gone.
+            RemoteError: one cannot be read.
+            OSError: one cannot be written.
+        """
+        with _told_as_gone():
+            copy_entry(
+                BucketTree(self._root), entry.path, directory, wanted=carries(entry.state), dated=False
+            )
+
+
+class BucketTarget:
+    """A root in a bucket to write entries to."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._connection = Connection(root)
+
+    def put(self, entry: Entry, source: Source) -> bool:
+        """Check an entry and send it, its done marker last; return False when another host has finished it.
+
+        Raises:
+            NotMovedError: it is damaged, or gone.
+            RemoteError: it cannot be written.
+        """
+        with source.opened(entry) as (root, place):
+            check_sound(root, place, entry.state)
+            names = files_to_move(place.path, entry.state)
+            return send_entry(self._connection, place.path, names, f"{self._root}/{relative_of(entry)}")
+
+
+@contextmanager
+def _told_as_gone() -> Iterator[None]:
+    try:
+        yield
+    except RemoteError as error:
+        if error.trouble not in {Trouble.GONE, Trouble.TAKEN}:
+            raise
+        raise NotMovedError("changed or gone meanwhile") from error
