@@ -26,6 +26,11 @@ COMMANDS = {
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
     "customop": ("customop", "neuron-customop", "write, build, try and debug custom C++ operators"),
     "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
+    "parallel-compile": (
+        "parallel_compile",
+        "neuron_parallel_compile",
+        "compile a program's graphs ahead of time, side by side",
+    ),
     "packager": ("packager", "neuron-packager", "look into a NEFF and take it apart"),
     "profile": ("profile", "neuron-profile", "look at profiles of runs"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),

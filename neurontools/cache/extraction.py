@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EXTRACT_VARIABLE = "NEURON_EXTRACT_GRAPHS_ONLY"
 _LIBRARY_PREFIX = ".library-"
+_LIBRARY_FACTS = ".json"
 _ATTEMPTS = 50
 
 
@@ -85,16 +86,19 @@ def stored_libraries(entry: str) -> tuple[NativePart, ...]:
 
     Raises:
         OSError: one cannot be read.
+        KeyError, TypeError, ValueError: what is said of one cannot be read.
     """
     found = []
     for file in sorted(os.listdir(entry)):
-        digest, separator, name = file.removeprefix(_LIBRARY_PREFIX).partition("-")
-        if not file.startswith(_LIBRARY_PREFIX) or not separator:
+        if not (file.startswith(_LIBRARY_PREFIX) and file.endswith(_LIBRARY_FACTS)):
             continue
-        with open(f"{entry}/{file}", "rb") as stored:
-            data = stored.read()
-        if hashlib.sha256(data).hexdigest() == digest:
-            found.append(NativePart(name, digest, data))
+        with open(f"{entry}/{file}", encoding="utf-8") as stored:
+            facts = json.load(stored)
+        with open(f"{entry}/{file.removesuffix(_LIBRARY_FACTS)}", "rb") as library:
+            data = library.read()
+        if hashlib.sha256(data).hexdigest() == facts["digest"]:
+            calls = tuple((int(position), int(ns)) for position, ns in facts["call_ns"])
+            found.append(NativePart(str(facts["name"]), str(facts["digest"]), data, calls))
     return tuple(found)
 
 
@@ -147,9 +151,8 @@ def _store(
             layout.make_root(root)
             os.makedirs(entry, exist_ok=True)
             for library in libraries:
-                write_atomically(f"{entry}/{_LIBRARY_PREFIX}{library.digest}-{library.name}", library.data)
+                _store_library(f"{entry}/{_LIBRARY_PREFIX}{library.digest}", library)
             begin(root, entry, graph, flags)
-            return
         except FileNotFoundError:  # pruned while it was written
             continue
         except OSError as error:
@@ -157,4 +160,11 @@ def _store(
                 f"cannot store an extracted graph in {entry}: {error.strerror}",
                 "extraction needs a compile cache that can be written to; NEURON_COMPILE_CACHE_URL names another",
             ) from error
+        return
     raise NeuronToolsError(f"the entry {entry} keeps disappearing", "stop what prunes this cache meanwhile")
+
+
+def _store_library(path: str, library: NativePart) -> None:
+    facts = {"name": library.name, "digest": library.digest, "call_ns": library.call_ns}
+    write_atomically(path, library.data)
+    write_atomically(path + _LIBRARY_FACTS, json.dumps(facts).encode())

@@ -46,6 +46,8 @@ class CompileCache:
         self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
         self._environ = environ
         self.extracts_only = extraction.extracts_only(environ)
+        if self.extracts_only:
+            extraction.take_note(extraction.NoteKind.ROOT, self.root)
         self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(location.root)
         logs.apply_level(settings.log_level)

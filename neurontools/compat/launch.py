@@ -81,7 +81,7 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
         NeuronToolsError: the private machine could not be started, or the profile has no place.
     """
     values = environment(options, os.environ)
-    program = _program(options.command[0], values["PATH"])
+    program = find_program(options.command[0], values["PATH"])
     if options.profile:
         _check_profile_directory(options.profile)
     if options.instance:
@@ -98,7 +98,17 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
         ) from error
 
 
-def _program(name: str, path: str) -> str:
+def find_program(name: str, path: str) -> str:
+    """Return the path of a program.
+
+    Args:
+        name: as the user gave it.
+        path: directories to look in, as PATH has them.
+
+    Raises:
+        CommandNotFoundError: there is no such program.
+        CommandNotExecutableError: there is, and it cannot be run.
+    """
     program = shutil.which(name, path=path)
     if program is not None:
         return program

@@ -14,7 +14,7 @@ from neurontools.compiler.version import BUILD_VERSION, COMPILER_VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.machine.instances.catalogue import DeviceType
 
 __all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "compile_graph"]
@@ -40,7 +40,8 @@ def compile_graph(
         CompileError: a flag's value is wrong, or the device has no such data type.
     """
     options = read_flags(flags, device)
-    _refuse_complex(graph)
+    for node in graph.nodes:
+        check_supported(node)
     calls = dict(call for library in libraries for call in library.call_ns)
     cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=calls)
     return pack(
@@ -54,13 +55,17 @@ def compile_graph(
     )
 
 
-def _refuse_complex(graph: Graph) -> None:
-    for node in graph.nodes:
-        for view in (*reads(node), *written(node)):
-            if view.dtype.startswith("complex"):
-                raise CompileError(
-                    "NCC_EVRF004",
-                    f"Complex data types are not supported: {view.dtype} in {node.op}"
-                    + (f" ({node.source})" if node.source else ""),
-                    "use two real tensors",
-                )
+def check_supported(node: Node) -> None:
+    """Check that the device has what an operator call needs.
+
+    Raises:
+        CompileError: NCC_EVRF004 for complex data types.
+    """
+    for view in (*reads(node), *written(node)):
+        if view.dtype.startswith("complex"):
+            raise CompileError(
+                "NCC_EVRF004",
+                f"Complex data types are not supported: {view.dtype} in {node.op}"
+                + (f" ({node.source})" if node.source else ""),
+                "use two real tensors",
+            )

@@ -49,6 +49,24 @@ def target_of(device: DeviceType) -> str:
     return device.sysfs.instance_type.lower()
 
 
+def device_of(flags: Sequence[str]) -> DeviceType:
+    """Return the device that flags with a `--target` compile for.
+
+    Raises:
+        CompileError: NCC_EARG001 without a target, or for one that no instance type has.
+    """
+    from neurontools.machine.instances import catalogue
+
+    target = _values(flags).get("--target", "").lower()
+    for name in catalogue.instance_names():
+        device = catalogue.instance_type(name).device
+        if target_of(device) in {target, target.removesuffix("n")}:
+            return device
+    raise CompileError(
+        "NCC_EARG001", f"argument --target: no device is called {target!r}", "extract the graph again"
+    )
+
+
 def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
     """Return what compiler flags mean for a device.
 

@@ -1,0 +1,290 @@
+"""neuron_parallel_compile: collect the graphs of a program in a trial run, and compile them side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.precompile.collect import Collected
+
+_EXAMPLES = """examples:
+  neuron_parallel_compile python train.py --steps 10
+  neuron_parallel_compile --command collect python train.py --steps 10
+  neuron_parallel_compile --command compile --num_parallel 4
+  neuron_parallel_compile --command scan-with-failed
+  neuron_parallel_compile --command clear-locks --dry-run
+  neuron_parallel_compile --command analyze --analyze-output report python train.py
+
+While graphs are collected nothing runs on the device: what it computes is zeros. Limit the trial run to 10-15 steps.
+The exit code is the number of graphs that could not be compiled."""
+
+_WITH_PROGRAM = frozenset({"collect-and-compile", "collect", "analyze"})
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = argparse.ArgumentParser(
+        prog="neuron_parallel_compile",
+        usage="neuron_parallel_compile [option ...] [PROGRAM [ARG ...]]",
+        description="Compile the graphs of a program ahead of time: a trial run stores them in the compile cache, "
+        "then they are compiled side by side. A run of the program after that compiles nothing.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--command",
+        choices=tuple(_COMMANDS),
+        default="collect-and-compile",
+        help="what to do: both phases (default), one of them, analyze the program's operators, look at the cache, "
+        "or remove everything, locks, or NEFFs",
+    )
+    parser.add_argument(
+        "--num_parallel", type=int, metavar="N", help="compiles at a time (default: the CPUs)"
+    )
+    parser.add_argument("--node_id", type=int, default=0, metavar="N", help="number of this node, from 0")
+    parser.add_argument("--world_size", type=int, default=1, metavar="N", help="nodes that share the work")
+    parser.add_argument(
+        "--static_schedule",
+        action="store_true",
+        help="each node begins with its own share of the graphs (default: all begin with the first)",
+    )
+    parser.add_argument(
+        "--analyze-output",
+        default="model_analysis_result",
+        metavar="DIR",
+        help="where analyze writes result.json (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--analyze-verbosity",
+        type=int,
+        choices=(1, 2),
+        default=2,
+        help="2 adds the graph to each unsupported operator (default)",
+    )
+    parser.add_argument("--parallel_compile_workdir", metavar="DIR", help="place of the trial run's notes")
+    parser.add_argument("--log_level", choices=("INFO", "WARNING", "ERROR"), help="which log lines to print")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="clean, clear-locks, clear-neffs: say what would go"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report or the listing as JSON alone")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    arguments = console.parse(parser, argv)
+    if arguments.program[:1] == ["--"]:
+        arguments.program = arguments.program[1:]
+    if bool(arguments.program) != (arguments.command in _WITH_PROGRAM):
+        wants = (
+            "a program to run (neuron_parallel_compile python train.py)"
+            if not arguments.program
+            else "no program"
+        )
+        parser.error(f"--command {arguments.command} takes {wants}")
+    for name in ("num_parallel", "world_size"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            parser.error(f"argument --{name}: {value} is less than 1")
+    code: int = _COMMANDS[arguments.command](arguments)
+    return code
+
+
+def _collect_and_compile(arguments: argparse.Namespace) -> int:
+    collected = _trial_run(arguments)
+    return _compile_what_waits(arguments, collected.roots or (_root(),), collected.entries)
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    collected = _trial_run(arguments)
+    _log(arguments, f"Collected graphs: {len(collected.entries)}")
+    return 0
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    return _compile_what_waits(arguments, (_root(),))
+
+
+def _trial_run(arguments: argparse.Namespace) -> Collected:
+    from neurontools.precompile import collect
+
+    environ = _environment(arguments)
+    stdout = sys.stderr.fileno() if arguments.json else None
+    collected = collect.collect(tuple(arguments.program), _workdir(arguments), environ, stdout)
+    warning = collect.check(collected, environ)
+    if warning:
+        console.warn(warning)
+    return collected
+
+
+def _compile_what_waits(
+    arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
+) -> int:
+    from neurontools.commands.cache_options import Progress, print_json
+    from neurontools.precompile import compiling, report
+
+    environ = _environment(arguments)
+    nodes = compiling.Nodes(arguments.node_id, arguments.world_size)
+    if not arguments.static_schedule:
+        nodes = compiling.Nodes()
+    tasks = [compiling.plan(root, environ, nodes, collected) for root in roots]
+    for task in tasks:
+        _log(arguments, report.remaining_line(task.groups), tag="NEURON_CACHE")
+        _log(arguments, report.grab_line(task.entries))
+    with Progress("compiled", "graphs") as progress:
+        parallel = arguments.num_parallel or compiling.default_parallel()
+        outcome = compiling.carry_out(tasks, parallel, environ, progress)
+    for job in outcome.failed:
+        console.warn(f"{job.entry}: {job.error}")
+    if arguments.json:
+        print_json(report.report_json(outcome))
+    else:
+        _log(arguments, report.report_text(outcome))
+        for line in report.total_lines(outcome):
+            _log(arguments, line)
+    return outcome.exit_code
+
+
+def _analyze(arguments: argparse.Namespace) -> int:
+    from neurontools.commands.cache_options import print_json
+    from neurontools.precompile import analysis
+
+    found = analysis.analyze(_trial_run(arguments))
+    path = analysis.write_result(found, arguments.analyze_output, arguments.analyze_verbosity)
+    if arguments.json:
+        print_json(analysis.result_json(found, arguments.analyze_verbosity))
+    else:
+        for line in analysis.summary_lines(found, path):
+            _log(arguments, line, tag="ANALYZE")
+    return 0
+
+
+def _scan(arguments: argparse.Namespace) -> int:
+    from neurontools.commands.cache_options import print_json
+    from neurontools.precompile import work
+
+    groups = work.groups_of(_root())
+    with_failed = arguments.command == "scan-with-failed"
+    if arguments.json:
+        print_json(work.groups_json(groups))
+    else:
+        console.out(work.groups_text(groups, with_failed=with_failed))
+    return 0
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import prune_text, pruning
+    from neurontools.cache.entries import scan
+    from neurontools.cache.prune import Rules
+    from neurontools.commands.cache_options import Progress, print_json
+
+    rules = Rules(everything=True, grace_s=0.0)
+    work = pruning.prepare(scan(_root(), details=False), rules, quarantine=True)
+    if arguments.dry_run or work.is_empty:
+        form = prune_text.plan_json(work.plan, None, work.locks)
+        text = prune_text.plan_text(work.plan, work.locks)
+    else:
+        with Progress("removing", "entries") as progress:
+            removal, broken = work.carry_out(progress)
+        form = prune_text.plan_json(work.plan, removal, broken)
+        text = prune_text.removal_text(removal, broken)
+    if arguments.json:
+        print_json(form)
+    else:
+        console.out(text)
+    return 0
+
+
+def _clear_locks(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import lock_list, prune_text
+    from neurontools.cache.removal import break_locks
+    from neurontools.cache.walk import walk
+    from neurontools.commands.cache_options import print_json
+
+    root = _root()
+    found = lock_list.locks_of(walk(root).places)
+    stale = lock_list.stale_locks(found, 0.0)
+    if stale and not arguments.dry_run:
+        stale = break_locks(root, stale, 0.0)
+    if arguments.json:
+        print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
+    else:
+        done = "to remove" if arguments.dry_run else "removed"
+        living = len(found) - len(stale)
+        kept = f"; {living} of living processes stay" if living else ""
+        text = prune_text.locks_lines(stale)
+        console.out(f"{text}\n{len(stale)} of {len(found)} locks {done}{kept}".lstrip())
+    return 0
+
+
+def _clear_neffs(arguments: argparse.Namespace) -> int:
+    from neurontools.commands.cache_options import print_json
+    from neurontools.precompile import clearing, work
+
+    root = _root()
+    gone, spared = clearing.clear_neffs(root, work.groups_of(root).done, dry_run=arguments.dry_run)
+    if arguments.json:
+        spared_json = [{"entry": entry, "reason": reason} for entry, reason in spared]
+        print_json({"root": root, "dry_run": arguments.dry_run, "removed": gone, "spared": spared_json})
+        return 0
+    for path in gone if arguments.dry_run else ():
+        console.out(path)
+    for entry, reason in spared:
+        console.out(f"spared: {entry} ({reason})")
+    done = "to remove" if arguments.dry_run else "removed"
+    console.out(f"{len(gone)} NEFFs {done}; their graphs stay")
+    return 0
+
+
+def _root() -> str:
+    from neurontools.cache.location import resolve
+
+    return resolve().root
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    environ = dict(os.environ)
+    if arguments.log_level:
+        flags = environ.get("NEURON_CC_FLAGS", "")
+        environ["NEURON_CC_FLAGS"] = f"{flags} --log_level={arguments.log_level}".lstrip()
+    return environ
+
+
+def _workdir(arguments: argparse.Namespace) -> str:
+    from neurontools.precompile.collect import default_workdir
+
+    return arguments.parallel_compile_workdir or default_workdir()
+
+
+def _log(arguments: argparse.Namespace, text: str, tag: str = "NEURON_PARALLEL_COMPILE") -> None:
+    from neurontools.precompile.report import log_line
+
+    if not arguments.json and arguments.log_level in {None, "INFO"}:
+        console.out_now(log_line(tag, text))
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "collect-and-compile": _collect_and_compile,
+    "collect": _collect,
+    "compile": _compile,
+    "analyze": _analyze,
+    "clean": _clean,
+    "clear-locks": _clear_locks,
+    "clear-neffs": _clear_neffs,
+    "scan": _scan,
+    "scan-with-failed": _scan,
+}

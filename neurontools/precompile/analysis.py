@@ -1,0 +1,181 @@
+"""`--command analyze`: which operators of a program the device runs (compile-runtime.md section 1.6, xla-device.md 7)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools import __version__
+from neurontools.cache import layout
+from neurontools.cache.entry_io import read_failure
+from neurontools.compiler.compile import check_supported
+from neurontools.compiler.graph import GraphError, graph_from_bytes
+from neurontools.compiler.options import CompileError
+from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.compiler.graph import Graph, Node
+    from neurontools.precompile.collect import Collected
+
+RESULT = "result.json"
+LOWERING = "Lowering to HLO"
+COMPILER = "neuronx-cc"
+_QUIET = 1
+_ATEN = "aten"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """An operator that the device does not run; `graph` is the text of its graph, "" where it never got into one."""
+
+    kind: str
+    failure_at: str
+    call: str
+    graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Which operators a program calls on the device, how often, and what is not supported."""
+
+    supported: tuple[tuple[str, int], ...]
+    unsupported: tuple[Unsupported, ...]
+
+    @property
+    def percentage(self) -> float:
+        """The share of the kinds of operators that are supported; 100 for a program without any."""
+        bad = {item.kind for item in self.unsupported}
+        good = {name for name, _ in self.supported} - bad
+        return 100.0 * len(good) / len(good | bad) if good | bad else 100.0
+
+
+def analyze(collected: Collected) -> Analysis:
+    """Return which of the operators that a trial run recorded are supported.
+
+    Raises:
+        NeuronToolsError: a graph of the run cannot be read.
+    """
+    counts: Counter[str] = Counter()
+    unsupported = [
+        Unsupported(note.text, LOWERING, f"{note.text} ({note.source})" if note.source else note.text)
+        for note in collected.on_cpu
+    ]
+    for entry in collected.entries:
+        graph = _read(entry)
+        counts.update(_kind(node.op) for node in graph.nodes)
+        unsupported += _refused(entry, graph)
+    bad = {item.kind for item in unsupported}
+    supported = sorted((name, count) for name, count in counts.items() if name not in bad)
+    return Analysis(tuple(supported), tuple(unsupported))
+
+
+def write_result(analysis: Analysis, directory: str, verbosity: int) -> str:
+    """Write `result.json` and return its path.
+
+    Args:
+        analysis: what is known.
+        directory: is made where it does not exist.
+        verbosity: 2 also gives the graph of each unsupported operator.
+
+    Raises:
+        NeuronToolsError: it cannot be written.
+    """
+    path = os.path.join(directory, RESULT)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as result:
+            json.dump(result_json(analysis, verbosity), result, indent=4)
+            result.write("\n")
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot write {path}: {error.strerror}", "name another directory with --analyze-output"
+        ) from error
+    return path
+
+
+def summary_lines(analysis: Analysis, path: str) -> tuple[str, ...]:
+    """Return what a person is told: the share, each unsupported operator, where the result is."""
+    kinds = len({name for name, _ in analysis.supported})
+    return (
+        f"{analysis.percentage:.2f}% of the operators are supported ({kinds} kinds)",
+        *(f"not supported at {item.failure_at}: {item.call}" for item in analysis.unsupported),
+        f"The result is in {path}",
+    )
+
+
+def result_json(analysis: Analysis, verbosity: int) -> dict[str, Any]:
+    """Return what `result.json` holds."""
+    return {
+        "torch_neuronx_version": f"neurontools {__version__}",
+        "neuronx_cc_version": COMPILER_VERSION,
+        "support_percentage": f"{analysis.percentage:.2f}%",
+        "supported_operators": {
+            space: {name: count for name, count in analysis.supported if _space(name) == space}
+            for space in _spaces(name for name, _ in analysis.supported)
+        },
+        "unsupported_operators": {
+            space: [
+                _unsupported_json(item, verbosity)
+                for item in analysis.unsupported
+                if _space(item.kind) == space
+            ]
+            for space in _spaces(item.kind for item in analysis.unsupported)
+        },
+    }
+
+
+def _unsupported_json(item: Unsupported, verbosity: int) -> dict[str, str]:
+    found = {"kind": item.kind, "failureAt": item.failure_at, "call": item.call}
+    return found if verbosity <= _QUIET else {**found, "opGraph": item.graph}
+
+
+def _spaces(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the namespaces of operators, torch's own always among them."""
+    return tuple(sorted({_ATEN, *map(_space, names)}))
+
+
+def _space(name: str) -> str:
+    return name.partition("::")[0]
+
+
+def _read(entry: str) -> Graph:
+    try:
+        with open(f"{entry}/{layout.GRAPH}", "rb") as stored:
+            return graph_from_bytes(stored.read())
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot read a graph of this run: {error.filename}: {error.strerror}", "run the analysis again"
+        ) from error
+    except GraphError as error:
+        raise NeuronToolsError(f"{entry}: {error.message}", "run the analysis again") from error
+
+
+def _refused(entry: str, graph: Graph) -> list[Unsupported]:
+    refused = [
+        Unsupported(_kind(node.op), COMPILER, reason, graph.to_text())
+        for node in graph.nodes
+        if (reason := _refusal(node))
+    ]
+    failure = read_failure(entry)
+    if failure is None or refused:
+        return refused
+    return [Unsupported(f"{_ATEN}::graph", COMPILER, failure.message, graph.to_text())]
+
+
+def _refusal(node: Node) -> str:
+    try:
+        check_supported(node)
+    except CompileError as error:
+        return error.message
+    return ""
+
+
+def _kind(operator: str) -> str:
+    namespace, _, rest = operator.partition(".")
+    return f"{namespace}::{rest.partition('.')[0]}"

@@ -1,0 +1,62 @@
+"""Taking NEFFs away and keeping the graphs, so that they are compiled again: `--command clear-neffs`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entries import is_in_use
+from neurontools.cache.files import remove_quietly
+from neurontools.cache.locks import try_lock
+from neurontools.cache.prune import Rules, reason_to_spare
+from neurontools.cache.removal import is_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.cache.entries import Entry
+
+
+def clear_neffs(
+    root: str, entries: Iterable[Entry], *, dry_run: bool
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Remove the NEFFs of finished entries.
+
+    Args:
+        root: of the cache.
+        entries: the finished ones.
+        dry_run: remove nothing, say what would go.
+
+    Returns:
+        The NEFFs that went, and pairs of entry and reason for those that stay: pinned, locked or in use.
+
+    Raises:
+        OSError: the cache cannot be written to.
+    """
+    network = is_network(root)
+    gone, spared = [], []
+    for entry in entries:
+        reason = reason_to_spare(entry, Rules(grace_s=0.0), time.time(), network=network)
+        if not reason and is_in_use(entry.path):
+            reason = "in use"
+        if not reason and not dry_run:
+            reason = _clear(root, entry.path)
+        if reason:
+            spared.append((entry.path, reason))
+        else:
+            gone.append(f"{entry.path}/{layout.NEFF}")
+    return tuple(gone), tuple(spared)
+
+
+def _clear(root: str, entry: str) -> str:
+    lock = try_lock(root, entry)
+    if lock is None:
+        return "locked meanwhile"
+    try:
+        # The marker first: a reader sees a finished entry or one that waits to be compiled, never a marker alone.
+        remove_quietly(f"{entry}/{layout.DONE}")
+        remove_quietly(f"{entry}/{layout.NEFF}")
+    finally:
+        lock.release()
+    return ""

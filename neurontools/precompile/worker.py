@@ -1,0 +1,107 @@
+"""One compile process: takes directories of entries on stdin, one a line, answers each with a line of JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.extraction import drop_libraries, stored_libraries
+from neurontools.cache.flags import read_environment_flags
+from neurontools.cache.logs import apply_level
+from neurontools.cache.lookup import Lookup, Request
+from neurontools.cache.root import CacheRoot
+from neurontools.compiler.graph import graph_from_bytes
+from neurontools.compiler.neff import network_name
+from neurontools.compiler.options import device_of
+from neurontools.errors import NeuronToolsError
+from neurontools.xla.loglines import show_cache_lines
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.neff import NativePart
+
+
+def serve(root: str, requests: TextIO, answers: TextIO) -> None:
+    """Compile what is asked until nothing more is. An answer has `error`, "" for success, and `seconds`."""
+    files = CacheRoot(root)
+    for line in requests:
+        started = time.monotonic()
+        try:
+            compile_entry(files, line.rstrip("\n"))
+            error = ""
+        except NeuronToolsError as failure:
+            error = failure.message
+        except OSError as failure:
+            error = f"{failure.filename or line.strip()}: {failure.strerror or failure}"
+        answers.write(json.dumps({"error": error, "seconds": time.monotonic() - started}) + "\n")
+        answers.flush()
+    files.close()
+
+
+def compile_entry(root: CacheRoot, entry: str) -> None:
+    """Compile an extracted entry into the cache, unless another process has done so meanwhile.
+
+    Raises:
+        NeuronToolsError: the graph or its flags cannot be read, or the compiler refuses it.
+        OSError: the entry cannot be read or written to.
+    """
+    with open(f"{entry}/{layout.GRAPH}", "rb") as stored:
+        graph = graph_from_bytes(stored.read())
+    flags = _flags(entry)
+    lookup = Lookup(
+        root,
+        Request(
+            graph=graph,
+            digest=graph.digest(),
+            device=device_of(flags),
+            name=network_name(graph),
+            flags=flags,
+            libraries=_libraries(entry, graph),
+            entry=entry,
+            retry_failed=True,
+            validate_hash=False,
+        ),
+    )
+    if not lookup.run().entry:
+        raise NeuronToolsError("the NEFF could not be stored", "see the cache's warning above")
+    drop_libraries(entry)
+
+
+def _flags(entry: str) -> tuple[str, ...]:
+    path = f"{entry}/{layout.FLAGS}"
+    with open(path, "rb") as stored:
+        try:
+            flags = json.loads(stored.read())
+        except ValueError as error:
+            raise NeuronToolsError(f"{path} is not JSON", "extract the graph again") from error
+    if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
+        raise NeuronToolsError(f"{path} is not a list of flags", "extract the graph again")
+    return tuple(flags)
+
+
+def _libraries(entry: str, graph: Graph) -> tuple[NativePart, ...]:
+    if not graph.libraries:
+        return ()
+    try:
+        found = stored_libraries(entry)
+    except (KeyError, TypeError, ValueError):
+        found = ()
+    if len(found) < len(graph.libraries):
+        raise NeuronToolsError(
+            f"{len(graph.libraries)} libraries of custom operators belong to the graph, "
+            f"and {len(found)} are stored with it",
+            "extract the graph again",
+        )
+    return found
+
+
+if __name__ == "__main__":
+    show_cache_lines()
+    apply_level(read_environment_flags(os.environ).log_level)
+    serve(sys.argv[1], sys.stdin, sys.stdout)

@@ -1,0 +1,341 @@
+"""neuron_parallel_compile as a user runs it: both phases, a run that compiles nothing after it, failures, removals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.cache import layout
+from neurontools.cache.entries import is_in_use, scan
+from neurontools.cache.entry_io import hold
+from neurontools.cache.states import State
+from neurontools.machine.info import StartOptions
+from neurontools.machine.launch import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+TOOL = "neuron_parallel_compile"
+TRAIN = """
+    import torch, torch_xla.core.xla_model as xm
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4).to(xm.xla_device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        x, y = torch.randn(6, 8).to("xla"), torch.randint(0, 4, (6,)).to("xla")
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        xm.mark_step()
+        print("loss", loss.item())
+    print("total", (model.weight * 2).sum().item())
+"""
+# Its first graph needs a data type that the device lacks; torch.unique runs on the CPU.
+DOUBTFUL = """
+    import torch, torch_xla.core.xla_model as xm
+    a = torch.ones(4).to(xm.xla_device())
+    c = torch.complex(a, a) * 2
+    xm.mark_step()
+    b = (a + 5).sum()
+    xm.mark_step()
+    torch.unique(a)
+"""
+
+
+@pytest.fixture(autouse=True)
+def running_machine(home: Path) -> None:
+    start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
+
+
+def program(home: Path, body: str, name: str = "train.py") -> str:
+    path = home / name
+    path.write_text(textwrap.dedent(body))
+    return str(path)
+
+
+def states(home: Path) -> list[str]:
+    return sorted(entry.state.value for entry in scan(str(home / "compile-cache")).entries)
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    found = re.search(r"NEURON_PARALLEL_COMPILE\|\|: (\{\n.*?^\})", done.stdout, re.DOTALL | re.MULTILINE)
+    assert found, done.stdout + done.stderr
+    report: dict[str, object] = json.loads(found[1])
+    return report
+
+
+def test_a_run_after_it_compiles_nothing_and_computes_the_same(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN)
+    plain = tool("neuron-run", "--cache", str(home / "plain"), "--", "python", script)
+    done = tool(TOOL, "python", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("loss 0.0\nloss 0.0\nloss 0.0\ntotal 0.0\n")
+    assert report_of(done)["compilation_summary"] == {"true": 2}
+    assert "Total graphs: 2" in done.stdout
+    assert "Total successful compilations: 2" in done.stdout
+    assert "Total failed compilations: 0" in done.stdout
+    assert done.stderr.count("Extracting graphs (") == 2
+    assert states(home) == ["done", "done"]
+    after = tool("neuron-run", "--", "python", script)
+    assert "Call compiler" not in after.stderr
+    assert after.stderr.count("Using a cached neff") == 2
+    assert after.stdout == plain.stdout
+    stats = json.loads(tool("neuron-cache", "stats", "--runs", "--json").stdout)[-1]
+    assert (stats["hits"], stats["misses"]) == (2, 0)
+
+
+def test_the_phases_work_one_by_one(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN)
+    collected = tool(TOOL, "--command", "collect", "python", script)
+    assert (collected.returncode, states(home)) == (0, ["todo", "todo"])
+    assert "Collected graphs: 2" in collected.stdout
+    assert tool(TOOL, "--command", "scan").stdout == "todo[2]\nlocked[0]\ndone[0]\nfailed[0]\n"
+    compiled = tool(TOOL, "--command", "compile", "--num_parallel", "2")
+    assert (compiled.returncode, states(home)) == (0, ["done", "done"])
+    assert (
+        "Current remaining items are 2, locked are 0, failed are 0, done are 0, total is 2" in compiled.stdout
+    )
+    assert "master grab hlos to compile: ['" in compiled.stdout
+    again = tool(TOOL, "--command", "compile")
+    assert "Total graphs: 0" in again.stdout
+
+
+def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: Tool) -> None:
+    script = program(home, DOUBTFUL)
+    done = tool(TOOL, "python", script)
+    assert done.returncode == 1
+    assert report_of(done)["compilation_summary"] == {"false": 1, "true": 1}
+    assert "warning: " in done.stderr
+    assert "[NCC_EVRF004] Complex data types are not supported" in done.stderr
+    listed = tool(TOOL, "--command", "scan-with-failed")
+    assert listed.stdout.startswith("todo[0]\nlocked[0]\ndone[1]\nfailed[1]\n  /")
+    assert "NCC_EVRF004" in listed.stdout
+    known = tool(TOOL, "python", script)
+    assert (known.returncode, "failed before" in known.stderr) == (1, True)
+    retried = tool(
+        TOOL, "python", script, env={**os.environ, "NEURON_CC_FLAGS": "--retry_failed_compilation"}
+    )
+    assert retried.returncode == 1
+    assert "Call compiler with cmd" in retried.stderr
+
+
+def test_a_program_that_fails_compiles_nothing_unless_that_is_wished(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN + "\n    raise SystemExit(7)\n")
+    failed = tool(TOOL, "python", script)
+    assert (failed.returncode, states(home)) == (1, ["todo", "todo"])
+    assert failed.stderr.splitlines()[-2] == (
+        "error: the program ended with exit code 7 while its graphs were collected; "
+        "2 graphs were collected and none compiled"
+    )
+    variables = {**os.environ, "NEURON_IGNORE_TRAINING_SCRIPT_ERROR_AND_COMPILE": "1"}
+    ignored = tool(TOOL, "python", script, env=variables)
+    assert (ignored.returncode, states(home)) == (0, ["done", "done"])
+    assert "warning: the program ended with exit code 7" in ignored.stderr
+
+
+def test_a_program_may_name_the_cache_itself(home: Path, tool: Tool) -> None:
+    own = home / "own"
+    script = program(
+        home, f'import os; os.environ["NEURON_COMPILE_CACHE_URL"] = "{own}"\n' + textwrap.dedent(TRAIN)
+    )
+    assert tool(TOOL, "python", script).returncode == 0
+    assert [entry.state for entry in scan(str(own)).entries] == [State.DONE] * 2
+    assert not (home / "compile-cache").exists()
+
+
+def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool) -> None:
+    script = program(home, DOUBTFUL)
+    done = tool(TOOL, "--command", "analyze", "--analyze-output", "report", "python", script)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((home / "report" / "result.json").read_text())
+    assert result["support_percentage"] == "40.00%"
+    assert result["supported_operators"] == {"aten": {"aten::add": 1, "aten::sum": 1}}
+    unsupported = result["unsupported_operators"]["aten"]
+    assert [(item["kind"], item["failureAt"]) for item in unsupported] == [
+        ("aten::_unique2", "Lowering to HLO"),
+        ("aten::complex", "neuronx-cc"),
+        ("aten::mul", "neuronx-cc"),
+    ]
+    assert unsupported[0]["call"] == f"aten::_unique2 ({script}:8)"
+    assert "complex64[4]" in unsupported[1]["opGraph"]
+    brief = tool(TOOL, "--command", "analyze", "--analyze-verbosity", "1", "--json", "python", script)
+    assert all("opGraph" not in item for item in json.loads(brief.stdout)["unsupported_operators"]["aten"])
+
+
+def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: Tool) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "fixtures" / "customops" / "relu_element", home / "relu")
+    built = tool("neuron-customop", "build", cwd=home / "relu")
+    assert built.returncode == 0, built.stderr
+    (library,) = (home / "relu").rglob("lib*.so")
+    script = program(
+        home,
+        f"""
+        import torch, torch_xla.core.xla_model as xm
+        from torch_neuronx.xla_impl import custom_op
+        custom_op.load_library("{library}")
+        x = torch.tensor([[-1.0, 2.0]]).to(xm.xla_device())
+        y = torch.ops.{library.stem.removeprefix("lib")}.forward(x)
+        xm.mark_step()
+        print(y.cpu().tolist())
+        """,
+    )
+    assert tool(TOOL, "--command", "collect", "python", script).stdout.splitlines()[0] == "[[0.0, 0.0]]"
+    (entry,) = (home / "compile-cache").glob("neuronxcc-*/MODULE_*")
+    assert len(list(entry.glob(".library-*"))) == 2
+    os.unlink(library)
+    done = tool(TOOL, "--command", "compile")
+    assert done.returncode == 0, done.stderr
+    assert list(entry.glob(".library-*")) == []
+    shown = tool("neuron-cache", "show", str(entry))
+    assert library.name in shown.stdout
+
+
+def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN)
+    tool(TOOL, "--command", "collect", "python", script)
+    first = min((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
+    graph = json.loads((first / layout.GRAPH).read_bytes())
+    graph["libraries"] = ["ab" * 32]
+    (first / layout.GRAPH).write_text(json.dumps(graph))
+    done = tool(TOOL, "--command", "compile")
+    assert done.returncode == 1
+    assert (
+        f"{first}: 1 libraries of custom operators belong to the graph, and 0 are stored with it"
+        in done.stderr
+    )
+    assert "Total successful compilations: 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        (layout.GRAPH, "{", "not a graph"),
+        (layout.FLAGS, "{", "is not JSON"),
+        (layout.FLAGS, "{}", "is not a list of flags"),
+        (layout.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
+    ],
+)
+def test_a_damaged_entry_fails_with_its_reason(
+    home: Path, tool: Tool, file: str, content: str, words: str
+) -> None:
+    entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_1234+e30acd3a"
+    entry.mkdir(parents=True)
+    (entry / layout.GRAPH).write_text(
+        '{"schema":1,"slots":[],"inputs":[],"lifted":0,"nodes":[],"outputs":[],"libraries":[]}'
+    )
+    (entry / layout.FLAGS).write_text('["--target=trn1"]')
+    (entry / file).write_text(content)
+    done = tool(TOOL, "--command", "compile")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN)
+    tool(TOOL, "python", script)
+    dry = tool(TOOL, "--command", "clear-neffs", "--dry-run")
+    assert (dry.stdout.count(layout.NEFF), states(home)) == (2, ["done", "done"])
+    first = min((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
+    held = hold(str(first))
+    assert held is not None
+    assert is_in_use(str(first))
+    cleared = tool(TOOL, "--command", "clear-neffs")
+    os.close(held)
+    assert f"spared: {first} (in use)\n1 NEFFs removed" in cleared.stdout
+    assert states(home) == ["done", "todo"]
+    assert "Total graphs: 1" in tool(TOOL, "--command", "compile").stdout
+
+
+def test_clean_removes_all_and_clear_locks_what_no_living_process_holds(home: Path, tool: Tool) -> None:
+    script = program(home, TRAIN)
+    tool(TOOL, "--command", "collect", "python", script)
+    entries = sorted((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
+    (entries[0] / layout.LOCK).touch()
+    assert tool(TOOL, "--command", "scan").stdout.startswith("todo[1]\nlocked[1]\n")
+    dry = tool(TOOL, "--command", "clear-locks", "--dry-run")
+    assert "1 of 1 locks to remove" in dry.stdout
+    assert "1 of 1 locks removed" in tool(TOOL, "--command", "clear-locks").stdout
+    assert "2 entries to remove" in tool(TOOL, "--command", "clean", "--dry-run").stdout
+    assert states(home) == ["todo", "todo"]
+    assert "2 entries removed" in tool(TOOL, "--command", "clean").stdout
+    assert states(home) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "takes a program to run"),
+        (("--command", "compile", "python"), "takes no program"),
+        (("--command", "clean-cache"), "invalid choice: 'clean-cache'"),
+        (("--num_parallel", "0", "python"), "argument --num_parallel: 0 is less than 1"),
+        (("--command", "compile", "--node_id", "2", "--world_size", "2"), "node 2 of 2 does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(tool: Tool, arguments: tuple[str, ...], words: str) -> None:
+    done = tool(TOOL, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nosuchprogram",), 127, "cannot run nosuchprogram: no such program"),
+        (("--parallel_compile_workdir", "/dev/null/x", "python"), 1, "cannot write to the work directory"),
+        (
+            ("--analyze-output", "/dev/null/x", "--command", "analyze", "true"),
+            1,
+            "name another directory with",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    tool: Tool, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = tool(TOOL, *arguments)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert words in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_to_stops_the_collecting(home: Path, tool: Tool) -> None:
+    (home / "compile-cache").write_text("a file")
+    done = tool(TOOL, "python", program(home, TRAIN))
+    assert done.returncode == 1
+    assert "extraction needs a compile cache that can be written to" in done.stderr + done.stdout
+
+
+def test_a_signal_reaches_the_program_which_decides(home: Path) -> None:
+    script = program(
+        home,
+        """
+        import os, signal, sys, time
+        def end(*_):
+            print("told", flush=True)
+            sys.exit(5)
+        signal.signal(signal.SIGTERM, end)
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+    )
+    command = [str(Path(sys.executable).parent / TOOL), "python", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "told\n")
+    assert "ended with exit code 5" in err
