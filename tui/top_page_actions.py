@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from textual.app import App
 
 from neurontools.tui.line_pane import LinePane
+from neurontools.tui.top_clipboard import copy_into_tmux, in_tmux
 from neurontools.tui.top_help import HelpScreen, help_lines
 from neurontools.tui.top_names import AUTO
 from neurontools.tui.top_page import Choose, Copy, Notice, Prompt
@@ -67,8 +69,7 @@ class PageActions(App[int]):
                 severity = "error" if request.problem else "information"
                 self.notify(request.text, severity=severity, markup=False)  # type: ignore[arg-type]
             case Copy():
-                self.copy_to_clipboard(request.text)
-                self.notify(f"copied {request.what} (if the terminal allows it)", markup=False)
+                self._copy(request)
             case Prompt():
                 self.push_screen(PromptScreen(request, self.look, self.paint))
             case Choose():
@@ -129,6 +130,17 @@ class PageActions(App[int]):
             self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
         else:
             self.notify(f"saved {path}", markup=False)
+
+    def _copy(self, request: Copy) -> None:
+        self.copy_to_clipboard(request.text)
+        if in_tmux(os.environ):
+            self.run_worker(self._copy_into_tmux(request))
+        else:
+            self.notify(f"copied {request.what} (if the terminal allows it)", markup=False)
+
+    async def _copy_into_tmux(self, request: Copy) -> None:
+        where = "into tmux's buffer too" if await copy_into_tmux(request.text) else "if tmux allows it"
+        self.notify(f"copied {request.what} ({where})", markup=False)
 
     def _chosen(self, request: Choose, at: int | None) -> None:
         if at is not None:
