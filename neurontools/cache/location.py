@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.flags import read_environment_flags
 from neurontools.cache.remote.url import is_remote, normal_root
+from neurontools.cache.usage import copy_dir
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
 
 def location_text(location: Location) -> str:
     """Return the root and the settings that could have named it, the winner marked."""
-    lines = [location.root]
+    lines = [location.root, *([f"  local copy: {copy_dir(location.root)}"] if location.is_remote else [])]
     for candidate in location.candidates:
         mark = "*" if candidate.source == location.source else " "
         lines.append(f"{mark} {candidate.source:<31} {candidate.value or '(not set)'}")
@@ -82,6 +83,7 @@ def location_json(location: Location) -> dict[str, Any]:
     """Return the JSON form of `location_text`."""
     return {
         "root": location.root,
+        "copy": copy_dir(location.root) if location.is_remote else None,
         "source": location.source,
         "candidates": [{"source": item.source, "value": item.value or None} for item in location.candidates],
     }

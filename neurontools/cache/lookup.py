@@ -15,6 +15,7 @@ from neurontools.cache.files import remove_if_empty
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.origin import read_origin, this_compile, write_origin
 from neurontools.cache.quarantine import quarantine_neff
+from neurontools.cache.states import State
 from neurontools.cache.waiters import Waiter
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
@@ -102,6 +103,9 @@ class Lookup:
             if lock is not None:
                 try:
                     found = self._look_up()
+                    failures = not self._request.retry_failed
+                    if found is None and self._root.fetch(self._entry, failures=failures):
+                        found = self._look_up()
                     return self._compile_and_publish() if found is None else self._hit(found)
                 except FileNotFoundError:
                     continue
@@ -214,13 +218,15 @@ class Lookup:
             failure = error
             self._root.usage.count("failures")
             self._root.events.add(EventKind.FAILURE, self._module)
-            self._attempt(lambda: keep_failure(self._entry, failure))
+            if self._attempt(lambda: keep_failure(self._entry, failure)):
+                self._root.send(self._entry, State.FAILED)
             raise
         if writable:
             write_origin(self._entry, this_compile(self._compiled_s))
         if not writable or not self._attempt(lambda: publish(self._entry, data)):
             return self._compiled(data, "")
         self._root.keep_in_use(self._entry)
+        self._root.send(self._entry, State.DONE)
         return self._compiled(data, self._entry)
 
     def _attempt(self, write: Callable[[], None]) -> bool:
@@ -265,7 +271,8 @@ class Lookup:
             hit=True,
             entry=self._entry,
             seconds=time.monotonic() - self._started,
-            trusted=is_trusted(self._root.path, self._entry),
+            # Who may write to a bucket is not known here.
+            trusted=self._root.bucket is None and is_trusted(self._root.path, self._entry),
         )
 
     def _compiled(self, data: bytes, entry: str) -> CacheResult:

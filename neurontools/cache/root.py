@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING
 
 from neurontools.cache import logs
 from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.events import Events
 from neurontools.cache.usage import Usage
 
+if TYPE_CHECKING:
+    from neurontools.cache.remote.store import BucketStore
+    from neurontools.cache.states import State
+
 
 class CacheRoot:
-    """A root as a process uses it."""
+    """A root as a process uses it; `bucket` is what its directory is a copy of, None for a root of its own."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, bucket: BucketStore | None = None) -> None:
         self.path = path
-        self.usage = Usage(path)
-        self.events = Events(path)
+        self.bucket = bucket
+        counted = path if bucket is None else bucket.root
+        self.usage = Usage(counted)
+        self.events = Events(counted)
         self._held: dict[str, int] = {}
         self._warned = False
 
@@ -29,6 +36,19 @@ class CacheRoot:
         descriptor = hold(entry) if held is None else held
         if descriptor is not None:
             self._held[entry] = descriptor
+
+    def fetch(self, entry: str, *, failures: bool) -> bool:
+        """Bring an entry that is missing from the bucket, where there is one; return whether something came.
+
+        Raises:
+            OSError: the copy cannot be written to.
+        """
+        return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
+
+    def send(self, entry: str, state: State) -> None:
+        """Write an entry that was made to the bucket, where there is one."""
+        if self.bucket is not None:
+            self.bucket.send(entry, state)
 
     def warn_unusable(self, error: OSError) -> None:
         """Say once that the cache cannot be written to."""

@@ -17,6 +17,7 @@ from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, Lookup, Request, WaitedTooLongError
 from neurontools.cache.quantities import parse_duration
 from neurontools.cache.root import CacheRoot
+from neurontools.cache.usage import copy_dir
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.cache.location import Location
+    from neurontools.cache.remote.store import BucketStore
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import NativePart
     from neurontools.machine.instances.catalogue import DeviceType
@@ -35,11 +37,15 @@ _LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
 
 
 class CompileCache:
-    """One root of the compile cache. Entries that were found or made stay marked as in use until `close`."""
+    """One root of the compile cache. Entries that were found or made stay marked as in use until `close`.
+
+    `url` is the root as it was chosen. `root` is the directory that is used: for a bucket, this user's copy of it.
+    """
 
     def __init__(self, location: Location, environ: Mapping[str, str]) -> None:
         settings = read_environment_flags(environ)
-        self.root = location.root
+        self.url = location.root
+        self.root = copy_dir(location.root) if location.is_remote else location.root
         self.flags = settings.compiler
         self._settings = settings
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
@@ -49,16 +55,17 @@ class CompileCache:
         if self.extracts_only:
             extraction.take_note(extraction.NoteKind.ROOT, self.root)
         self._wait_s = _lock_timeout_s(environ)
-        self._files = CacheRoot(location.root)
+        self._files = CacheRoot(self.root, _bucket(location))
         logs.apply_level(settings.log_level)
-        logs.log(logging.INFO, logs.CACHE, f"Compile cache path: {self.root}")
+        logs.log(logging.INFO, logs.CACHE, f"Compile cache path: {self.url}")
 
     @classmethod
     def open(cls, environ: Mapping[str, str] | None = None, url: str | None = None) -> CompileCache:
         """Return the cache that the settings name; nothing is created yet.
 
         Raises:
-            UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is remote.
+            UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is in no bucket and no directory.
+            MissingDependencyError: the root is in a bucket, and the packages for that are not there.
         """
         variables = os.environ if environ is None else environ
         cache = cls(resolve(variables, url), variables)
@@ -155,6 +162,14 @@ class CompileCache:
             from neurontools.cache.policy import prune_after_run
 
             prune_after_run(self.root, self._environ)
+
+
+def _bucket(location: Location) -> BucketStore | None:
+    if not location.is_remote:
+        return None
+    from neurontools.cache.remote.store import BucketStore
+
+    return BucketStore(location.root)
 
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:

@@ -49,6 +49,11 @@ def counters_dir(root: str) -> str:
     return f"{paths.state_dir()}/compile-cache/{root_key(root)}"
 
 
+def copy_dir(root: str) -> str:
+    """Return the directory of this user's copy of a root in a bucket; it need not exist."""
+    return f"{paths.cache_home()}/compile-cache-copies/{root_key(root)}"
+
+
 class Usage:
     """The counters of one root. Nothing here ever fails: a counter that cannot be kept is not kept."""
 
