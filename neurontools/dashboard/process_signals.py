@@ -6,6 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.process_table import user_name
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.processes import start_ticks
 
@@ -36,6 +37,12 @@ def why_not(process: ProcessState, source: str) -> str:
         return f"process {process.pid} is {process.origin}: there is nothing to send a signal to"
     if source == "recording":
         return f"process {process.pid} is in a recording"
+    try:
+        os.kill(process.pid, 0)  # sends nothing
+    except PermissionError:
+        return _not_yours(process.pid, user_name(process.uid))
+    except ProcessLookupError:
+        return f"process {process.pid} is gone"
     return ""
 
 
@@ -63,10 +70,12 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
             raise NeuronToolsError(f"process {pid} is gone; the pid belongs to another one now", "")
         signal.pidfd_send_signal(held, number)
     except PermissionError:
-        raise NeuronToolsError(
-            f"process {pid} belongs to another user", "run neuron-top as that user"
-        ) from None
+        raise NeuronToolsError(_not_yours(pid, "another user"), "run neuron-top as that user") from None
     except ProcessLookupError:
         raise NeuronToolsError(f"process {pid} is gone", "") from None
     finally:
         os.close(held)
+
+
+def _not_yours(pid: int, owner: str) -> str:
+    return f"process {pid} belongs to {owner}: {user_name(os.geteuid())} may not send it signals"
