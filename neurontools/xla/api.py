@@ -16,6 +16,8 @@ from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from neurontools.runtime.session import Runtime
     from neurontools.xla.pycore import PythonEngine
 
@@ -33,6 +35,12 @@ class _Calls:
 
     def seed(self, seed: int) -> None:
         engine().seed(int(seed))
+
+    def rng_state(self, index: int) -> torch.Tensor:
+        return engine().recorder(index).generator.state_bytes()
+
+    def set_rng_state(self, state: torch.Tensor, index: int) -> None:
+        engine().recorder(index).generator.restore_bytes(state)
 
     def synchronize(self) -> None:
         mark_step()

@@ -34,6 +34,14 @@ class DeviceCalls(Protocol):
         """Seed every device."""
         ...
 
+    def rng_state(self, index: int) -> torch.Tensor:
+        """Return the state of a device's random numbers."""
+        ...
+
+    def set_rng_state(self, state: torch.Tensor, index: int) -> None:
+        """Continue a device's random numbers at a state."""
+        ...
+
     def synchronize(self) -> None:
         """Run what is recorded."""
         ...
@@ -131,9 +139,17 @@ def _module(name: str, calls: DeviceCalls) -> Any:
         "set_device": lambda device: None,
         "manual_seed": calls.seed,
         "manual_seed_all": calls.seed,
+        "get_rng_state": lambda device=None: calls.rng_state(_index(device)),
+        "set_rng_state": lambda state, device=None: calls.set_rng_state(state, _index(device)),
         "synchronize": lambda device=None: calls.synchronize(),
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
     }
     for function_name, function in functions.items():
         setattr(module, function_name, function)
     return module
+
+
+def _index(device: torch.device | str | int | None) -> int:
+    if isinstance(device, int):
+        return device
+    return (torch.device(device).index or 0) if device is not None else 0

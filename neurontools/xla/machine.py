@@ -14,7 +14,7 @@ from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.loglines import show_cache_lines
-from neurontools.xla.native import native_parts
+from neurontools.xla.native import execute_natively, native_parts
 from neurontools.xla.trace import scratch_bytes
 
 if TYPE_CHECKING:
@@ -94,9 +94,10 @@ class NeuronMachine:
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
         """Run one execution of a loaded graph; `inputs` are its tensors, on the host."""
-        if not self.runtime.dumps_inputs:
-            return self.runtime.execute(loaded.handle, run)
-        return self.runtime.execute(loaded.handle, run, lambda: map(_content, inputs))
+        contents = (lambda: map(_content, inputs)) if self.runtime.dumps_inputs else None
+        if loaded.graph.libraries:
+            return execute_natively(lambda told: self.runtime.execute(loaded.handle, told, contents), run)
+        return self.runtime.execute(loaded.handle, run, contents)
 
     def close(self) -> None:
         """Unload everything and give the cores back."""

@@ -39,6 +39,14 @@ class DeviceGenerator:
             self._state = generator.get_state()
             generator.set_state(host_state)
 
+    def state_bytes(self) -> torch.Tensor:
+        """Return the whole state as torch's generators do: a tensor of bytes."""
+        return self._state.clone()
+
+    def restore_bytes(self, state: torch.Tensor) -> None:
+        """Continue at a value of `state_bytes`."""
+        self._state = state.to("cpu", torch.uint8, copy=True)
+
     def state(self) -> int:
         """Return the whole state as one integer, as `xm.get_rng_state` does with its seed."""
         data = bytes(self._state.tolist())
