@@ -51,6 +51,16 @@ class Argument(ctypes.Structure):
     )
 
 
+class Place(ctypes.Structure):
+    """Where a tensor lies in the machine's memory: at the end of a range of whole pages."""
+
+    _fields_ = (
+        ("offset", ctypes.c_uint64),
+        ("nbytes", ctypes.c_uint64),
+        ("constant", ctypes.c_uint64),
+    )
+
+
 class Request(ctypes.Structure):
     """One call of a shape function or kernel."""
 
@@ -63,9 +73,9 @@ class Request(ctypes.Structure):
         ("capture_stdout", ctypes.c_uint32),
         ("core_order", ctypes.c_uint32),
         ("count_places", ctypes.c_uint32),
-        ("slot_bytes", ctypes.c_uint64 * SLOTS),
-        ("arguments", Argument * MAX_ARGUMENTS),
+        ("places", Place * SLOTS),
         ("output", Tensor),
+        ("arguments", Argument * MAX_ARGUMENTS),
     )
 
 
@@ -98,4 +108,21 @@ class Reply(ctypes.Structure):
         ("warnings", ctypes.c_char * 1024),
         ("shape", Tensor),
         ("counters", CoreCounters * MAX_CORES),
+    )
+
+
+class Mailbox(ctypes.Structure):
+    """What host and worker share, as in `src/mailbox.hpp`: numbers of requests, who sleeps, request and reply."""
+
+    _fields_ = (
+        ("requested", ctypes.c_uint32),
+        ("host_sleeps", ctypes.c_uint32),
+        ("host_line", ctypes.c_uint32 * 14),
+        ("accepted", ctypes.c_uint32),
+        ("answered", ctypes.c_uint32),
+        ("worker_sleeps", ctypes.c_uint32),
+        ("plain", ctypes.c_uint32),
+        ("worker_line", ctypes.c_uint32 * 12),
+        ("request", Request),
+        ("reply", Reply),
     )

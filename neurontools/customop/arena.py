@@ -1,8 +1,8 @@
-"""Memory that the host shares with one worker: a slot per argument and one for the output, in a memfd.
+"""The memory of the simulated machine in this process: a sparse memory file that the host maps whole, in blocks.
 
-A tensor lies at the end of its slot, so that the worker meets a guard page right behind it. The file is sparse: slots
-have fixed places far apart, and only pages that were touched take memory. The host keeps all bookkeeping; a worker
-can spoil the tensors' bytes, nothing else.
+Workers get the file's descriptor and map the blocks of one call, between guard pages. A tensor lies at the end of its
+block, so that the first byte past it is in a guard. All bookkeeping is the host's: a worker can spoil the bytes of
+tensors, nothing else. The memory goes when no worker and no tensor uses it any more.
 """
 
 from __future__ import annotations
@@ -10,101 +10,216 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
+import weakref
+from functools import cache
+from typing import Any, Protocol
 
-from neurontools.customop.abi import SLOTS
 from neurontools.customop.errors import CustomOpLibraryError
 
-SLOT_STRIDE = 1 << 36
+PAGE_BYTES = mmap.PAGESIZE
 _SHARE_OF_RAM = 0.25
+_ADDRESSES_PER_RAM = 2  # room for what fragmentation wastes; addresses that are not touched cost nothing
+_STEP_BYTES = 16 << 20
+_KEPT_FREE_BYTES = 256 << 20
+
+
+class Block(Protocol):
+    """A piece of the machine's memory, a buffer of Python's; it is given back when nobody refers to it any more.
+
+    Args:
+        arena: where it lies.
+        offset: its place in the file, a multiple of pages.
+        nbytes: its size, a multiple of pages.
+        address: where this process sees it.
+        held: whether a tensor that programs see lies in it.
+    """
+
+    arena: Arena
+    offset: int
+    nbytes: int
+    address: int
+    held: bool
 
 
 class Arena:
-    """The slots of one worker.
+    """The memory of one process.
 
     Raises:
-        CustomOpLibraryError: the system refuses the memory file.
+        CustomOpLibraryError: the system refuses it.
     """
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("neuron-customop-arena", os.MFD_CLOEXEC)
+        self.fd = os.memfd_create("neuron-customop-memory", os.MFD_CLOEXEC)
+        ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.nbytes = _ADDRESSES_PER_RAM * ram // _STEP_BYTES * _STEP_BYTES
         try:
-            os.ftruncate(self.fd, SLOT_STRIDE * SLOTS)
+            os.ftruncate(self.fd, self.nbytes)
+            self._map = mmap.mmap(self.fd, self.nbytes)
         except OSError as error:
             os.close(self.fd)
             raise CustomOpLibraryError(
-                f"cannot reserve memory for a custom operator: {error.strerror}", "raise ulimit -f"
+                f"cannot reserve memory for custom operators: {error.strerror}",
+                "raise ulimit -f and ulimit -v",
             ) from error
-        self._maps: list[mmap.mmap | None] = [None] * SLOTS
-        self._addresses = [0] * SLOTS
-        self._limit_bytes = memory_limit_bytes()
+        anchor = ctypes.c_char.from_buffer(self._map)
+        self.base = ctypes.addressof(anchor)
+        del anchor
+        self._lock = threading.RLock()  # a block may die in the middle of `allocate`, in the same thread
+        self._free: dict[int, list[int]] = {}
+        self._without_pages: dict[int, list[int]] = {}
+        self._end = 0
+        self._used_bytes = 0
+        self._free_bytes = 0
+        self._held = 0
+        self.retired = False
 
-    def fit(self, slot: int, nbytes: int) -> int:
-        """Make a slot large enough and return its size in bytes.
+    def allocate(self, nbytes: int, *, held: bool = False) -> Block:
+        """Return a block of at least so many bytes; what it holds is undefined.
+
+        Args:
+            nbytes: how many are needed.
+            held: whether a tensor that programs see will lie in it.
 
         Raises:
-            CustomOpLibraryError: all slots together would take more than a quarter of this computer's memory.
+            CustomOpLibraryError: all blocks together would take more than a quarter of this computer's memory.
         """
-        current = self._maps[slot]
-        if current is not None and nbytes <= len(current):
-            return len(current)
-        size = _slot_size(nbytes)
-        total = size + sum(len(other) for index, other in enumerate(self._maps) if other and index != slot)
-        if total > self._limit_bytes:
-            raise CustomOpLibraryError(
-                f"the tensors of a custom operator need {total} bytes here, more than a quarter of this "
-                f"computer's memory ({self._limit_bytes})",
-                "use smaller tensors",
-            )
-        self._unmap(slot)
-        fresh = mmap.mmap(self.fd, size, offset=SLOT_STRIDE * slot)
-        self._maps[slot] = fresh
-        anchor = ctypes.c_char.from_buffer(fresh)
-        self._addresses[slot] = ctypes.addressof(anchor)
-        del anchor
-        return size
+        size = block_bytes(nbytes)
+        with self._lock:
+            kept = self._free.get(size)
+            if kept:
+                self._free_bytes -= size
+                offset = kept.pop()
+            else:
+                offset = self._fresh(size)
+            self._used_bytes += size
+            self._held += held
+            address = self.base + offset
+            block: Any = _block_type(size).from_address(address)
+            block.arena, block.offset, block.address, block.held = self, offset, address, held
+            return block  # type: ignore[no-any-return]
 
-    def write(self, slot: int, address: int, nbytes: int) -> None:
-        """Copy bytes from this process into a slot that fits them."""
-        ctypes.memmove(self._place(slot, nbytes), address, nbytes)
+    def free(self, block: Block) -> None:
+        """Take a block back; its pages are kept for the next one of its size, up to a limit."""
+        size = block.nbytes
+        with self._lock:
+            if self.retired:
+                return
+            self._used_bytes -= size
+            self._held -= block.held
+            if self._free_bytes + size <= _KEPT_FREE_BYTES:
+                self._free_bytes += size
+                self._free.setdefault(size, []).append(block.offset)
+            else:
+                self._map.madvise(mmap.MADV_REMOVE, block.offset, size)
+                self._without_pages.setdefault(size, []).append(block.offset)
 
-    def read(self, slot: int, address: int, nbytes: int) -> None:
-        """Copy bytes from a slot to an address of this process."""
-        ctypes.memmove(address, self._place(slot, nbytes), nbytes)
+    def forked(self, *, child: bool) -> None:
+        """Retire when the other side of a fork sees tensors here: neither side may use their bytes for others.
 
-    def fill(self, slot: int, nbytes: int, value: int) -> None:
-        """Set bytes of a slot that fits them to one value."""
-        ctypes.memset(self._place(slot, nbytes), value, nbytes)
+        The tensors stay as they are, shared by both sides; the pages go when both have dropped them.
+        """
+        if child:
+            self._lock = threading.RLock()
+        if child or self._held:
+            self.retired = True
 
-    def close(self) -> None:
-        """Give everything back."""
-        for slot in range(SLOTS):
-            self._unmap(slot)
-        if self.fd >= 0:
+    def __del__(self) -> None:
+        if hasattr(self, "_map"):
+            self._map.close()
             os.close(self.fd)
-            self.fd = -1
 
-    def _place(self, slot: int, nbytes: int) -> int:
-        current = self._maps[slot]
-        assert current is not None
-        return self._addresses[slot] + len(current) - nbytes
+    def _fresh(self, size: int) -> int:
+        total = self._used_bytes + self._free_bytes + size
+        limit = memory_limit_bytes()
+        if total > limit and self._free_bytes:
+            self._drop_free()
+            total = self._used_bytes + size
+        if total > limit:
+            raise CustomOpLibraryError(
+                f"the tensors of custom operators need {total} bytes here, more than a quarter of this "
+                f"computer's memory ({limit})",
+                "use smaller tensors, or fewer at a time",
+            )
+        empty = self._without_pages.get(size)
+        if empty:
+            return empty.pop()
+        if self._end + size > self.nbytes:
+            raise CustomOpLibraryError(
+                "the memory of custom operators is in too many pieces", "start a new Python process"
+            )
+        self._end += size
+        return self._end - size
 
-    def _unmap(self, slot: int) -> None:
-        current = self._maps[slot]
-        if current is not None:
-            current.close()
-            self._maps[slot] = None
-            self._addresses[slot] = 0
+    def _drop_free(self) -> None:
+        for size, offsets in self._free.items():
+            for offset in offsets:
+                self._map.madvise(mmap.MADV_REMOVE, offset, size)
+            self._without_pages.setdefault(size, []).extend(offsets)
+        self._free.clear()
+        self._free_bytes = 0
+
+
+def process_arena() -> Arena:
+    """Return this process's memory, made now if nobody uses any.
+
+    Raises:
+        CustomOpLibraryError: the system refuses it.
+    """
+    with _lock:
+        arena = _current()
+        if arena is None or arena.retired:
+            arena = Arena()
+            _arenas[:] = [weakref.ref(arena)]
+        return arena
+
+
+def holds(address: int) -> bool:
+    """Return whether an address is in this process's memory."""
+    arena = _current()
+    return arena is not None and not arena.retired and 0 <= address - arena.base < arena.nbytes
 
 
 def memory_limit_bytes() -> int:
-    """Return how much of this computer's memory the tensors of a custom operator may take: a quarter."""
+    """Return how much of this computer's memory the tensors of custom operators may take: a quarter."""
     return int(_SHARE_OF_RAM * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _slot_size(nbytes: int) -> int:
+def block_bytes(nbytes: int) -> int:
     """Round up so that growing tensors do not make a new mapping each: powers of two, then multiples of 16 MiB."""
-    size = mmap.PAGESIZE
-    step = 16 << 20
-    while size < nbytes and size < step:
+    size = PAGE_BYTES
+    while size < nbytes and size < _STEP_BYTES:
         size *= 2
-    return size if nbytes <= size else (nbytes + step - 1) // step * step
+    return size if nbytes <= size else (nbytes + _STEP_BYTES - 1) // _STEP_BYTES * _STEP_BYTES
+
+
+_lock = threading.Lock()
+_arenas: list[weakref.ref[Arena]] = []
+
+
+@cache
+def _block_type(nbytes: int) -> Any:
+    members = {
+        "__slots__": ("address", "arena", "held", "offset"),
+        "__del__": lambda block: block.arena.free(block),
+        "nbytes": nbytes,
+    }
+    return type("Block", (ctypes.c_char * nbytes,), members)
+
+
+def _current() -> Arena | None:
+    return _arenas[0]() if _arenas else None
+
+
+def _after_fork(*, child: bool) -> None:
+    global _lock  # noqa: PLW0603
+    arena = _current()
+    if arena is not None:
+        arena.forked(child=child)
+    if child:
+        _lock = threading.Lock()  # another thread may have held it
+
+
+os.register_at_fork(
+    after_in_child=lambda: _after_fork(child=True), after_in_parent=lambda: _after_fork(child=False)
+)

@@ -1,4 +1,4 @@
 """Numbers of the interface to compiled libraries that are needed where nothing is called: `abi.py` has the rest."""
 
-VERSION = 3
+VERSION = 4
 MAX_ARGUMENTS = 16

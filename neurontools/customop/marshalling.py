@@ -73,7 +73,7 @@ def value_of(argument: object, word: str, codes: Codes) -> Value:
 
 def infer(operation: Operation, arguments: Sequence[object], codes: Codes) -> TensorMeta:
     """Return what the shape function says of the output."""
-    return operation.infer(_values(operation, arguments, codes))
+    return operation.infer(values_of(operation, arguments, codes))
 
 
 def execute(
@@ -81,7 +81,7 @@ def execute(
 ) -> tuple[torch.Tensor, Completed]:
     """Run an operator on CPU tensors; the result is a new tensor. `core_order` is that of `Operation.run`."""
     torch = import_torch()
-    values = _values(operation, arguments, codes)
+    values = values_of(operation, arguments, codes)
     shape = operation.infer(values)
     kept: list[Any] = []
     inputs: dict[int, Buffer] = {}
@@ -96,7 +96,8 @@ def execute(
     return result, completed
 
 
-def _values(operation: Operation, arguments: Sequence[object], codes: Codes) -> list[Value]:
+def values_of(operation: Operation, arguments: Sequence[object], codes: Codes) -> list[Value]:
+    """Return an operator's arguments as plain values."""
     return [
         value_of(argument, word, codes)
         for argument, word in zip(arguments, operation.entry.parameters, strict=True)

@@ -95,7 +95,7 @@ class Operation:
         self.entry: OperatorEntry = package.manifest.operators[index]
         self._package = package
         self._index = index
-        self._executor = executor
+        self.executor = executor
         self._cores = cores or (abi.MAX_CORES if package.manifest.multicore else 1)
         self._count_places = count_places
         self._shapes: dict[tuple[object, ...], TensorMeta] = {}
@@ -112,7 +112,7 @@ class Operation:
             return known
         self._check(values)
         request = self._request(abi.SHAPE_COMMAND, self._index, values)
-        outcome = self._executor.call(request, {}, None)
+        outcome = self.executor.call(request, {}, None)
         self._finish(outcome, values, self._package.parts.shape)
         shape = outcome.shape
         assert shape is not None
@@ -148,11 +148,23 @@ class Operation:
         Raises:
             NeuronCustomOpError: the kernel fails, or one of the checks does.
         """
-        request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
+        request = self.request(values, output)
         request.core_order = core_order
         request.count_places = int(self._count_places)
+        return self.complete(self.executor.call(request, inputs, into), values)
+
+    def request(self, values: Sequence[Value], output: TensorMeta) -> abi.Request:
+        """Return a call of the kernel without the places of its tensors; `output` is what `infer` returned."""
+        request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
         set_tensor(request.output, output)
-        outcome = self._executor.call(request, inputs, into)
+        return request
+
+    def complete(self, outcome: Outcome, values: Sequence[Value]) -> Completed:
+        """Log how a run of the kernel ended, and return its figures.
+
+        Raises:
+            NeuronCustomOpError: it failed.
+        """
         outcome = self._finish(outcome, values, self._package.parts.kernel)
         return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings, outcome.work)
 

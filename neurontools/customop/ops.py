@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import cost
+from neurontools.customop.caller import Caller
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.identity import code_digest
-from neurontools.customop.marshalling import Codes, execute, import_torch, infer
+from neurontools.customop.marshalling import Codes, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.takeover import announce_takeover
 
@@ -50,6 +51,7 @@ class _Registry:
     libraries: dict[str, LoadedLibrary] = field(default_factory=dict)  # by digest
     executors: dict[str, Executor] = field(default_factory=dict)  # by digest
     operations: dict[str, Operation] = field(default_factory=dict)  # by qualified name
+    callers: dict[str, Caller] = field(default_factory=dict)  # by qualified name
     owners: dict[str, str] = field(default_factory=dict)  # qualified name -> digest
     schemas: dict[str, str] = field(default_factory=dict)
     torch_libraries: list[Any] = field(default_factory=list)
@@ -95,7 +97,9 @@ def register(package: Package) -> LoadedLibrary:
         _warn_of_others(package)
         replaced = {_registry.owners[e.qualified] for e in entries if e.qualified in _registry.owners}
         for index, entry in enumerate(entries):
-            _registry.operations[entry.qualified] = Operation(package, index, executor)
+            made = Operation(package, index, executor)
+            _registry.operations[entry.qualified] = made
+            _registry.callers[entry.qualified] = Caller(made, _registry.codes)
             _registry.owners[entry.qualified] = package.sha256
             cost.remember_operator(package, index)
             if entry.qualified not in _registry.schemas:
@@ -159,9 +163,10 @@ def _define(torch: Any, entry: OperatorEntry) -> None:
 
 
 def _cpu_implementation(qualified: str) -> Callable[..., torch.Tensor]:
+    callers = _registry.callers
+
     def run(*arguments: object) -> torch.Tensor:
-        assert _registry.codes is not None
-        return execute(_registry.operations[qualified], arguments, _registry.codes)[0]
+        return callers[qualified](*arguments)
 
     return run
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
-import select
 import signal
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
-from neurontools.customop.arena import Arena
+from neurontools.customop.arena import PAGE_BYTES, process_arena
 from neurontools.customop.calls import Buffer, Failure, Outcome, outcome_of
 from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.mailbox import Mailbox, WorkerGoneError
 from neurontools.customop.memfile import Collector, executable_file
+from neurontools.customop.prepared import CAPTURES, FLAG, OUTPUT_PLACE, pack_place
+from neurontools.customop.staging import Staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from neurontools.customop.arena import Block
     from neurontools.customop.package import Parts
+    from neurontools.customop.prepared import PreparedCall
 
 _FIRST_FD = 32  # above every number that the worker's descriptors get
 _BACKTRACE_S = 1.0
 _STDERR_BYTES = 4096
 _SANITIZER_REPORT = "==ERROR: AddressSanitizer"
-
-
-class WorkerGoneError(Exception):
-    """The worker had ended before it got the request; a new one can do the work."""
 
 
 class Session:
@@ -44,7 +42,9 @@ class Session:
     def __init__(self, parts: Parts, name: str, fresh_memory: int | None = None) -> None:
         self._open: list[int] = []
         self._fresh_memory = fresh_memory
-        self.arena = Arena()
+        self.arena = process_arena()
+        self.staging = Staging(self.arena, fresh_memory)
+        self.mailbox = Mailbox()
         self._stdout = Collector("neuron-customop-stdout")
         self._stderr = Collector("neuron-customop-stderr")
         try:
@@ -72,34 +72,62 @@ class Session:
             WorkerGoneError: the worker had ended before.
         """
         for slot, buffer in inputs.items():
-            request.slot_bytes[slot] = self.arena.fit(slot, buffer.nbytes)
-            self.arena.write(slot, *buffer)
+            block = self.staging.write(slot, *buffer)
+            request.places[slot] = abi.Place(block.offset, block.nbytes)
         if output is not None:
-            request.slot_bytes[abi.OUTPUT_SLOT] = self.arena.fit(abi.OUTPUT_SLOT, output.nbytes)
-            if self._fresh_memory is not None:
-                self.arena.fill(abi.OUTPUT_SLOT, output.nbytes, self._fresh_memory)
+            block = self.staging.output(output.nbytes)
+            request.places[abi.OUTPUT_SLOT] = abi.Place(block.offset, block.nbytes)
         request.capture_stdout = int(stdout_bytes > 0)
-        self._send(request)
-        data = self._receive(time.monotonic() + timeout_s)
-        failure: Failure | None = None
-        if data is None:
-            failure = self._interrupt(timeout_s)
-        elif len(data) < ctypes.sizeof(abi.Reply):
-            failure = self._ending()
-        printed = self._stdout.take(stdout_bytes)
-        complained = self._stderr.take(_STDERR_BYTES)
-        if failure is not None and "runtime error: " in complained:  # the last words of the sanitizer
-            failure, complained = _undefined_behaviour(complained), ""
-        if failure is not None or data is None:
-            # The worker said nothing of the core; with one core there is no question.
-            if failure is not None and request.command == abi.RUN_COMMAND and request.core_count == 1:
-                failure = replace(failure, core=0)
-            return Outcome(failure, printed=printed, complained=complained)
-        if _SANITIZER_REPORT in complained:  # the reply says it in one line
-            complained = ""
-        outcome = outcome_of(abi.Reply.from_buffer_copy(data), request.core_count, printed, complained)
+        self.mailbox.put(bytes(request))
+        self.mailbox.post()
+        end = self.mailbox.wait(timeout_s)
+        alone = request.command == abi.RUN_COMMAND and request.core_count == 1
+        outcome = self._outcome(end, timeout_s, stdout_bytes, request.core_count, alone=alone)
         if output is not None and outcome.failure is None:
-            self.arena.read(abi.OUTPUT_SLOT, *output)
+            self.staging.read(abi.OUTPUT_SLOT, *output)
+        return outcome
+
+    def run(
+        self,
+        call: PreparedCall,
+        addresses: Sequence[int],
+        result: Callable[[Block | None], int],
+        timeout_s: float,
+        stdout_bytes: int,
+    ) -> Outcome | None:
+        """Run a kernel whose call was prepared.
+
+        When one of its tensors lies in the machine's memory the output will too, if there is room.
+
+        Args:
+            call: what stays the same from call to call.
+            addresses: where the bytes of its tensors are.
+            result: makes the result, in a block or, without one, anywhere; returns where its bytes are. It is called
+                while the kernel runs.
+            timeout_s: how long it may take.
+            stdout_bytes: how much of what it prints is kept.
+
+        Returns:
+            How it ended; None when it succeeded and there is nothing to say.
+
+        Raises:
+            WorkerGoneError: the worker had ended before.
+        """
+        mailbox = self.mailbox
+        mailbox.put(call.packed)
+        resident = self._place(call, addresses)
+        output = self._place_output(call, resident=resident)
+        FLAG.pack_into(mailbox.memory, CAPTURES, stdout_bytes > 0)
+        mailbox.post()
+        address = result(output)
+        end = (call.is_quick and mailbox.look()) or mailbox.wait(timeout_s)
+        outcome = None
+        if end and mailbox.is_plain:
+            call.is_quick = mailbox.was_quick
+        else:
+            outcome = self._outcome(end, timeout_s, stdout_bytes, call.core_count, alone=call.core_count == 1)
+        if output is None and (outcome is None or outcome.failure is None):
+            self.staging.read(abi.OUTPUT_SLOT, address, call.output_bytes)
         return outcome
 
     def end(self) -> None:
@@ -113,8 +141,6 @@ class Session:
         self._release()
 
     def _start(self, parts: Parts, name: str) -> None:
-        request_read, self._requests = self._pipe()
-        self._replies, reply_write = self._pipe()
         shape = self._keep(executable_file(f"{name}-shape", parts.shape))
         kernel = self._keep(executable_file(f"{name}-kernel", parts.kernel))
         program = self._keep(executable_file("neuron-customop-worker", parts.worker))
@@ -123,8 +149,7 @@ class Session:
             null,
             self._stdout.fd,
             self._stderr.fd,
-            request_read,
-            reply_write,
+            *self.mailbox.worker_fds,
             self.arena.fd,
             shape,
             kernel,
@@ -144,51 +169,66 @@ class Session:
                 f"cannot start the custom operator worker: {error.strerror}"
             ) from error
         self._pidfd = self._keep(os.pidfd_open(self._pid))
-        ours = {self._requests, self._replies, self._pidfd}
-        for fd in [fd for fd in self._open if fd not in ours]:
+        self.mailbox.keep_own_fds()
+        for fd in [fd for fd in self._open if fd != self._pidfd]:
             os.close(fd)
             self._open.remove(fd)
-
-    def _pipe(self) -> tuple[int, int]:
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        self._keep(reader)
-        self._keep(writer)
-        return reader, writer
 
     def _keep(self, fd: int) -> int:
         self._open.append(fd)
         return fd
 
-    def _send(self, request: abi.Request) -> None:
-        view = memoryview(request).cast("B")
-        try:
-            while view:
-                view = view[os.write(self._requests, view) :]
-        except BrokenPipeError:
-            raise WorkerGoneError from None
+    def _place(self, call: PreparedCall, addresses: Sequence[int]) -> bool:
+        """Say where the tensors are, after copying those that must be; whether one lies in the machine's memory."""
+        base, size, memory = self.arena.base, self.arena.nbytes, self.mailbox.memory
+        resident = False
+        for (index, place, nbytes, may_stay), address in zip(call.tensors, addresses, strict=True):
+            begin = address - base
+            if 0 <= begin < size:
+                resident = True
+                end = begin + nbytes
+                if may_stay and end % PAGE_BYTES == 0:
+                    begin -= begin % PAGE_BYTES
+                    pack_place(memory, place, begin, end - begin, 1)
+                    continue
+            block = self.staging.write(index, address, nbytes)
+            pack_place(memory, place, block.offset, block.nbytes, 0)
+        return resident
 
-    def _receive(self, deadline: float) -> bytes | None:
-        """Return the reply, less of it when the worker ended, None when the time is up."""
-        poll = select.poll()
-        poll.register(self._replies, select.POLLIN)
-        size = ctypes.sizeof(abi.Reply)
-        data = b""
-        while len(data) < size:
-            left_ms = (deadline - time.monotonic()) * 1000
-            if left_ms <= 0 or not poll.poll(left_ms):
-                return None
-            piece = os.read(self._replies, size - len(data))
-            if not piece:
-                break
-            data += piece
-        return data
+    def _place_output(self, call: PreparedCall, *, resident: bool) -> Block | None:
+        """Say where the output goes; returns the block that becomes the result, None when it has to be copied."""
+        kept = None
+        if resident and call.output_bytes:
+            with suppress(CustomOpLibraryError):  # no room: an ordinary tensor will do
+                kept = self.arena.allocate(call.output_bytes, held=True)
+                self.staging.freshen(kept, call.output_bytes)
+        block = kept or self.staging.output(call.output_bytes)
+        pack_place(self.mailbox.memory, OUTPUT_PLACE, block.offset, block.nbytes, 0)
+        return kept
+
+    def _outcome(
+        self, end: bool | None, timeout_s: float, stdout_bytes: int, core_count: int, *, alone: bool
+    ) -> Outcome:
+        failure = self._interrupt(timeout_s) if end is None else None if end else self._ending()
+        printed = self._stdout.take(stdout_bytes)
+        complained = self._stderr.take(_STDERR_BYTES)
+        if failure is not None:
+            if "runtime error: " in complained:  # the last words of the sanitizer
+                failure, complained = _undefined_behaviour(complained), ""
+            # The worker said nothing of the core; with one core there is no question.
+            return Outcome(
+                replace(failure, core=0) if alone else failure, printed=printed, complained=complained
+            )
+        if _SANITIZER_REPORT in complained:  # the reply says it in one line
+            complained = ""
+        return outcome_of(self.mailbox.reply(), core_count, printed, complained)
 
     def _interrupt(self, timeout_s: float) -> Failure:
         self._kill(signal.SIGUSR1)  # the worker answers with where it is
-        data = self._receive(time.monotonic() + _BACKTRACE_S) or b""
         where = None
-        if len(data) == ctypes.sizeof(abi.Reply):
-            where = outcome_of(abi.Reply.from_buffer_copy(data), 0).failure
+        with suppress(WorkerGoneError):
+            if self.mailbox.wait(_BACKTRACE_S):
+                where = outcome_of(self.mailbox.reply(), 0).failure
         core, frames = (where.core, where.frames) if where else (-1, ())
         return Failure("timeout", f"no end after {timeout_s:g} s", core, frames, fatal=True)
 
@@ -219,7 +259,8 @@ class Session:
         self._open.clear()
         self._stdout.close()
         self._stderr.close()
-        self.arena.close()
+        self.staging.close()
+        self.mailbox.close()
 
 
 def _undefined_behaviour(complained: str) -> Failure:

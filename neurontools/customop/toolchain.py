@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 RUNTIME_SOURCES = ("runtime", "storage", "checks", "counting", "tcm", "traps")
-WORKER_SOURCES = ("worker", "library", "slots", "faults", "sanitized")
+WORKER_SOURCES = ("worker", "mailbox", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
 SANITIZE_FLAGS = (
     "-fsanitize=address,undefined",

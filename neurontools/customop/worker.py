@@ -8,13 +8,18 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from neurontools.customop.session import Session, WorkerGoneError
-from neurontools.customop.settings import execution_timeout_s, stdout_queue_bytes
+from neurontools.customop.mailbox import WorkerGoneError
+from neurontools.customop.session import Session
+from neurontools.customop.settings import call_limits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from neurontools.customop import abi
+    from neurontools.customop.arena import Block
     from neurontools.customop.calls import Buffer, Outcome
     from neurontools.customop.package import Parts
+    from neurontools.customop.prepared import PreparedCall
 
 
 class WorkerExecutor:
@@ -48,20 +53,43 @@ class WorkerExecutor:
             CustomOpLibraryError: no worker can be started, or the tensors do not fit.
             UsageError: a setting of the environment makes no sense.
         """
-        timeout_s = execution_timeout_s()
-        stdout_bytes = stdout_queue_bytes()
-        with self._lock:
-            try:
-                return self._attempt(request, inputs, output, timeout_s, stdout_bytes)
-            except WorkerGoneError:
-                # Somebody ended it while it was idle: it has no state, so a new one does as well.
-                self._end()
-                return self._attempt(request, inputs, output, timeout_s, stdout_bytes)
+        outcome = self._in_turn(
+            lambda session, timeout_s, stdout_bytes: session.call(
+                request, inputs, output, timeout_s, stdout_bytes
+            )
+        )
+        assert outcome is not None
+        return outcome
+
+    def run(
+        self, call: PreparedCall, addresses: Sequence[int], result: Callable[[Block | None], int]
+    ) -> Outcome | None:
+        """Run a prepared call in the worker; starts it when needed. Arguments and result are those of `Session.run`.
+
+        Raises:
+            CustomOpLibraryError: no worker can be started, or the tensors do not fit.
+            UsageError: a setting of the environment makes no sense.
+        """
+        return self._in_turn(
+            lambda session, timeout_s, stdout_bytes: session.run(
+                call, addresses, result, timeout_s, stdout_bytes
+            )
+        )
 
     def close(self) -> None:
         """End the worker."""
         with self._lock:
             self._end()
+
+    def _in_turn(self, step: Callable[[Session, float, int], Outcome | None]) -> Outcome | None:
+        timeout_s, stdout_bytes = call_limits()
+        with self._lock:
+            try:
+                return self._attempt(step, timeout_s, stdout_bytes)
+            except WorkerGoneError:
+                # Somebody ended it while it was idle: it has no state, so a new one does as well.
+                self._end()
+                return self._attempt(step, timeout_s, stdout_bytes)
 
     def close_idle(self) -> None:
         """End the worker if no call is under way: at the end of the process a call's worker ends with it."""
@@ -73,24 +101,23 @@ class WorkerExecutor:
 
     def _attempt(
         self,
-        request: abi.Request,
-        inputs: dict[int, Buffer],
-        output: Buffer | None,
+        step: Callable[[Session, float, int], Outcome | None],
         timeout_s: float,
         stdout_bytes: int,
-    ) -> Outcome:
+    ) -> Outcome | None:
         session = self._session
-        if session is None:
+        if session is None or session.arena.retired:
+            self._end()
             session = self._session = Session(self._parts, self._name, self._fresh_memory)
         try:
-            outcome = session.call(request, inputs, output, timeout_s, stdout_bytes)
+            outcome = step(session, timeout_s, stdout_bytes)
         except WorkerGoneError:
             raise
         except BaseException:
             # Interrupted in the middle: the worker may still be running the old request.
             self._end()
             raise
-        if outcome.failure is not None and outcome.failure.fatal:
+        if outcome is not None and outcome.failure is not None and outcome.failure.fatal:
             self._end()
             self.restarts += 1
         return outcome

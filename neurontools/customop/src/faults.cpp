@@ -13,6 +13,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "mailbox.hpp"
 #include "worker.hpp"
 
 namespace worker {
@@ -147,7 +148,7 @@ void collect_frames(std::uintptr_t program_counter) {
   const bool kernel = running_request != nullptr && running_request->command == neurontools::abi::kRunCommand;
   last_words.core = library != nullptr && kernel ? library->core() : -1;
   if (library != nullptr) localize_frames(*library, last_words);
-  send(last_words);
+  send(last_words, false);
   _exit(number == 0 ? 1 : 128 + number);
 }
 
@@ -203,19 +204,6 @@ void fatal(const char* kind, const char* message) {
   const int count = backtrace(addresses, neurontools::abi::kMaxFrames);
   for (int i = 1; i < count; ++i) add_frame(reinterpret_cast<std::uintptr_t>(addresses[i]) - 1);
   end(0);
-}
-
-bool send(const Reply& reply) {
-  const unsigned char* place = reinterpret_cast<const unsigned char*>(&reply);
-  std::size_t missing = sizeof reply;
-  while (missing > 0) {
-    const ssize_t put = write(kReplyFd, place, missing);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    place += put;
-    missing -= static_cast<std::size_t>(put);
-  }
-  return true;
 }
 
 // PR_SET_PDEATHSIG fires when the thread that started us ends; a pidfd is about the process.

@@ -1,4 +1,5 @@
 // The process that runs custom operators, so that a crash of one is an error message for the host and no more.
+#include "mailbox.hpp"
 #include "worker.hpp"
 
 #include <sys/resource.h>
@@ -16,41 +17,24 @@ using neurontools::abi::Request;
 
 namespace {
 
-bool receive(Request& request) {
-  unsigned char* place = reinterpret_cast<unsigned char*>(&request);
-  std::size_t missing = sizeof request;
-  while (missing > 0) {
-    const ssize_t got = read(worker::kRequestFd, place, missing);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    place += got;
-    missing -= static_cast<std::size_t>(got);
-  }
-  return request.magic == neurontools::abi::kMagic;
-}
-
-// A tensor lies at the end of its slot, so that the first byte past it is in the guard.
-bool place_tensor(neurontools::abi::Tensor& tensor, int slot, std::uint64_t slot_bytes) {
-  if (tensor.nbytes > slot_bytes || !worker::map_slot(slot, slot_bytes)) return false;
-  tensor.data = worker::slots[slot].writable + slot_bytes - tensor.nbytes;
-  tensor.const_data = worker::slots[slot].constant + slot_bytes - tensor.nbytes;
+// A tensor lies at the end of its range, so that the first byte past it is in the guard.
+bool place_tensor(neurontools::abi::Tensor& tensor, int slot, const neurontools::abi::Place& place) {
+  if (tensor.nbytes > place.nbytes || !worker::map_slot(slot, place)) return false;
+  const worker::Slot& mapped = worker::slots[slot];
+  tensor.const_data = mapped.constant + place.nbytes - tensor.nbytes;
+  tensor.data = mapped.writable == nullptr ? tensor.const_data : mapped.writable + place.nbytes - tensor.nbytes;
   return true;
 }
 
 bool place_tensors(Request& request) {
+  worker::forget_ranges();
   for (std::uint32_t i = 0; i < request.argument_count; ++i) {
     const int slot = static_cast<int>(i);
+    worker::slots[slot] = {};
     if (request.arguments[i].kind != neurontools::abi::kTensorArgument) continue;
-    if (!place_tensor(request.arguments[i].tensor, slot, request.slot_bytes[i])) return false;
+    if (!place_tensor(request.arguments[i].tensor, slot, request.places[i])) return false;
   }
-  return place_tensor(request.output, neurontools::abi::kOutputSlot,
-                      request.slot_bytes[neurontools::abi::kOutputSlot]);
-}
-
-std::uint64_t now_ns() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1000000000u + static_cast<std::uint64_t>(time.tv_nsec);
+  return place_tensor(request.output, neurontools::abi::kOutputSlot, request.places[neurontools::abi::kOutputSlot]);
 }
 
 const worker::Library& library_of(const Request& request) {
@@ -69,9 +53,9 @@ void answer(Request& request, Reply& reply) {
   if (runs && !worker::tensors_to_heap(request)) return worker::refuse(reply, "memory", "no memory for the tensors");
 #endif
   worker::set_running(&library, &request);
-  const std::uint64_t start = now_ns();
+  const std::uint64_t start = worker::now_ns();
   library.call(&request, &reply);
-  reply.elapsed_ns = now_ns() - start;
+  reply.elapsed_ns = worker::now_ns() - start;
   worker::set_running(nullptr, nullptr);
 #if defined(NEURONTOOLS_SANITIZED)
   if (runs) worker::tensors_from_heap(request, reply);
@@ -79,8 +63,15 @@ void answer(Request& request, Reply& reply) {
   worker::localize_frames(library, reply);
 }
 
+// What the kernel printed is in a file: it is for the host to read and to empty.
+bool has_printed() {
+  std::fflush(stdout);
+  return lseek(STDOUT_FILENO, 0, SEEK_CUR) != 0 || lseek(STDERR_FILENO, 0, SEEK_CUR) != 0;
+}
+
 int serve(int parent) {
   worker::follow_parent(parent);
+  if (!worker::open_mailbox()) return 1;
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   // Bounds what a kernel can print; further writes fail.
@@ -90,12 +81,12 @@ int serve(int parent) {
   worker::install_handlers();
   static Request request;
   static Reply reply;
-  while (receive(request)) {
+  while (worker::receive(request)) {
     std::memset(&reply, 0, sizeof reply);
     reply.magic = neurontools::abi::kMagic;
     answer(request, reply);
-    std::fflush(stdout);
-    if (!worker::send(reply)) break;
+    const bool quiet = !has_printed();
+    worker::send(reply, quiet && reply.status == neurontools::abi::kOk && reply.warnings[0] == '\0');
   }
   _exit(0);
 }

@@ -11,11 +11,11 @@ namespace worker {
 // Descriptors that the host prepares before the worker starts; 1 and 2 collect what kernels print.
 constexpr int kRequestFd = 3;
 constexpr int kReplyFd = 4;
-constexpr int kArenaFd = 5;
-constexpr int kShapeFd = 6;
-constexpr int kKernelFd = 7;
+constexpr int kMailboxFd = 5;
+constexpr int kMemoryFd = 6;
+constexpr int kShapeFd = 7;
+constexpr int kKernelFd = 8;
 
-constexpr std::uint64_t kSlotStride = std::uint64_t{1} << 36;  // distance of slots in the arena file
 constexpr std::size_t kGuardBytes = std::size_t{1} << 20;
 
 struct Slot {
@@ -26,8 +26,13 @@ struct Slot {
 
 extern Slot slots[neurontools::abi::kSlots];
 
-/// Map a slot anew when its size differs; fails by returning false.
-bool map_slot(int index, std::size_t nbytes);
+/// Let a slot be a range of the machine's memory; fails by returning false.
+bool map_slot(int index, const neurontools::abi::Place& place);
+/// Unmap all ranges when they have become too many; between calls only.
+void forget_ranges();
+
+/// The monotonic clock.
+std::uint64_t now_ns();
 
 #if defined(__SANITIZE_ADDRESS__)
 #define NEURONTOOLS_SANITIZED 1
@@ -64,8 +69,6 @@ void set_running(const Library* library, const neurontools::abi::Request* reques
 void fatal(const char* kind, const char* message);
 /// Keep the frames that lie in the library, as addresses of its file.
 void localize_frames(const Library& library, neurontools::abi::Reply& reply);
-/// Write all bytes to the host; false when it is gone.
-bool send(const neurontools::abi::Reply& reply);
 /// Answer that the operator failed, and go on.
 void refuse(neurontools::abi::Reply& reply, const char* kind, const char* message);
 /// End this process when its parent does.

@@ -6,7 +6,7 @@
 namespace neurontools {
 namespace abi {
 
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint32_t kMagic = 0x4f43544e;
 constexpr int kMaxArguments = 16;
 constexpr int kMaxDim = 8;
@@ -37,6 +37,13 @@ struct Argument {
   Tensor tensor;
 };
 
+// Where a tensor lies in the machine's memory: at the end of a range of whole pages.
+struct Place {
+  std::uint64_t offset;
+  std::uint64_t nbytes;
+  std::uint64_t constant;  // the bytes are the program's own: they must not be written
+};
+
 struct Request {
   std::uint32_t magic;
   std::uint32_t command;
@@ -46,9 +53,9 @@ struct Request {
   std::uint32_t capture_stdout;
   std::uint32_t core_order;  // in which order the cores run, one after the other: see core_at()
   std::uint32_t count_places;  // count by place in the source too; kPlacesCommand asks for them afterwards
-  std::uint64_t slot_bytes[kSlots];
-  Argument arguments[kMaxArguments];
+  Place places[kSlots];
   Tensor output;
+  Argument arguments[kMaxArguments];  // last: only those that a call has are handed over
 };
 
 struct Counters {
