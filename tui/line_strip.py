@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from neurontools.tui.lines import Line, Role, Span
 
-_MOST_SEGMENTS = 20_000
+# More than a screen has; curves and figures are hardly ever the same again.
+_MOST_SEGMENTS = 2_000
 
 
 class Segments(dict["Span", Segment]):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from textual.app import App
-from textual.message import Message
 
 from neurontools.tui.top_machines import MachinesPage
 from neurontools.tui.top_machines_source import MachineUpdate
 from neurontools.tui.top_source import Trouble
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
     from neurontools.tui.top_machines import Machine
     from neurontools.tui.top_machines_source import SeveralSource
@@ -38,16 +40,7 @@ class Watching(App[int]):
     """What ended the source against its will."""
     source_ended: asyncio.Event
     """Set when the source has nothing more to tell."""
-
-    class Updated(Message):
-        """The source yielded something."""
-
-        def __init__(self, update: Update | MachineUpdate) -> None:
-            super().__init__()
-            self.update = update
-
-    class SourceEnded(Message):
-        """The source has nothing more to tell."""
+    _reader_context: Context
 
     def paint(self) -> None:
         """Show the model."""
@@ -55,14 +48,15 @@ class Watching(App[int]):
 
     def start_watching(self) -> None:
         """Begin to read."""
+        self._reader_context = copy_context()
         # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
-        threading.Thread(target=self._read, name="neuron-top source", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
         if self.silent_after_s is not None:
             self.set_timer(self.silent_after_s, self._listen)
 
-    def on_watching_updated(self, message: Updated) -> None:
+    def take(self, update: Update | MachineUpdate) -> None:
         """Show what the source yielded."""
-        update = message.update
         machine = self.shown_machines[0]
         if isinstance(update, MachineUpdate):
             machine, update = self.shown_machines[update.index], update.update
@@ -71,20 +65,33 @@ class Watching(App[int]):
         if machine.deck is self.deck or self.page.name == MachinesPage.name:
             self.paint()
 
-    def on_watching_source_ended(self) -> None:
-        """Let those know who wait for the end of a recording."""
-        self.deck.is_loaded = True
-        self.source_ended.set()
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A message of Textual's would do the same, and cost as much again as to take the update.
+        def run(what: Callable[..., None], *values: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._safely, what, *values, context=self._reader_context)
 
-    def _read(self) -> None:
         try:
             for update in self.source.updates():
-                self.post_message(self.Updated(update))
+                run(self.take, update)
         except Exception as error:  # noqa: BLE001  a bug in a source must end the app, not only this thread
-            self.failure = error
-            self.call_from_thread(self.exit, 1)
+            run(self._fail, error)
         else:
-            self.post_message(self.SourceEnded())
+            run(self._end)
+
+    def _safely(self, what: Callable[..., None], *values: object) -> None:
+        try:
+            what(*values)
+        except Exception as error:  # noqa: BLE001  a bug must end the app, not only this step
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.exit(1)
+
+    def _end(self) -> None:
+        self.deck.is_loaded = True
+        self.source_ended.set()
 
     def _listen(self) -> None:
         # As long as data comes this wakes up about when it could have become too late, not each second.

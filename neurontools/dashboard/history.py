@@ -48,13 +48,15 @@ class Ring:
         self._sums: list[float] = []
         self._peaks: list[float] = []
         self._samples = 0
+        self._last: Sequence[float] | None = None
+        self._again = 0  # samples like the last one that are not in the sums yet
 
     def add(self, now_ns: int, values: Sequence[float]) -> None:
         """Take in one sample of every series; one from before the newest slot is ignored.
 
         Args:
             now_ns: when, on a clock that does not go back.
-            values: one for each series.
+            values: one for each series; who hands in the same object again says that nothing changed.
 
         Raises:
             ValueError: there are more or fewer values than series.
@@ -65,13 +67,20 @@ class Ring:
         if self._slot is None or slot > self._slot:
             self._advance(slot)
             self._sums, self._peaks, self._samples = list(values), list(values), 1
+            self._last = values
+        elif slot == self._slot and values is self._last:
+            self._samples += 1
+            self._again += 1
         elif slot == self._slot:
+            self._catch_up()
+            self._last = values
             self._sums = [total + value for total, value in zip(self._sums, values, strict=True)]
             self._peaks = list(starmap(max, zip(self._peaks, values, strict=True)))
             self._samples += 1
 
     def series(self, index: int) -> tuple[Slot | None, ...]:
         """Return the slots of a series, oldest first; None where nothing was sampled."""
+        self._catch_up()
         rows: list[Slot | None] = [None] * (self._slots - 1 - len(self._full))
         rows += [None if row is None else Slot(row[0][index], row[1][index]) for row in self._full]
         if self._samples:
@@ -80,7 +89,15 @@ class Ring:
             rows.append(None)
         return tuple(rows)
 
+    def _catch_up(self) -> None:
+        if self._again and self._last is not None:
+            self._sums = [
+                total + self._again * value for total, value in zip(self._sums, self._last, strict=True)
+            ]
+            self._again = 0
+
     def _advance(self, slot: int) -> None:
+        self._catch_up()
         if self._slot is not None:
             means = array(_FLOAT, [total / self._samples for total in self._sums])
             self._full.append((means, array(_FLOAT, self._peaks)))

@@ -309,7 +309,7 @@ async def test_a_process_that_ends_takes_its_tab_along(opened: Open, training: T
     gone = Tick(snapshot=_without_processes(training[1]), cpu=None)
     async with opened(*training, size=(120, 40)) as (app, pilot):
         await pilot.press("4", "x", "end")
-        app.post_message(TopApp.Updated(gone))
+        app.take(gone)
         await pilot.pause()
         assert lines(app, "bottom")[0] == " Neuron Apps  >[1]:all<"
         assert "Avg:  0.00%" in "".join(lines(app, "cores"))

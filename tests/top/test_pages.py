@@ -497,12 +497,12 @@ async def test_the_selected_event_stays_selected_when_more_come(opened: Open, tr
         await pilot.press("down", "down")
         before = chosen(app)
         assert "process 7001 started" in before
-        app.post_message(TopApp.Updated(at(5)))
+        app.take(at(5))
         await pilot.pause()
         assert chosen(app) == before
         await pilot.press("home")
         assert "mem_ecc_corrected +5" in chosen(app)
-        app.post_message(TopApp.Updated(at(9)))
+        app.take(at(9))
         await pilot.pause()
         assert "mem_ecc_corrected +9" in chosen(app)
 
