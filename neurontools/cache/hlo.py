@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neurontools.cache.graph_facts import Tensor
+from neurontools.cache.hlo_module import DTYPES, HloComputation, HloInstruction, HloModule
 from neurontools.cache.wire import BYTES, VARINT, WireError, fields, numbers, signed, text
 
 if TYPE_CHECKING:
@@ -22,42 +22,6 @@ _MAX_DEPTH = 16
 _MAX_INSTRUCTIONS = 200_000
 _TUPLE = "tuple"
 _SHORT_BYTES = 32
-_DTYPES = dict(
-    enumerate(
-        [
-            "invalid",
-            "pred",
-            "s8",
-            "s16",
-            "s32",
-            "s64",
-            "u8",
-            "u16",
-            "u32",
-            "u64",
-            "f16",
-            "f32",
-            "f64",
-            "tuple",
-            "opaque",
-            "c64",
-            "bf16",
-            "token",
-            "c128",
-            "f8e5m2",
-            "f8e4m3fn",
-            "s4",
-            "u4",
-            "f8e4m3b11fnuz",
-            "f8e5m2fnuz",
-            "f8e4m3fnuz",
-            "s2",
-            "u2",
-            "f8e4m3",
-            "f8e3m4",
-        ]
-    )
-)
 # HloInstructionProto's fields that become fields of `HloInstruction`.
 _TEXTS = {1: "name", 2: "opcode"}
 _NUMBERS = {9: "parameter", 35: "number"}
@@ -70,55 +34,6 @@ _VARINT_ITEMS = frozenset({4, 5, 6, 7})
 
 class HloError(Exception):
     """The bytes are no HLO module; the message says why."""
-
-
-@dataclass(slots=True)
-class HloInstruction:
-    """One instruction. `shapes` has one tensor, or those of a tuple. `attributes` are other fields as text."""
-
-    number: int = 0
-    name: str = ""
-    opcode: str = ""
-    shapes: tuple[Tensor, ...] = ()
-    operands: list[int] = field(default_factory=list)
-    called: list[int] = field(default_factory=list)
-    parameter: int | None = None
-    attributes: list[str] = field(default_factory=list)
-    op_name: str = ""
-    source_file: str = ""
-    source_line: int = 0
-
-
-@dataclass(slots=True)
-class HloComputation:
-    """One computation; `root` is the number of the instruction whose value it gives."""
-
-    number: int = 0
-    name: str = ""
-    root: int = 0
-    instructions: list[HloInstruction] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class HloModule:
-    """A module. `aliases` are (output, parameter) pairs as text; `problems` say what could not be read."""
-
-    name: str = ""
-    entry_name: str = ""
-    entry_number: int = 0
-    computations: list[HloComputation] = field(default_factory=list)
-    aliases: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def entry(self) -> HloComputation:
-        """Return the computation that runs: by number, by name, or else the last one."""
-        for computation in self.computations:
-            if self.entry_number and computation.number == self.entry_number:
-                return computation
-        for computation in self.computations:
-            if computation.name == self.entry_name:
-                return computation
-        return self.computations[-1]
 
 
 def read_hlo(data: bytes) -> HloModule:
@@ -252,14 +167,14 @@ class _Reader:
         self._each("metadata", start, end, take)
 
     def _shapes(self, start: int, end: int, depth: int) -> list[Tensor]:
-        dtype = _DTYPES[0]
+        dtype = DTYPES[0]
         dimensions: list[int] = []
         inner: list[Tensor] = []
 
         def take(number: int, kind: int, value: int, begin: int, stop: int) -> None:
             nonlocal dtype
             if number == 2 and kind == VARINT:
-                dtype = _DTYPES.get(value, f"type{value}")
+                dtype = DTYPES.get(value, f"type{value}")
             elif number == 3:
                 dimensions.extend(numbers(self._data, kind, value, begin, stop))
             elif number == 4 and kind == BYTES and depth < _MAX_DEPTH:

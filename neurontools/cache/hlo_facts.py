@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
 
 if TYPE_CHECKING:
-    from neurontools.cache.hlo import HloComputation, HloInstruction, HloModule
+    from neurontools.cache.hlo_module import HloComputation, HloInstruction, HloModule
 
 _PARAMETER = "parameter"
 _UNKNOWN = Tensor("unknown", ())

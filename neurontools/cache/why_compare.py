@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.tables import counted
 from neurontools.cache.why_diff import Aspect, GraphDiff, diff_graphs
 
@@ -34,6 +35,7 @@ class Subject(StrEnum):
     OUTPUTS = "outputs"
     LIBRARIES = "libraries"
     CORES = "cores"
+    METADATA = "metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,6 @@ class Comparison:
     @property
     def same_graph(self) -> bool:
         """Whether both were made from one graph, as far as can be told."""
-        if self.diff is not None:
-            return self.diff.is_empty
         return bool(self.old.graph_hash) and self.old.graph_hash == self.new.graph_hash
 
     def about(self, *subjects: Subject) -> tuple[Difference, ...]:
@@ -83,6 +83,8 @@ def compare(old: EntryFacts, new: EntryFacts) -> Comparison:
     found = [*_compilers(old, new), *_flags(old.flags, new.flags), *_cores(old, new)]
     if diff is not None:
         found += _graphs(diff)
+        if diff.is_empty and old.graph_hash != new.graph_hash:
+            found.append(_hidden(diff))
     return Comparison(old, new, tuple(found), diff, tuple(unread))
 
 
@@ -137,6 +139,14 @@ def _graphs(diff: GraphDiff) -> Iterator[Difference]:
         yield Difference(Subject.OUTPUTS, f"also gives {text}", "", text)
     for text in less:
         yield Difference(Subject.OUTPUTS, f"no longer gives {text}", text, "")
+
+
+def _hidden(diff: GraphDiff) -> Difference:
+    """Return the difference of graphs that are alike in all that is compared and have two hashes all the same."""
+    if diff.new.form is GraphForm.HLO:
+        text = "names, instruction ids or source lines of the HLO, or parts of it that are not read, differ"
+        return Difference(Subject.METADATA, text)
+    return Difference(Subject.METADATA, "buffers behind equal tensors differ in size: views of other tensors")
 
 
 def _inputs(diff: GraphDiff) -> Iterator[Difference]:

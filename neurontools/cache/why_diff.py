@@ -159,7 +159,20 @@ class _Partners:
                 if a >= 0 and b >= 0 and a not in self._inputs and b not in taken:
                     self._inputs[a] = b
                     taken.add(b)
+        self._pair_unused(taken)
         self._taken = taken
+
+    def _pair_unused(self, taken: set[int]) -> None:
+        """Pair inputs that no operator of either graph uses, in order."""
+        used = [
+            {operand.input_number for operation in graph.operations for operand in operation.operands}
+            for graph in (self._old, self._new)
+        ]
+        left = [a for a in range(len(self._old.inputs)) if a not in used[0]]
+        right = [b for b in range(len(self._new.inputs)) if b not in used[1]]
+        for a, b in zip(left, right, strict=False):
+            self._inputs[a] = b
+            taken.add(b)
 
     @staticmethod
     def _source(graph: GraphFacts, operand: Operand, aligned: dict[int, int]) -> int:
@@ -168,8 +181,12 @@ class _Partners:
             operation = graph.operations[operand.producer]
             if operation.name not in CASTS or not operation.operands:
                 break
+            # A damaged module may have operators that take their own result.
+            if operation.operands[0].producer >= operand.producer:
+                return -1
             operand = operation.operands[0]
-        return operand.input_number
+        # A graph may read a buffer that nothing fills; such an operand is no input of it.
+        return operand.input_number if operand.input_number < len(graph.inputs) else -1
 
     def changed_inputs(self) -> Iterator[InputChange]:
         """Yield the inputs that differ, the gone ones and the added ones."""
@@ -208,7 +225,10 @@ class _Partners:
     def _partner(self, producer: int) -> int | None:
         if producer >= 0:
             return self._operations.get(producer)
-        found = self._inputs.get(-1 - producer)
+        number = -1 - producer
+        if number >= len(self._old.inputs):
+            return -1 - len(self._new.inputs)
+        found = self._inputs.get(number)
         return None if found is None else -1 - found
 
 

@@ -9,7 +9,7 @@ from neurontools import paths
 from neurontools.cache.events import Event, EventKind, Events
 from neurontools.cache.removed import Removed, last_removals
 from neurontools.cache.tables import moment
-from neurontools.cache.why_causes import Cause, CauseName, Confidence
+from neurontools.cache.why_cause import Cause, CauseName, Confidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

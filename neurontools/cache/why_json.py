@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.cache.why_diff_text import operation_text
 
 if TYPE_CHECKING:
-    from neurontools.cache.why_causes import Cause
+    from neurontools.cache.why_cause import Cause
     from neurontools.cache.why_compare import Comparison
     from neurontools.cache.why_diff import GraphDiff, Step
     from neurontools.cache.why_entry import EntryFacts

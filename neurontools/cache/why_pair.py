@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.naming import find_places
 from neurontools.cache.walk import place_of
-from neurontools.cache.why_causes import Cause, causes_of
+from neurontools.cache.why_causes import causes_of
 from neurontools.cache.why_compare import Comparison, compare
 from neurontools.cache.why_entry import EntryFacts, read_facts
 from neurontools.cache.why_nearest import Neighbourhood, likeness
@@ -16,6 +16,7 @@ from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from neurontools.cache.walk import Place
+    from neurontools.cache.why_cause import Cause
 
 _DEEPEST = 5
 

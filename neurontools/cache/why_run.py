@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.events import Event, EventKind, Events
 from neurontools.cache.tables import counted
-from neurontools.cache.why_causes import Cause, CauseName, Confidence, causes_of
+from neurontools.cache.why_cause import Cause, CauseName, Confidence
+from neurontools.cache.why_causes import causes_of
 from neurontools.cache.why_compare import Comparison, compare
 from neurontools.cache.why_journal import Journal
 from neurontools.cache.why_nearest import Neighbourhood

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.why_causes import (
+from neurontools.cache.why_cause import (
     CUT_ADVICE,
     DROP_LAST_ADVICE,
     SCALAR_ADVICE,

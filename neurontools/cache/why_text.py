@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.tables import counted, moment, plain
-from neurontools.cache.why_causes import CauseName
+from neurontools.cache.why_cause import CauseName
 from neurontools.cache.why_diff_text import diff_lines
 from neurontools.cache.why_series import shown_values
 from neurontools.cache.why_source import source_line
@@ -16,7 +16,7 @@ from neurontools.cache.why_source import source_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from neurontools.cache.why_causes import Cause
+    from neurontools.cache.why_cause import Cause
     from neurontools.cache.why_compare import Comparison
     from neurontools.cache.why_diff import GraphDiff
     from neurontools.cache.why_entry import EntryFacts
@@ -198,7 +198,8 @@ def _graph_lines(comparison: Comparison, look: Look) -> Iterator[str]:
     lines = diff_lines(diff, full=look.full, most=None if look.full else look.most_lines)
     number = counted(len(diff.new.operations), "operator", "operators")
     changed = f"{len(diff.changed())} changed, {len(diff.added())} added, {len(diff.removed())} removed"
-    yield look.painted("graph", _BOLD) + f"  {number}: {diff.equal_count} the same, {changed}"
+    yield look.painted("graph", _BOLD)
+    yield from look.wrapped(f"{number}: {diff.equal_count} the same, {changed}", 2)
     for sign, found in _parting_lines(diff):
         yield from look.wrapped(found, 2, f"parts at {sign}")
     for graph, sign in ((diff.old, "-"), (diff.new, "+")):

@@ -1,0 +1,116 @@
+"""HLO modules of real compilers: read from bytes, and any damage to them survived."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from neurontools.cache import layout
+from neurontools.cache.graph_facts import GraphForm, Tensor
+from neurontools.cache.graph_reading import UnreadableGraphError, read_graph
+from neurontools.cache.hlo import HloError, read_hlo
+from neurontools.commands.cache import main
+from tests.cache import hlo_modules
+from tests.cache.hlo_modules import Op, computation, data, module, number, shape
+
+if TYPE_CHECKING:
+    from tests.cache.conftest import Tree
+
+WHOLE = hlo_modules.mlp()
+
+
+def test_a_module_is_read_with_shapes_sources_constants_and_aliases() -> None:
+    facts = read_graph(WHOLE)
+    assert facts.form is GraphForm.HLO
+    assert facts.inputs == (Tensor("f32", (8, 16)), Tensor("f32", (16, 4)))
+    assert facts.names == ("dot", "constant", "multiply", "all-reduce", "tuple")
+    assert [operation.source for operation in facts.operations[:2]] == [
+        "/home/u/train.py:11",
+        "/home/u/train.py:12",
+    ]
+    assert facts.operations[1].constants == ("0.5",)
+    assert [operand.input_number for operand in facts.operations[0].operands] == [0, 1]
+    assert [operand.producer for operand in facts.operations[2].operands] == [0, 1]
+    assert facts.operations[3].constants[0] == "replica_group=[0, 1]"
+    assert facts.operations[3].constants[1].startswith("calls add ")
+    assert [output.tensor for output in facts.outputs] == [Tensor("f32", (8, 4))]
+    assert facts.aliases == ("output [0] is parameter 1",)
+    assert facts.unread == ()
+
+
+def test_instruction_ids_take_no_part() -> None:
+    assert read_graph(hlo_modules.mlp(first=1)) != read_graph(hlo_modules.mlp(rows=9))
+    one, other = (read_graph(hlo_modules.mlp(first=first)).operations for first in (1, 5000))
+    assert one == other
+
+
+def test_a_module_inside_of_an_hlo_proto_and_in_gzip_is_read() -> None:
+    assert read_graph(data(1, WHOLE)) == read_graph(WHOLE) == read_graph(gzip.compress(WHOLE))
+
+
+def test_numbers_may_come_one_by_one_and_unknown_types_have_a_number() -> None:
+    plain = number(2, 77) + number(3, 2) + number(3, 3)
+    ops = [Op(1, "parameter", plain, extra=number(9, 0)), Op(2, "negate", plain, (1,))]
+    facts = read_graph(module(computation("main", 1, 2, ops), entry=1))
+    assert facts.inputs == (Tensor("type77", (2, 3)),)
+    assert len(facts.outputs) == 1
+
+
+def test_what_is_lost_is_told_and_the_rest_is_read() -> None:
+    cut = read_graph(WHOLE[:-6])
+    assert cut.names == read_graph(WHOLE).names
+    assert len(cut.unread) == 1
+    lost = [Op(2, "negate", shape("f32", 2), (1,))]
+    facts = read_graph(module(computation("main", 1, 2, lost), entry=1))
+    assert facts.unread == ("1 operands refer to instructions that are not there",)
+
+
+@pytest.mark.parametrize("content", [b"", b"hlo", b"\x00", b"\xff" * 40, data(1, "name"), b"\x1f\x8bno"])
+def test_what_is_no_module_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadableGraphError):
+        read_graph(content)
+
+
+@given(st.binary(max_size=400))
+@example(b"\x1a" * 60)
+@example(data(3, b"\x12" + b"\xff" * 9 + b"\x01"))
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    try:
+        read_hlo(content)
+    except HloError:
+        return
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.integers(0, len(WHOLE)))
+def test_any_damage_to_a_module_is_survived(position: int, byte: int, length: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[position] = byte
+    try:
+        read_graph(bytes(damaged[:length]))
+    except UnreadableGraphError:
+        return
+
+
+def test_shapes_inside_of_shapes_end() -> None:
+    deep = shape("f32", 2)
+    for _ in range(3000):
+        deep = hlo_modules.tuple_shape(deep)
+    facts = read_graph(module(computation("main", 1, 1, [Op(1, "constant", deep)]), entry=1))
+    assert facts.names == ("constant",)
+
+
+def test_show_prints_a_summary_of_it(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = tree.entry(compiler="2.16.372.0+4a9b2326", files={layout.GRAPH: WHOLE})
+    assert main(["show", str(entry)]) == 0
+    shown = capsys.readouterr().out
+    assert "5 operators of an HLO module (model.hlo_module.pb" in shown
+    assert "  inputs      f32[8,16], f32[16,4]" in shown
+    assert "  from        /home/u/train.py:11 to /home/u/train.py:13" in shown
+    assert main(["show", str(entry), "--json"]) == 0
+    graph = json.loads(capsys.readouterr().out)[0]["graph"]
+    assert (graph["form"], graph["readable"], graph["operators"]["dot"]) == ("hlo", True, 1)

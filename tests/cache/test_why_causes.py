@@ -1,0 +1,346 @@
+"""The causes of a compile, told from entries and from the journal, without a program that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools.cache import events, layout
+from neurontools.cache.graph_reading import facts_of_graph
+from neurontools.cache.why_cause import CauseName, Confidence
+from neurontools.cache.why_causes import causes_of
+from neurontools.cache.why_compare import compare
+from neurontools.cache.why_entry import EntryFacts
+from neurontools.cache.why_series import Miss, series_of
+from neurontools.commands.cache import main
+from neurontools.compiler.graph import Lifted, Node
+from neurontools.machine.instances.catalogue import instance_type
+from tests.cache import hlo_modules
+from tests.cache.entries import an_entry
+from tests.compiler.graphs import custom_graph, graph_of, mlp, tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from neurontools.cache.store import CompileCache
+    from neurontools.cache.why_cause import Cause
+    from neurontools.compiler.graph import Graph
+    from tests.cache.conftest import Tree
+
+TRN1 = instance_type("trn1.2xlarge").device
+REAL = "2.16.372.0+4a9b2326"
+
+
+def facts(graph: Graph, **changes: Any) -> EntryFacts:
+    values: dict[str, Any] = {
+        "entry": an_entry(),
+        "graph_hash": graph.module_hash(),
+        "flags": ("--target=trn1",),
+        "graph": facts_of_graph(graph),
+        "header": None,
+        "origin": None,
+        "unread": (),
+    }
+    return EntryFacts(**(values | changes))
+
+
+def told(old: Graph, new: Graph) -> tuple[Cause, ...]:
+    return causes_of(compare(facts(old), facts(new)))
+
+
+def step(*names: str, rows: int = 8, dtype: str = "float32") -> Graph:
+    """A line of operators, each on the result of the one before; `name=value` has a constant."""
+    nodes = []
+    for number, word in enumerate(names):
+        name, _, value = word.partition("=")
+        args = (tensor(number, rows, 4, dtype=dtype), *((float(value),) if value else ()))
+        result = tensor(number + 1, rows, 4, dtype=dtype)
+        nodes.append(Node(f"aten.{name}.default", args, (), (result,), f"train.py:{number + 1}"))
+    return graph_of(*nodes, inputs=(0,))
+
+
+def test_equal_entries_have_no_cause() -> None:
+    comparison = compare(facts(mlp()), facts(mlp()))
+    assert (comparison.differences, causes_of(comparison)) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "confidence"),
+    [
+        (step("relu", "exp", rows=8), step("relu", "exp", rows=12), CauseName.SHAPE, Confidence.CERTAIN),
+        (step("relu", "exp", rows=8), step("relu", "exp", rows=3), CauseName.LAST_BATCH, Confidence.LIKELY),
+        (step("relu", "add=1"), step("relu", "add=2"), CauseName.SCALAR, Confidence.CERTAIN),
+        (step("relu", "exp"), step("relu", "exp", dtype="bfloat16"), CauseName.DTYPE, Confidence.CERTAIN),
+        (step("relu", "exp", "tanh", "sum"), step("relu", "exp"), CauseName.CUT_MOVED, Confidence.LIKELY),
+        (step("relu", "exp"), step("relu", "exp", "tanh", "sum"), CauseName.CUT_MOVED, Confidence.LIKELY),
+        (
+            step("relu", "exp", "tanh"),
+            step("relu", "native_dropout", "exp", "tanh"),
+            CauseName.TRAINING,
+            Confidence.LIKELY,
+        ),
+        (step("mm", "relu", "mul"), step("mm", "gelu", "mul"), CauseName.CODE, Confidence.LIKELY),
+    ],
+    ids=lambda value: str(value) if isinstance(value, CauseName) else "",
+)
+def test_a_cause_is_told_from_two_graphs(
+    old: Graph, new: Graph, name: CauseName, confidence: Confidence
+) -> None:
+    causes = told(old, new)
+    assert [(cause.name, cause.confidence) for cause in causes] == [(name, confidence)]
+
+
+def test_a_tensor_that_is_still_held_is_told_with_its_operator() -> None:
+    plain = step("relu", "exp")
+    (cause,) = told(plain, replace(plain, outputs=(1, 2)))
+    assert (cause.name, cause.confidence) == (CauseName.KEPT, Confidence.CERTAIN)
+    assert "aten.relu.default at train.py:1" in cause.text
+
+
+def test_a_library_that_was_built_anew_is_told() -> None:
+    one, _ = custom_graph(b"\x7fELF one")
+    other, _ = custom_graph(b"\x7fELF other")
+    (cause,) = told(one, other)
+    assert (cause.name, cause.confidence) == (CauseName.LIBRARY, Confidence.CERTAIN)
+
+
+def test_a_float_that_is_an_input_takes_no_part() -> None:
+    node = Node("aten.mul.Scalar", (tensor(0, 4), Lifted(0)), (), (tensor(1, 4),))
+    graph = replace(graph_of(node, inputs=(0,)), lifted=1)
+    assert told(graph, graph) == ()
+
+
+def test_buffers_behind_equal_tensors_are_told() -> None:
+    plain = step("relu")
+    bigger = replace(plain, slots=(replace(plain.slots[0], nbytes=4096), *plain.slots[1:]))
+    (cause,) = told(plain, bigger)
+    assert cause.name is CauseName.METADATA
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        (("--a=1", "--b"), ("--b", "--a=1"), CauseName.FLAG_ORDER),
+        (("--logfile=/a/x.txt",), ("--logfile=/b/x.txt",), CauseName.FLAG_PATH),
+        ((), ("--dump-to=~/x",), CauseName.FLAG_PATH),
+        (("--model-type=transformer",), ("--model-type=generic", "-O1"), CauseName.FLAGS),
+    ],
+)
+def test_flags_are_told(old: tuple[str, ...], new: tuple[str, ...], name: CauseName) -> None:
+    comparison = compare(facts(mlp(), flags=old), facts(mlp(), flags=new))
+    (cause,) = causes_of(comparison)
+    assert (cause.name, cause.confidence) == (name, Confidence.CERTAIN)
+    assert len(comparison.differences) == max(len(new), 1) if name is not CauseName.FLAG_ORDER else True
+
+
+def test_series_need_three_sizes_and_say_where_to_pad() -> None:
+    graphs = [facts_of_graph(step("relu", "exp", rows=rows)) for rows in (5, 6, 7, 100)]
+    (series,) = series_of([Miss(f"M{number}", graph) for number, graph in enumerate(graphs)])
+    assert series.cause.name is CauseName.SHAPE_SERIES
+    assert series.cause.values == ("5", "6", "7", "100")
+    assert "buckets such as 8, 128, 2 compiles" in series.cause.advice
+    assert series.modules == ("M0", "M1", "M2", "M3")
+
+
+def test_a_graph_that_was_cached_before_shows_a_cut_that_is_new() -> None:
+    halves = [facts_of_graph(step("relu", "exp")), facts_of_graph(step("tanh", "sum"))]
+    whole = facts_of_graph(step("relu", "exp", "tanh", "sum"))
+    (series,) = series_of([Miss("A", halves[0]), Miss("B", halves[1])], [whole])
+    assert (series.cause.name, series.modules) == (CauseName.CUT_MOVED, ("A", "B"))
+
+
+# Entries of real compilers, written by hand
+
+
+def real(tree: Tree, name: str, content: bytes, flags: tuple[str, ...] = ("--target=trn1",)) -> str:
+    return str(tree.entry(graph=name, flags=flags, compiler=REAL, files={layout.GRAPH: content}))
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["why", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (hlo_modules.mlp(rows=12), "another shape"),
+        (hlo_modules.mlp(scale=0.25), "Python scalar baked in"),
+        (hlo_modules.mlp(groups=((0, 1, 2, 3),)), "world size or replica groups"),
+        (hlo_modules.mlp(first=50), "names or lines in the graph"),
+    ],
+    ids=["rows", "constant", "groups", "ids"],
+)
+def test_hlo_modules_of_a_real_cache_are_explained(
+    tree: Tree, capsys: pytest.CaptureFixture[str], content: bytes, cause: str
+) -> None:
+    one = real(tree, "111", hlo_modules.mlp())
+    other = real(tree, "222", content)
+    report = ask(capsys, one, other)
+    assert report["causes"][0]["name"] == cause
+    assert report["unread"] == []
+    # The same entry is the nearest one that is found without a name.
+    assert ask(capsys, other)["nearest"]["path"] == one
+
+
+def test_what_cannot_be_read_is_said(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    one = real(tree, "111", hlo_modules.mlp())
+    other = real(tree, "222", b"hlo", ("--target=trn2",))
+    report = ask(capsys, one, other)
+    assert report["graph"] is None
+    assert [item["text"] for item in report["differences"]] == ["--target=trn1 -> --target=trn2"]
+    assert "its graph (model.hlo_module.pb): it holds no HLO module" in report["unread"][0]
+    assert main(["why", one, other]) == 0
+    assert "what could not be read" in capsys.readouterr().out
+
+
+def test_an_upgraded_compiler_is_told_across_directories(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = hlo_modules.mlp()
+    old = tree.entry(graph="7", compiler="2.15.1.0+aaaa", files={layout.GRAPH: content})
+    new = tree.entry(graph="7", compiler=REAL, files={layout.GRAPH: content})
+    report = ask(capsys, str(new))
+    assert report["nearest"]["path"] == str(old)
+    assert (report["causes"][0]["name"], report["causes"][0]["confidence"]) == ("compiler changed", "certain")
+
+
+def test_entries_of_two_caches_are_compared_by_path(
+    tree: Tree, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    one = real(tree, "111", hlo_modules.mlp())
+    elsewhere = home / "disk"
+    shutil.copytree(tree.root, elsewhere)
+    other = one.replace(str(tree.root), str(elsewhere))
+    report = ask(capsys, one, other)
+    assert (report["differences"], report["causes"]) == ([], [])
+    assert main(["why", one, str(home / "disk")]) == 1
+    assert "no entry" in capsys.readouterr().err
+
+
+# The journal
+
+
+@pytest.fixture
+def look_up(open_cache: Callable[..., CompileCache], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Look graphs up in one run of the given name."""
+
+    def look(run: str, *graphs: Graph, url: str | None = None, **variables: str) -> None:
+        monkeypatch.setattr(events, "_run_of", lambda _: run)
+        cache = open_cache(url, **variables)
+        for graph in graphs:
+            cache.get_or_compile(graph, TRN1, "net")
+        cache.close()
+
+    return look
+
+
+def causes_of_run(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+    return [[cause["name"] for cause in miss["causes"]] for miss in ask(capsys, *words)["misses"]]
+
+
+def test_flags_of_runs_are_told(look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    for run, value in (("a", "-O1 --log=/a"), ("b", "-O1 --log=/b"), ("c", "--log=/b -O1")):
+        look_up(run, mlp(), NEURON_CC_FLAGS=value)
+    assert causes_of_run(capsys, "--run", "b") == [["path in a flag"]] or causes_of_run(capsys, "--run", "a")
+    assert causes_of_run(capsys, "--last") == [["order of flags"]]
+
+
+def test_what_neuron_cache_removed_is_told(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_up("a", mlp())
+    assert main(["clean", "-y", "--grace", "0s"]) == 0
+    capsys.readouterr()
+    look_up("b", mlp())
+    assert causes_of_run(capsys, "--last") == [["entry was removed by neuron-cache"]]
+
+
+def test_another_cache_and_a_deleted_one_are_told(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    look_up("a", mlp())
+    look_up("b", mlp(), url=str(home / "other"))
+    report = ask(capsys, "--last", "--cache-dir", str(home / "other"))
+    (cause,) = report["misses"][0]["causes"]
+    assert cause["name"] == "another cache directory"
+    assert str(home / "compile-cache") in cause["text"]
+    shutil.rmtree(home / "compile-cache")
+    look_up("c", mlp())
+    assert causes_of_run(capsys, "--last") == [["entry was deleted"]]
+
+
+def test_a_damaged_entry_and_a_run_without_cache_are_told(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    look_up("a", mlp())
+    (neff,) = (home / "compile-cache").glob("*/*/model.neff")
+    neff.write_bytes(neff.read_bytes()[:100])
+    look_up("b", mlp())
+    assert causes_of_run(capsys, "--last") == [["stored NEFF was damaged"]]
+    look_up("c", step("relu", "exp"), NEURON_CC_FLAGS="--no_cache")
+    assert causes_of_run(capsys, "--last") == [["compiled without the cache"]]
+
+
+def test_a_run_that_found_all_has_nothing_to_explain(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_up("a", mlp())
+    look_up("b", mlp())
+    assert main(["why", "--last"]) == 0
+    assert "nothing to explain: it found all of its graphs" in capsys.readouterr().out
+    assert causes_of_run(capsys, "--run", "a") == [["first compile"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--last"], 1, "no run is recorded"),
+        (["--run", "x"], 1, "no run 'x' is recorded"),
+        ([], 2, "one or two entries, not 0"),
+        (["a", "b", "c"], 2, "one or two entries, not 3"),
+        (["abc", "--last"], 2, "ENTRY and --last exclude each other"),
+        (["--last", "--full", "--max-lines", "3"], 2, "exclude each other"),
+        (["--last", "--max-lines", "0"], 1, "no run"),
+        (["abc"], 1, "no entry 'abc'"),
+        (["--run", "."], 1, "is no profile"),
+    ],
+)
+def test_nonsense_is_refused(
+    words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str], tree: Tree
+) -> None:
+    real(tree, "111", hlo_modules.mlp())
+    os.chdir(tree.root)
+    assert main(["why", *words]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_and_colours_are_honoured() -> None:
+    from neurontools.cache.why_pair import PairReport
+    from neurontools.cache.why_text import Look, pair_text
+
+    comparison = compare(facts(step("relu", "exp")), facts(step("relu", "gelu", "exp", rows=9)))
+    report = PairReport(comparison, 0.8, causes_of(comparison))
+    narrow = pair_text(report, Look(width=44, cut=True))
+    assert max(map(len, narrow.splitlines())) <= 44
+    assert "\x1b" not in narrow
+    assert "\x1b[32m" in pair_text(report, Look(colour=True))
+
+
+def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[2J/x.py:1"
+    op = hlo_modules.Op(2, "neg\x1b]0;t\x07ate", hlo_modules.shape("f32", 2), (1,), source=evil)
+    parameter = hlo_modules.Op(1, "parameter", hlo_modules.shape("f32", 2), extra=hlo_modules.number(9, 0))
+    body = hlo_modules.computation("main", 1, 2, [parameter, op])
+    one = real(tree, "111", hlo_modules.module(body, entry=1), ("--x=\x1b[31m",))
+    other = real(tree, "222", hlo_modules.mlp())
+    assert main(["why", one, other, "--full"]) == 0
+    shown = capsys.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in shown)

@@ -1,0 +1,152 @@
+"""The difference of two graphs: nothing for equal ones, all edits found, readable lines, bounded time."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graph_reading import facts_of_graph
+from neurontools.cache.why_align import align
+from neurontools.cache.why_diff import Aspect, diff_graphs
+from neurontools.cache.why_diff_text import diff_lines
+from tests.compiler.graphs import graphs, mlp
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Graph
+
+WORDS = st.lists(st.sampled_from("abcd"), max_size=14)
+SQUARE = Tensor("f32", (8, 8))
+
+
+def chain(names: list[str], sizes: tuple[int, ...] = (8, 8)) -> GraphFacts:
+    """A graph in which each operator takes the result of the one before."""
+    tensor = Tensor("f32", sizes)
+    operations = tuple(
+        Operation(name, (Operand(number - 1, 0, tensor),), (tensor,), (), f"train.py:{number + 1}")
+        for number, name in enumerate(names)
+    )
+    last = (Operand(len(names) - 1, 0, tensor),) if names else ()
+    return GraphFacts(GraphForm.HLO, (tensor,), ("",), operations, last)
+
+
+@given(WORDS, WORDS)
+def test_pairs_rise_and_are_as_many_as_can_be(a: list[str], b: list[str]) -> None:
+    pairs = align(a, b, lambda i, j: (i + j) % 2 == 0)
+    assert all(a[i] == b[j] for i, j in pairs)
+    assert all(one[0] < two[0] and one[1] < two[1] for one, two in itertools.pairwise(pairs))
+    assert len(pairs) == _longest_common(a, b)
+
+
+def _longest_common(a: list[str], b: list[str]) -> int:
+    row = [0] * (len(b) + 1)
+    for x in a:
+        above = row
+        row = [0]
+        for j, y in enumerate(b):
+            row.append(above[j] + 1 if x == y else max(above[j + 1], row[j]))
+    return row[-1]
+
+
+@given(graphs())
+def test_a_graph_does_not_differ_from_itself(graph: Graph) -> None:
+    diff = diff_graphs(facts_of_graph(graph), facts_of_graph(graph))
+    assert diff.is_empty
+    assert diff_lines(diff) == ()
+    assert diff.parting() is None
+
+
+@given(graphs(), graphs())
+@settings(max_examples=60)
+def test_graphs_of_other_hash_differ_and_the_steps_hold_both(a: Graph, b: Graph) -> None:
+    old, new = facts_of_graph(a), facts_of_graph(b)
+    diff = diff_graphs(old, new)
+    assert [step.old for step in diff.steps if step.old >= 0] == list(range(len(old.operations)))
+    assert [step.new for step in diff.steps if step.new >= 0] == list(range(len(new.operations)))
+    for step in diff.steps:
+        if step.is_equal:
+            assert old.operations[step.old].detail == new.operations[step.new].detail
+    diff_lines(diff, full=True)
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=3, max_size=30), st.data())
+def test_an_inserted_operator_is_the_only_one_added(names: list[str], draw: st.DataObject) -> None:
+    at = draw.draw(st.integers(0, len(names)))
+    longer = [*names[:at], "new", *names[at:]]
+    diff = diff_graphs(chain(names), chain(longer))
+    assert [operation.name for operation in diff.added()] == ["new"]
+    assert diff.removed() == ()
+    back = diff_graphs(chain(longer), chain(names))
+    assert [operation.name for operation in back.removed()] == ["new"]
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=2, max_size=30), st.data())
+def test_a_changed_constant_is_found_where_it_is(names: list[str], draw: st.DataObject) -> None:
+    at = draw.draw(st.integers(0, len(names) - 1))
+    old = chain(names)
+    operations = list(old.operations)
+    operations[at] = replace(operations[at], constants=("0.1",))
+    diff = diff_graphs(old, replace(old, operations=tuple(operations)))
+    assert [(step.new, step.aspects) for step in diff.changed()] == [(at, {Aspect.CONSTANT})]
+    assert diff.parting() == diff.changed()[0]
+
+
+def test_an_insertion_stands_where_the_source_says() -> None:
+    """Of two equal operators in a row, the one with other shapes is the new one."""
+    old = chain(["a", "relu", "b"])
+    big = Tensor("f32", (9, 9))
+    new = chain(["a", "relu", "relu", "b"])
+    operations = list(new.operations)
+    operations[1] = Operation("relu", (Operand(0, 0, SQUARE),), (big,), (), "train.py:7")
+    diff = diff_graphs(old, replace(new, operations=tuple(operations)))
+    assert [operation.source for operation in diff.added()] == ["train.py:7"]
+
+
+def test_what_follows_from_the_inputs_sizes_is_summed_up() -> None:
+    diff = diff_graphs(facts_of_graph(mlp(rows=8)), facts_of_graph(mlp(rows=6)))
+    assert diff.sizes == ((8, 6),)
+    assert all(step.follows for step in diff.changed())
+    assert [line.text for line in diff_lines(diff)] == ["... 3 operators differ by the sizes 8 -> 6 alone"]
+    marks = [line.mark for line in diff_lines(diff, full=True)]
+    assert (marks.count("-"), marks.count("+")) == (3, 3)
+
+
+def test_another_wiring_is_a_difference() -> None:
+    old = chain(["a", "b", "c"])
+    operations = list(old.operations)
+    operations[2] = replace(operations[2], operands=(Operand(0, 0, SQUARE),))
+    diff = diff_graphs(old, replace(old, operations=tuple(operations)))
+    assert [step.aspects for step in diff.changed()] == [{Aspect.WIRING}]
+
+
+def test_equal_parts_are_folded_and_lines_are_limited() -> None:
+    names = [f"op{number % 7}" for number in range(200)]
+    diff = diff_graphs(chain(names), chain([*names[:100], "new", *names[100:]]))
+    lines = [f"{line.mark}{line.text}" for line in diff_lines(diff)]
+    assert lines[0] == " ... 98 operators the same"
+    assert lines[1] == "@@@ -98,5 +98,6 @@ train.py:101"
+    assert sum(line.startswith("+new(") for line in lines) == 1
+    assert len(lines) == 10
+    assert [line.text for line in diff_lines(diff, most=3)][-1] == "7 more lines (--full)"
+
+
+def test_thousands_of_operators_without_anything_in_common_come_to_an_end() -> None:
+    one = chain([f"a{number % 40}" for number in range(3000)])
+    other = chain([f"b{number % 40}" for number in range(3000)])
+    diff = diff_graphs(one, other)
+    assert (len(diff.removed()), len(diff.added())) == (3000, 3000)
+    mixed = diff_graphs(one, chain([f"a{number % 37}" for number in range(3000)]))
+    assert len(mixed.steps) <= 6000
+
+
+def test_operators_that_take_their_own_results_come_to_an_end() -> None:
+    loop = Operation("convert", (Operand(1, 0, SQUARE),), (SQUARE,))
+    first = Operation("add", (Operand(1, 0, SQUARE),), (SQUARE,))
+    odd = GraphFacts(GraphForm.HLO, (SQUARE,), ("",), (first, loop))
+    assert diff_graphs(odd, odd).is_empty
+    assert not diff_graphs(odd, chain(["add"])).is_empty
+    assert not diff_graphs(chain(["add"]), odd).is_empty
