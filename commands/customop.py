@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.commands import console
+from neurontools.commands.customop_bench import add_bench_arguments
 from neurontools.commands.customop_build import add_arguments as add_build_arguments
 from neurontools.commands.customop_check import add_check_arguments
 from neurontools.commands.customop_project import add_debug_arguments, add_new_arguments
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   neuron-customop run librelu.so my_ops::relu --input 32x4096:float32 --repeat 10
   neuron-customop run librelu.so scale --input 8x8:float32:42 --input 0.5 --json
   neuron-customop check librelu.so relu --reference 'torch.relu(x0)'
+  neuron-customop bench librelu.so relu --shape 32x4096
   neuron-customop debug librelu.so relu --input 4x4:float32
 """
 
@@ -38,6 +40,7 @@ ACTIONS = {
     "doctor": ("customop_show", "run_doctor"),
     "run": ("customop_run", "run_operator"),
     "check": ("customop_check", "run_check"),
+    "bench": ("customop_bench", "run_bench"),
     "debug": ("customop_project", "run_debug"),
 }
 
@@ -69,6 +72,9 @@ def build_parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="find what is wrong with operators, over many shapes")
     add_check_arguments(check)
     _add_any_instance(check)
+    add_bench_arguments(
+        commands.add_parser("bench", help="model an operator's time on the device, and say what costs it")
+    )
     debug = commands.add_parser("debug", help="run an operator under gdb, stopped where its kernel begins")
     _add_call_arguments(debug)
     add_debug_arguments(debug)

@@ -38,13 +38,15 @@ Place& place_of(const void* caller, Way way, const TensorImpl& impl) {
   return places.back();
 }
 
-void note(const void* caller, Way way, const TensorImpl& impl, std::uint64_t count, std::uint64_t nbytes,
-          std::uint64_t largest) {
-  if (!context.count_places || count == 0) return;
-  Place& place = place_of(caller, way, impl);
+void add(Place& place, std::uint64_t count, std::uint64_t nbytes, std::uint64_t largest) {
   place.count += count;
   place.nbytes += nbytes;
   place.largest = std::max(place.largest, largest);
+}
+
+void note(const void* caller, Way way, const TensorImpl& impl, std::uint64_t count, std::uint64_t nbytes,
+          std::uint64_t largest) {
+  if (context.count_places && count != 0) add(place_of(caller, way, impl), count, nbytes, largest);
 }
 
 std::uint64_t pieces_of(std::uint64_t nbytes) { return (nbytes + kStreamBufferBytes - 1) / kStreamBufferBytes; }
@@ -56,7 +58,10 @@ void transfer(std::uint64_t count, std::uint64_t nbytes) {
 
 }  // namespace
 
-__attribute__((noinline)) const void* counted_place() { return __builtin_return_address(0); }
+__attribute__((noinline)) void* open_stream(const TensorImpl& impl, bool buffered) {
+  if (!context.count_places) return nullptr;
+  return &place_of(__builtin_return_address(0), buffered ? Way::kStream : Way::kUnbuffered, impl);
+}
 
 __attribute__((noinline)) std::uint64_t* count_elements(const TensorImpl& impl, std::uint64_t assumed) {
   if (!context.count_places) {
@@ -74,16 +79,16 @@ __attribute__((noinline)) void count_transfer(const TensorImpl& impl, std::uint6
   note(__builtin_return_address(0), Way::kTcm, impl, 1, nbytes, nbytes);
 }
 
-void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered, const void* place) {
+void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered, void* place) {
   const std::uint64_t size = c10::elementSize(impl.dtype);
   const std::uint64_t nbytes = elements * size;
-  if (buffered) {
+  if (buffered)
     transfer(pieces_of(nbytes), nbytes);
-    note(place, Way::kStream, impl, pieces_of(nbytes), nbytes, std::min<std::uint64_t>(nbytes, kStreamBufferBytes));
-  } else {
+  else
     context.counters.element_accesses += elements;
-    note(place, Way::kUnbuffered, impl, elements, nbytes, size);
-  }
+  if (place == nullptr) return;
+  const std::uint64_t largest = buffered ? std::min<std::uint64_t>(nbytes, kStreamBufferBytes) : size;
+  add(*static_cast<Place*>(place), buffered ? pieces_of(nbytes) : elements, nbytes, largest);
 }
 
 __attribute__((noinline)) void count_function(const TensorImpl& impl) {

@@ -10,14 +10,14 @@ struct TensorImpl;
 /// How a kernel reaches a tensor. kUnbuffered: a stream beyond those that fit into TCM, as slow as elements.
 enum class Way : std::uint32_t { kElement = 0, kStream = 1, kTcm = 2, kFunction = 3, kMove = 4, kUnbuffered = 5 };
 
-/// The address in the calling code, for counts that are made later.
-const void* counted_place();
+/// Note where a stream is opened, for the count when it ends; nobody buffers it where TCM was full.
+void* open_stream(const TensorImpl& impl, bool buffered);
 /// Return where the accesses of an element accessor are counted; `assumed` of them are counted already.
 std::uint64_t* count_elements(const TensorImpl& impl, std::uint64_t assumed);
 /// Count one copy between HBM and TCM.
 void count_transfer(const TensorImpl& impl, std::uint64_t nbytes);
-/// Count what went through a stream that was opened at `place`; nobody buffered it where TCM was full.
-void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered, const void* place);
+/// Count what went through a stream; `place` is what `open_stream` returned.
+void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered, void* place);
 /// Count a whole tensor that a tensor function reads or writes, in pieces of a stream buffer.
 void count_function(const TensorImpl& impl);
 /// Count the arithmetic of a tensor function by its result.

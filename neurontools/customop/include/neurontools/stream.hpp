@@ -21,7 +21,7 @@ class Stream {
     ++impl_->active_streams;
     impl_->written_by_stream = writes;
     buffer_ = tcm_allocate(kStreamBufferBytes);
-    place_ = counted_place();
+    place_ = open_stream(*impl_, buffer_ != nullptr);
   }
   Stream(Stream&& other) noexcept
       : impl_(std::move(other.impl_)),
@@ -63,7 +63,7 @@ class Stream {
 
   std::shared_ptr<TensorImpl> impl_;
   void* buffer_ = nullptr;
-  const void* place_ = nullptr;
+  void* place_ = nullptr;
   std::int64_t position_ = 0;
   bool writes_;
 };

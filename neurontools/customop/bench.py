@@ -1,0 +1,294 @@
+"""Benching an operator: modelled device time and where it goes, measured host time, other numbers of cores, advice."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from neurontools.customop import abi, cost
+from neurontools.customop.advice import advise
+from neurontools.customop.bench_counts import read_places
+from neurontools.customop.bench_inputs import DEFAULT_SHAPES, Point, bind, default_templates, wants_shape
+from neurontools.customop.bench_parts import parts_of
+from neurontools.customop.bench_report import BenchReport, CoreCount, CoreTime, Measured
+from neurontools.customop.check_inputs import Case
+from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.runner import TensorInput, make_tensor
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.customop.bench_inputs import Template
+    from neurontools.customop.calls import CoreWork, Executor
+    from neurontools.customop.manifest import OperatorEntry
+    from neurontools.customop.operation import Completed
+    from neurontools.customop.package import Package
+
+DEFAULT_CALLS = 50
+DEFAULT_WARM_UP = 3
+_SECONDS_MAX = 5.0
+_REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit", "bounds"})
+
+Input = TensorInput | float | int
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """How to bench.
+
+    Args:
+        templates: the operator's inputs; empty: tensors of one shape, and numbers.
+        dtype: of tensors when no inputs are given.
+        points: the steps of a sweep, at least one.
+        cores: on how many cores; None: all of them for a multicore library, else one.
+        calls: how many calls are timed at most; 0: none.
+        warm_up: how many are made before.
+    """
+
+    templates: tuple[Template, ...] = ()
+    dtype: str = "float32"
+    points: tuple[Point, ...] = (Point(),)
+    cores: int | None = None
+    calls: int = DEFAULT_CALLS
+    warm_up: int = DEFAULT_WARM_UP
+
+
+def bench(
+    package: Package, index: int, settings: BenchSettings, on_progress: Callable[[str], None] | None = None
+) -> tuple[BenchReport, ...]:
+    """Bench an operator of a library.
+
+    Args:
+        package: the library.
+        index: position of the operator in its manifest.
+        settings: how.
+        on_progress: called with one line now and then.
+
+    Returns:
+        A report for each step of the sweep.
+
+    Raises:
+        UsageError: the settings do not fit the operator or its library.
+        NeuronCustomOpError: the operator fails.
+        CustomOpLibraryError: no worker can be started.
+    """
+    entry = package.manifest.operators[index]
+    templates = settings.templates or default_templates(entry, settings.dtype)
+    _check(package, entry, templates, settings)
+    executor = new_executor(package)
+    try:
+        run = _Bench(package, index, settings, executor, on_progress or _ignore)
+        return tuple(run.at(templates, point) for point in settings.points)
+    finally:
+        executor.close()
+
+
+class _Bench:
+    def __init__(
+        self,
+        package: Package,
+        index: int,
+        settings: BenchSettings,
+        executor: Executor,
+        say: Callable[[str], None],
+    ) -> None:
+        self.package = package
+        self.index = index
+        self.settings = settings
+        self.executor = executor
+        self.say = say
+        self.codes = Codes()
+        self.cores = settings.cores or (abi.MAX_CORES if package.manifest.multicore else 1)
+
+    def at(self, templates: Sequence[Template], point: Point) -> BenchReport:
+        """Return the report for one step of a sweep."""
+        inputs, arguments, output, counted = self._first(templates, point)
+        words = Case(inputs).words
+        self.say(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
+        places = read_places(self.executor, self.package)
+        report = self._report(words, arguments, output, counted)
+        report = replace(
+            report,
+            places=places,
+            parts=parts_of(counted.work[report.slowest_core], report.slowest_core, places),
+        )
+        report = replace(
+            report,
+            core_counts=self._core_counts(arguments, report.modelled_ns),
+            measured=self._measure(arguments),
+        )
+        report = replace(report, notes=self._notes(report))
+        return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self._multicore()))
+
+    def _multicore(self) -> bool:
+        return self.package.manifest.multicore
+
+    def _first(
+        self, templates: Sequence[Template], point: Point
+    ) -> tuple[tuple[Input, ...], list[Any], Any, Completed]:
+        """Return the inputs, and what a run with them gives; shapes that nobody gave are tried out."""
+        open_shape = wants_shape(templates) and point.shape is None
+        problem: NeuronCustomOpError | None = None
+        for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
+            inputs = bind(templates, point, shape)
+            arguments = [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
+            operation = self._operation(self.cores, count_places=True)
+            try:
+                output, counted = execute(operation, arguments, self.codes)
+            except NeuronCustomOpError as error:
+                if not open_shape or not (error.kind in _REFUSALS or error.core < 0):
+                    raise
+                problem = problem or error
+                continue
+            return inputs, arguments, output, counted
+        assert problem is not None
+        raise UsageError(
+            f"found no inputs that it takes: {problem.message}", "give them with --input or --shape"
+        )
+
+    def _operation(self, cores: int, *, count_places: bool = False) -> Operation:
+        return Operation(self.package, self.index, self.executor, cores=cores, count_places=count_places)
+
+    def _report(
+        self, words: tuple[str, ...], arguments: list[Any], output: Any, counted: Completed
+    ) -> BenchReport:
+        entry = self.package.manifest.operators[self.index]
+        tensors = [*(value for value in arguments if hasattr(value, "numel")), output]
+        core_times = _core_times(counted.work)
+        slowest = max(core_times, key=lambda core: core.modelled_ns).core
+        return BenchReport(
+            op=entry.qualified,
+            schema=f"{entry.library}::{entry.schema}",
+            library=self.package.path,
+            inputs=words,
+            elements=sum(tensor.numel() for tensor in tensors),
+            tensor_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+            cores=self.cores,
+            modelled_ns=counted.modelled_ns,
+            slowest_core=slowest,
+            parts=(),
+            core_times=core_times,
+            core_counts=(),
+            places=(),
+            measured=None,
+            advice=(),
+            warnings=counted.warnings,
+            notes=(),
+        )
+
+    def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
+        if not self._multicore():
+            return (CoreCount(1, modelled_ns, 1.0, 1.0),)
+        rows: list[CoreCount] = []
+        for cores in range(1, abi.MAX_CORES + 1):
+            self.say(f"on {cores} of {abi.MAX_CORES} cores")
+            try:
+                counted = execute(self._operation(cores), arguments, self.codes)[1]
+            except NeuronCustomOpError as error:
+                rows.append(CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}"))
+                continue
+            one = rows[0].modelled_ns if rows else counted.modelled_ns  # None: it fails on one
+            speedup = None if one is None else one / counted.modelled_ns
+            rows.append(CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.work)))
+        return tuple(rows)
+
+    def _measure(self, arguments: list[Any]) -> Measured | None:
+        if self.settings.calls == 0:
+            return None
+        operation = self._operation(self.cores)
+        for _ in range(self.settings.warm_up):
+            execute(operation, arguments, self.codes)
+        kernels: list[int] = []
+        calls: list[int] = []
+        end = time.monotonic() + _SECONDS_MAX
+        while len(calls) < self.settings.calls and (not calls or time.monotonic() < end):
+            begin_ns = time.perf_counter_ns()
+            kernels.append(execute(operation, arguments, self.codes)[1].elapsed_ns)
+            calls.append(time.perf_counter_ns() - begin_ns)
+            self.say(f"{len(calls)} of {self.settings.calls} calls")
+        return Measured(
+            len(calls),
+            self.settings.warm_up,
+            round(statistics.median(kernels)),
+            _percentile(kernels, 0.99),
+            min(kernels),
+            round(statistics.median(calls)),
+            _percentile(calls, 0.99),
+        )
+
+    def _notes(self, report: BenchReport) -> tuple[str, ...]:
+        manifest = self.package.manifest
+        notes = []
+        if manifest.release:
+            notes.append(
+                "a --release library does not count single element accesses: each accessor is taken to touch each"
+                " element once; bench a build with checks for the real number"
+            )
+        measured = report.measured
+        if measured and not manifest.sanitize and _mostly_computes(report, measured):
+            notes.append(
+                "it takes longer here than modelled there: its own arithmetic, which the model does not count, is"
+                " more than memory; expect the device to be slower than modelled"
+            )
+        return tuple(notes)
+
+
+def _check(
+    package: Package, entry: OperatorEntry, templates: Sequence[Template], settings: BenchSettings
+) -> None:
+    if settings.cores is not None and settings.cores > 1 and not package.manifest.multicore:
+        raise UsageError(
+            f"{package.path} was built for one core",
+            "build it with --multicore; its kernels then share the work by get_cpu_id()",
+        )
+    if len(templates) != len(entry.parameters):
+        raise UsageError(
+            f"{entry.qualified} takes {len(entry.parameters)} inputs, {len(templates)} given",
+            f"schema: {entry.library}::{entry.schema}",
+        )
+    for position, (value, word) in enumerate(zip(templates, entry.parameters, strict=True)):
+        if isinstance(value, int | float) == (word in {"tensor", "const-tensor"}):
+            wanted = "a number" if isinstance(value, int | float) else "a tensor"
+            raise UsageError(f"{entry.qualified}: input {position} is {wanted}", f"schema: {entry.schema}")
+
+
+def _core_times(work: Sequence[CoreWork]) -> tuple[CoreTime, ...]:
+    times = [cost.core_ns(core) for core in work]
+    total = sum(times)
+    return tuple(
+        CoreTime(core, taken, taken / total if total else 1 / len(times)) for core, taken in enumerate(times)
+    )
+
+
+def _balance(work: Sequence[CoreWork]) -> float:
+    times = [cost.core_ns(core) for core in work]
+    return sum(times) / len(times) / max(times) if max(times) else 1.0
+
+
+def _argument_bytes(arguments: Sequence[Any]) -> dict[int, int]:
+    return {
+        position: value.numel() * value.element_size()
+        for position, value in enumerate(arguments)
+        if hasattr(value, "numel")
+    }
+
+
+def _mostly_computes(report: BenchReport, measured: Measured) -> bool:
+    # Cores run one after the other here, and no GPSIMD core computes faster than this computer. Memory is left out.
+    memory_ns = 2 * report.tensor_bytes
+    return measured.kernel_best_ns - memory_ns > 2 * report.modelled_ns * report.cores
+
+
+def _percentile(values: Sequence[int], share: float) -> int:
+    """Return the smallest value that at least this share of them does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _ignore(_line: str) -> None:
+    pass

@@ -1,0 +1,204 @@
+"""Reports of a bench as text: one operator, a sweep, two libraries side by side, a comparison with a baseline."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from neurontools.customop.bench_counts import OUTPUT, TEMPORARY
+from neurontools.customop.quantities import duration, percent, percents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from neurontools.customop.bench_baseline import Comparison
+    from neurontools.customop.bench_counts import Place
+    from neurontools.customop.bench_report import Advice, BenchReport
+
+_LABEL = 11
+_PLACES_MAX = 6
+
+
+def report_text(report: BenchReport, width: int) -> str:
+    """Return one report, lines broken at `width` where they are sentences."""
+    lines = [report.schema, _row("input", " ".join(report.inputs))]
+    lines.append(_row("modelled", _headline(report)))
+    lines += _indented(_parts_table(report))
+    if len(report.core_counts) > 1:
+        lines.append(_row("cores", f"balance of {report.cores}: {percent(report.balance)}; modelled on"))
+        lines += _indented(_cores_table(report))
+    lines += measured_lines(report, width)
+    lines += closing_lines(report, width)
+    return "\n".join(lines)
+
+
+def measured_lines(report: BenchReport, width: int) -> list[str]:
+    """Return what was measured on this computer, and that it says nothing about the device."""
+    measured = report.measured
+    if measured is None:
+        return []
+    calls = f"{measured.calls} calls after {measured.warm_up} to warm up"
+    text = (
+        f"kernel {duration(measured.kernel_median_ns)} median, {duration(measured.kernel_p99_ns)} p99; call from"
+        f" Python {duration(measured.call_median_ns)} median, {duration(measured.call_p99_ns)} p99; {calls}, on this"
+        " computer: says nothing about the device"
+    )
+    return _wrapped("measured", text, width)
+
+
+def closing_lines(report: BenchReport, width: int) -> list[str]:
+    """Return advice, warnings and notes."""
+    lines: list[str] = []
+    for advice in report.advice:
+        lines += _wrapped("advice", advice_text(advice), width)
+    for warning in report.warnings:
+        lines += _wrapped("warning", warning, width)
+    for note in report.notes:
+        lines += _wrapped("note", note, width)
+    return lines
+
+
+def advice_text(advice: Advice) -> str:
+    """Return advice as one line: what to do, what it saves, where."""
+    saves = f" (saves about {duration(advice.saves_ns)})" if advice.saves_ns else ""
+    place = f" at {advice.location}" if advice.location else ""
+    return f"{advice.text}{place}{saves}"
+
+
+def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
+    """Return a sweep: a line for each step, and the advice for the last one."""
+    rows = [("input", "modelled", "ns/element", "most of it", "measured")]
+    for report in reports:
+        most = max(report.parts, key=lambda part: part.share)
+        measured = duration(report.measured.kernel_median_ns) if report.measured else "-"
+        each = f"{report.modelled_ns / max(report.elements, 1):.3g}"
+        name = f"{most.name} {percent(most.share)}"
+        rows.append((" ".join(report.inputs), duration(report.modelled_ns), each, name, measured))
+    lines = [reports[-1].schema, *_indented(_table(rows, left=(0, 3)), 2)]
+    return "\n".join([*lines, *closing_lines(reports[-1], width)])
+
+
+def side_by_side(first: BenchReport, second: BenchReport) -> str:
+    """Return two reports of the same inputs beside each other."""
+    names = list(dict.fromkeys(part.name for report in (first, second) for part in report.parts))
+    rows = [(" ".join(first.inputs), "first", "second", "")]
+    for name in names:
+        taken = [
+            sum(part.modelled_ns for part in report.parts if part.name == name) for report in (first, second)
+        ]
+        rows.append((name, *(duration(time) if time else "-" for time in taken), ""))
+    rows.append(
+        (
+            "modelled",
+            duration(first.modelled_ns),
+            duration(second.modelled_ns),
+            ratio_text(first.modelled_ns, second.modelled_ns),
+        )
+    )
+    if first.measured and second.measured:
+        kernels = first.measured.kernel_median_ns, second.measured.kernel_median_ns
+        rows.append(("measured here", *map(duration, kernels), ratio_text(*kernels)))
+    heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in _named(first, second)]
+    return "\n".join([*(f"  {head}" for head in heads), *_indented(_table(rows, left=(0, 3)), 2)])
+
+
+def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> list[str]:
+    """Return what a baseline says, a line for each step."""
+    lines = []
+    for found in comparisons:
+        if found.baseline_ns is None:
+            lines.append(_row("new", f"{found.name}: {duration(found.modelled_ns)}, not in the baseline"))
+            continue
+        change = (found.modelled_ns - found.baseline_ns) / found.baseline_ns * 100
+        state = "SLOWER" if found.slower(threshold) else "ok"
+        times = f"{duration(found.baseline_ns)} -> {duration(found.modelled_ns)}"
+        lines.append(_row(state, f"{found.name}: {times} ({change:+.1f} %)"))
+    return lines
+
+
+def ratio_text(first_ns: float, second_ns: float) -> str:
+    """Return how the second time compares to the first: `second is 83.4 times faster`."""
+    if first_ns == second_ns:
+        return "the same"
+    faster = second_ns < first_ns
+    ratio = first_ns / max(second_ns, 1) if faster else second_ns / max(first_ns, 1)
+    return f"second is {ratio:.3g} times {'faster' if faster else 'slower'}"
+
+
+def _headline(report: BenchReport) -> str:
+    cores = "one GPSIMD core" if report.cores == 1 else f"{report.cores} GPSIMD cores"
+    slowest = f", of which core {report.slowest_core} is the slowest:" if report.cores > 1 else ""
+    return f"{duration(report.modelled_ns)} on {cores} of a NeuronCore-v2{slowest}"
+
+
+def _parts_table(report: BenchReport) -> list[str]:
+    shares = percents([part.share for part in report.parts])
+    rows = [("", "count", "bytes", "time", "share")]
+    for part, share in zip(report.parts, shares, strict=True):
+        count = f"{part.count:,}" if part.count else "-"
+        nbytes = f"{part.nbytes:,}" if part.nbytes else "-"
+        rows.append((part.name, count, nbytes, duration(part.modelled_ns), share))
+        rows += map(_place_row, _places_of(report, part.name))
+    return _table(rows, left=(0,))
+
+
+def _places_of(report: BenchReport, name: str) -> list[Place]:
+    mine = [place for place in report.places if place.core == report.slowest_core and place.way == name]
+    return sorted(mine, key=lambda place: -place.modelled_ns)[:_PLACES_MAX]
+
+
+def _place_row(place: Place) -> tuple[str, ...]:
+    names = {OUTPUT: "output", TEMPORARY: "temporary"}
+    tensor = names.get(place.tensor, f"input {place.tensor}")
+    # The file's name is enough here: advice has the path.
+    name = f"  {place.location.rpartition('/')[2]} {tensor}" if place.location else f"  {tensor}"
+    return name, f"{place.count:,}", f"{place.nbytes:,}", duration(place.modelled_ns), ""
+
+
+def _cores_table(report: BenchReport) -> list[str]:
+    rows = [("", "modelled", "speed-up", "balance")]
+    failing: dict[str, list[str]] = {}
+    for row in report.core_counts:
+        if row.modelled_ns is None or row.balance is None:
+            failing.setdefault(row.problem, []).append(str(row.cores))
+            continue
+        speedup = "-" if row.speedup is None else f"{row.speedup:.2f}"
+        rows.append((str(row.cores), duration(row.modelled_ns), speedup, percent(row.balance)))
+    problems = [f"fails on {', '.join(cores)}: {problem}" for problem, cores in failing.items()]
+    return [*_table(rows, left=()), *problems]
+
+
+def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{size}}" if index in left else f"{cell:>{size}}"
+            for index, (cell, size) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _indented(lines: Sequence[str], by: int = 4) -> list[str]:
+    return [f"{'':<{by}}{line}" for line in lines]
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL - 2}}{text}"
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(40, width),
+        initial_indent=_row(label, ""),
+        subsequent_indent=" " * _LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _named(
+    first: BenchReport, second: BenchReport
+) -> tuple[tuple[str, BenchReport], tuple[str, BenchReport]]:
+    return ("first", first), ("second", second)

@@ -1,0 +1,318 @@
+"""bench: where modelled time goes, what to do about it, other numbers of cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.customop.bench import BenchSettings, bench
+from neurontools.customop.bench_counts import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench_inputs import (
+    Point,
+    bind,
+    default_templates,
+    parse_shape,
+    parse_sweep,
+    parse_template,
+)
+from neurontools.customop.bench_text import report_text
+from neurontools.customop.check_inputs import Pattern
+from neurontools.customop.cost import TensorOperand, operator_ns, remember_operator
+from neurontools.customop.package import Package, find_operator
+from neurontools.customop.quantities import amount, duration, percent, percents
+from neurontools.customop.runner import TensorInput
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from neurontools.customop.bench_report import BenchReport
+
+KERNELS = Path(__file__).parent / "kernels"
+Read = Callable[[str], Package]
+
+
+def benched(
+    package: Package,
+    op: str,
+    *inputs: str,
+    shape: str | None = None,
+    calls: int = 0,
+    cores: int | None = None,
+) -> BenchReport:
+    settings = BenchSettings(
+        tuple(map(parse_template, inputs)), points=parse_sweep((), shape), calls=calls, cores=cores
+    )
+    (report,) = bench(package, find_operator(package, op), settings)
+    return report
+
+
+def told(report: BenchReport) -> dict[str, str]:
+    return {advice.kind: f"{advice.text} at {advice.location}" for advice in report.advice}
+
+
+def line_of(name: str, words: str) -> int:
+    lines = (KERNELS / name / "compute.cpp").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"// {words}"))
+
+
+def parts(report: BenchReport) -> dict[str, float]:
+    return {part.name: part.share for part in report.parts}
+
+
+ADVICE = [
+    (
+        "elements",
+        ("65536:float32",),
+        "element",
+        "the element accessor costs over 99 % of the time",
+        "elements",
+    ),
+    ("small_tiles", ("65536:float32",), "tiles", "8192 copies of 64 bytes: use larger tiles", "piece"),
+    (
+        "bias_again",
+        ("1024x16:float32", "16:float32"),
+        "fits",
+        "input 1 (64 bytes) is copied 1024 times",
+        "bias",
+    ),
+    (
+        "bias_elements",
+        ("1024x16:float32", "16:float32"),
+        "fits",
+        "input 1 (64 bytes) fits in TCM and is read 1024 times over",
+        "bias elements",
+    ),
+    ("streams", ("65536:float32",), "streams", "1 stream has no buffer and costs 95 %", "the fifth"),
+    ("returned", ("65536:float32",), "move", "filling a tensor costs 38 %", "fill"),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "kind", "words", "place"), ADVICE, ids=lambda value: value)
+def test_each_way_to_be_slow_is_told_with_its_line(
+    package: Read, op: str, inputs: tuple[str, ...], kind: str, words: str, place: str
+) -> None:
+    report = benched(package("advice"), op, *inputs)
+    found = [advice for advice in report.advice if advice.kind == kind]
+    text = " / ".join(f"{advice.text} at {advice.location}" for advice in found)
+    assert words in text
+    assert f"compute.cpp:{line_of('advice', place)}" in text
+    assert all(0 < advice.saves_ns < report.modelled_ns for advice in found)
+
+
+def test_advice_without_a_line(package: Read) -> None:
+    assert (
+        "2.25 MiB in all; one loop over pieces in TCM that does all steps moves 512 KiB"
+        in (told(benched(package("advice"), "functions", shape="64K"))["functions"])
+    )
+    assert "the launch costs" in told(benched(package("advice"), "large_tiles", shape="0"))["launch"]
+    returned = [advice.text for advice in benched(package("advice"), "returned", shape="64K").advice]
+    assert any("write to get_dst_tensor() instead" in text for text in returned)
+
+
+def test_the_element_kernel_saves_what_the_tcm_kernel_takes(package: Read) -> None:
+    slow = benched(package("advice"), "elements", shape="64K")
+    fast = benched(package("advice"), "large_tiles", shape="64K")
+    (advice,) = slow.advice
+    assert slow.modelled_ns - advice.saves_ns == pytest.approx(fast.modelled_ns, rel=0.01)
+
+
+def test_what_is_fast_already_is_told_the_limit(package: Read) -> None:
+    one_core = told(benched(package("advice"), "large_tiles", shape="64K"))
+    assert list(one_core) == ["cores"]
+    assert one_core["cores"].startswith("1 of 8 cores works: ")
+    stream = told(benched(package("advice"), "stream", shape="64K"))
+    assert stream["cores"].startswith("already at the stream's limit; ")
+    all_cores = told(benched(package("relu_multicore"), "forward", shape="32x4096"))
+    assert list(all_cores) == ["limit"]
+    assert all_cores["limit"].startswith(
+        "already at the limit of copies: all 8 cores move 1 MiB for 1 MiB of"
+    )
+
+
+def test_cores_that_share_badly(package: Read) -> None:
+    report = benched(package("multicore_advice"), "uneven", shape="80K")
+    assert report.slowest_core == 3
+    assert report.core_times[3].share == pytest.approx(0.4)
+    assert "core 3 does 40 % of the work: split evenly, 12.5 % for each core" in told(report)["balance"]
+    assert [row.problem for row in report.core_counts] == ["check: for eight cores"] * 7 + [""]
+    idle = benched(package("multicore_advice"), "one_works", shape="80K")
+    assert "core 0 does 100 % of the work; 7 of 8 cores do nothing" in told(idle)["balance"]
+    assert [row.balance for row in idle.core_counts] == pytest.approx([1 / n for n in range(1, 9)])
+
+
+def test_one_to_eight_cores(package: Read) -> None:
+    report = benched(package("relu_multicore"), "forward", shape="32x4096")
+    speedups = [row.speedup for row in report.core_counts]
+    assert speedups == pytest.approx(range(1, 9), rel=0.02)
+    assert report.balance == 1
+    alone = benched(package("relu_multicore"), "forward", shape="32x4096", cores=1)
+    assert alone.modelled_ns == report.core_counts[0].modelled_ns
+    assert alone.cores == 1
+    with pytest.raises(UsageError, match="was built for one core"):
+        benched(package("relu_tcm"), "forward", shape="8", cores=8)
+
+
+@pytest.mark.parametrize(
+    ("home", "op", "inputs"),
+    [
+        ("advice", "functions", ("1000:float32",)),
+        ("advice", "streams", ("1000:float32",)),
+        ("advice", "returned", ("1000:float32",)),
+        ("relu_element", "backward", ("37x53:float32", "37x53:float32")),
+        ("relu_multicore", "backward", ("37x53:float32", "37x53:float32")),
+        ("multicore_advice", "one_works", ("1000:float32",)),
+        ("styles", "scaled", ("10:float32", "2.5", "3", "1")),
+    ],
+)
+def test_the_parts_are_the_whole(package: Read, home: str, op: str, inputs: tuple[str, ...]) -> None:
+    report = benched(package(home), op, *inputs)
+    assert sum(part.share for part in report.parts) == pytest.approx(1)
+    assert sum(part.modelled_ns for part in report.parts) == pytest.approx(report.modelled_ns, abs=1)
+    assert sum(core.share for core in report.core_times) == pytest.approx(1)
+    slowest = [place for place in report.places if place.core == report.slowest_core]
+    for name in {place.way for place in slowest}:
+        placed = sum(place.modelled_ns for place in slowest if place.way == name)
+        assert placed == pytest.approx(sum(part.modelled_ns for part in report.parts if part.name == name))
+    assert f"{report.modelled_ns / 1e3:.3f} us" in report_text(report, 80) or report.modelled_ns >= 1e6
+
+
+def test_tensors_are_told_apart(package: Read) -> None:
+    report = benched(package("relu_element"), "forward", "8x8:float32")
+    found = {(place.way, place.tensor): (place.count, place.nbytes) for place in report.places}
+    assert found == {
+        (Way.ELEMENT, 0): (64, 256),
+        (Way.ELEMENT, TEMPORARY): (64, 256),
+        (Way.MOVE, TEMPORARY): (1, 256),
+    }
+    written = benched(package("relu_tcm"), "forward", "8x8:float32").places
+    assert {place.tensor for place in written} == {0, OUTPUT}
+
+
+def test_counting_by_place_changes_no_count(package: Read) -> None:
+    for home in ("relu_element", "relu_tcm", "relu_multicore"):
+        contents = package(home)
+        report = benched(contents, "forward", "37x53:float32:0")
+        remember_operator(contents, 0)
+        assert operator_ns(f"{home}::forward", (TensorOperand((37, 53), "float32"),)) == report.modelled_ns
+
+
+def test_more_elements_never_take_less_time(package: Read) -> None:
+    sizes = (1, 16, 17, 1023, 1024, 1025, 5000)
+    settings = BenchSettings(points=tuple(Point((), (size,)) for size in sizes), calls=0)
+    for op in ("elements", "small_tiles", "large_tiles", "functions", "returned", "streams", "stream"):
+        taken = [
+            report.modelled_ns
+            for report in bench(package("advice"), find_operator(package("advice"), op), settings)
+        ]
+        assert taken == sorted(taken)
+
+
+def test_arithmetic_that_the_model_does_not_count_is_noted(package: Read) -> None:
+    (note,) = benched(package("advice"), "busy", shape="1024", calls=3).notes
+    assert note.startswith("it takes longer here than modelled there")
+    assert benched(package("advice"), "elements", shape="64K", calls=3).notes == ()
+
+
+def test_measured_times_are_told_apart(package: Read) -> None:
+    report = benched(package("advice"), "stream", shape="1024", calls=7)
+    measured = report.measured
+    assert measured is not None
+    assert (measured.calls, measured.warm_up) == (7, 3)
+    assert 0 < measured.kernel_best_ns <= measured.kernel_median_ns <= measured.kernel_p99_ns
+    assert measured.kernel_median_ns < measured.call_median_ns <= measured.call_p99_ns
+    assert "on this computer: says nothing about the device" in report_text(report, 400)
+    assert benched(package("advice"), "stream", shape="1024").measured is None
+
+
+def test_inputs_are_tried_out_when_none_are_given(package: Read) -> None:
+    assert benched(package("relu_element"), "forward").inputs == ("512x512:float32:0",)
+    assert benched(package("advice"), "elements").inputs == ("262144:float32:0",)
+    with pytest.raises(UsageError, match="found no inputs that it takes: custom operator faults::bad_shape"):
+        benched(package("faults"), "bad_shape")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("32x4K:float32", None),
+        ("32x4096:float32:7", TensorInput((32, 4096), "float32", 7)),
+        ("NxM:int8", Pattern(("N", "M"), "int8")),
+        ("*:float32", Pattern(None, "float32")),
+        ("0.5", 0.5),
+        ("3", 3),
+        ("N:int64", None),
+        ("", None),
+    ],
+)
+def test_inputs(text: str, expected: object) -> None:
+    if expected is None:
+        with pytest.raises(UsageError):
+            parse_template(text)
+    else:
+        assert parse_template(text) == expected
+
+
+def test_sweeps() -> None:
+    assert parse_shape("2x4Kx1M") == (2, 4096, 1 << 20)
+    assert parse_shape("scalar") == ()
+    assert parse_sweep((), None) == (Point(),)
+    assert parse_sweep(("1x4K,8",), None) == (Point((), (1, 4096)), Point((), (8,)))
+    letters = parse_sweep(("N=1,2", "M=3"), "5")
+    assert letters == (Point((("N", 1), ("M", 3)), (5,)), Point((("N", 2), ("M", 3)), (5,)))
+    templates = tuple(map(parse_template, ("NxM:float32", "*:int8", "7x7:float32:9", "1.5")))
+    assert bind(templates, letters[1], (5,)) == (
+        TensorInput((2, 3), "float32", 0),
+        TensorInput((5,), "int8", 1),
+        TensorInput((7, 7), "float32", 9),
+        1.5,
+    )
+    for wrong in ("N=", "N=x", "4q", "x", "1,,2", "NN=4", "-1"):
+        with pytest.raises(UsageError):
+            parse_sweep((wrong,), None)
+    with pytest.raises(UsageError, match="shapes are given already"):
+        parse_sweep(("8",), "4")
+    with pytest.raises(UsageError, match="M of an input has no size"):
+        bind(templates, Point((("N", 1),)), ())
+    with pytest.raises(UsageError, match="no input has K"):
+        bind(templates, Point((("N", 1), ("M", 1), ("K", 1))), ())
+
+
+def test_default_inputs_are_of_the_dtype(package: Read) -> None:
+    entry = package("styles").manifest.operators[-1]
+    assert default_templates(entry, "int8") == (Pattern(None, "int8"), 0.5, 1, 0.5)
+    with pytest.raises(UsageError, match="the device has no such dtype"):
+        default_templates(entry, "int64")
+
+
+@given(st.lists(st.floats(0.0001, 1e6), min_size=1, max_size=9))
+def test_shares_are_written_so_that_they_add_up(weights: list[float]) -> None:
+    shares = [weight / sum(weights) for weight in weights]
+    assert sum(round(float(text.removesuffix(" %")) * 10) for text in percents(shares)) == 1000
+
+
+def test_quantities() -> None:
+    assert [duration(ns) for ns in (0, 999, 1250, 52_433_000, 3e9)] == [
+        "0 ns",
+        "999 ns",
+        "1.250 us",
+        "52.433 ms",
+        "3.000 s",
+    ]
+    assert [amount(n) for n in (1, 64, 4096, 1572864, 1 << 30)] == [
+        "1 byte",
+        "64 bytes",
+        "4 KiB",
+        "1.5 MiB",
+        "1 GiB",
+    ]
+    assert [percent(s) for s in (0, 0.001, 0.4, 0.999, 1)] == [
+        "0 %",
+        "less than 1 %",
+        "40 %",
+        "over 99 %",
+        "100 %",
+    ]

@@ -1,0 +1,212 @@
+"""neuron-customop bench as a command: text, JSON, projects, baselines, comparisons, bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from neurontools.commands.customop import build_parser, main
+
+Library = Callable[[str], Path]
+GOLDEN = Path(__file__).parent / "golden"
+SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main(["bench", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def project(scratch: Path) -> Path:
+    """A project in the current directory."""
+    shutil.copytree(SAMPLES / "relu_multicore", scratch / "relu")
+    return scratch / "relu"
+
+
+def test_the_text(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, library("relu_element"), "forward", "--shape", "32x4K", "--calls", "2")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:3] == [
+        "relu_element::forward(Tensor _0) -> Tensor",
+        "  input    32x4096:float32:0",
+        "  modelled 52.433 ms on one GPSIMD core of a NeuronCore-v2",
+    ]
+    assert re.search(r"^    element accesses +262,144 +1,048,576 +52\.429 ms +100\.0 %$", out, re.MULTILINE)
+    assert re.search(r"^      relu\.cpp:6 input 0 +131,072 +524,288 +26\.214 ms$", out, re.MULTILINE)
+    assert "on this computer: says nothing about the device" in " ".join(out.split())
+    assert "the element accessor costs over 99 % of the time: move to TCM copies" in " ".join(out.split())
+    assert "\x1b" not in out
+
+
+def test_a_narrow_terminal(
+    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--calls", "2")
+    sentences = out[out.index("  measured ") :].splitlines()
+    assert max(map(len, sentences)) <= 50
+
+
+def test_a_project_is_built_first_and_all_operators_are_benched(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    code, out, _ = run(capsys, "--shape", "64x64", "--calls", "0")
+    assert code == 0
+    assert out.startswith("relu_multicore::forward(Tensor _0) -> Tensor\n")
+    assert "\nrelu_multicore::backward(Tensor _0, Tensor _1) -> Tensor\n" in out
+    code, out, _ = run(capsys, "backward", "--shape", "64x64", "--calls", "0")
+    assert code == 0
+    assert out.startswith("relu_multicore::backward(")
+    monkeypatch.chdir(project.parent)
+    for place in ("relu", "relu/customop.yaml"):
+        code, out, _ = run(capsys, place, "forward", "--shape", "64x64", "--calls", "0")
+        assert code == 0
+
+
+def test_the_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--calls", "0", "--json")
+    assert (code, err) == (0, "")
+    golden = GOLDEN / "bench.json"
+    assert json.loads(out.replace(str(project), "PROJECT")) == json.loads(golden.read_text())
+
+
+def test_a_sweep(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    call = (library("relu_tcm"), "forward", "--calls", "0", "--sweep")
+    code, out, _ = run(capsys, *call, "1x4K,32x4K")
+    assert code == 0
+    assert re.search(r"^  1x4096:float32:0 +20\.661 us +2\.52 +TCM copies 95 %", out, re.MULTILINE)
+    assert re.search(r"^  32x4096:float32:0 +630\.146 us", out, re.MULTILINE)
+    code, out, _ = run(capsys, *call, "N=8,16", "--input", "NxN:float32", "--json")
+    assert [report["inputs"] for report in json.loads(out)["reports"]] == [
+        ["8x8:float32:0"],
+        ["16x16:float32:0"],
+    ]
+
+
+def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = library("relu_element"), library("relu_multicore")
+    call = (first, "forward", "--shape", "32x4K", "--calls", "0", "--compare")
+    code, out, _ = run(capsys, *call, second)
+    assert code == 0
+    assert f"first    {first}  relu_element::forward" in out
+    assert re.search(r"^  TCM copies +- +78\.643 us$", out, re.MULTILINE)
+    assert re.search(r"^  modelled +52\.433 ms +79\.643 us +second is 658 times faster$", out, re.MULTILINE)
+    _, out, _ = run(capsys, *call, f"{library('advice')}:large_tiles", "--json")
+    document = json.loads(out)
+    assert document["compared"][0]["op"] == "advice::large_tiles"
+    assert document["compared"][0]["inputs"] == document["reports"][0]["inputs"]
+
+
+def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast = (library("relu_tcm"), "forward", "--calls", "0")
+    assert run(capsys, *fast, "--sweep", "8x64,8x1K", "--save", "base.json")[0] == 0
+    code, out, _ = run(capsys, *fast, "--sweep", "8x64,8x1K,1x1", "--baseline", "base.json")
+    assert code == 0
+    assert "  ok       relu_tcm::forward 8x64:float32:0, 1 core: " in out
+    assert "  new      relu_tcm::forward 1x1:float32:0, 1 core: " in out
+    document = json.loads((scratch / "base.json").read_text())
+    slower = {name: round(taken / 1.1) for name, taken in document["modelled_ns"].items()}
+    (scratch / "base.json").write_text(json.dumps({**document, "modelled_ns": slower}))
+    code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json")
+    assert code == 1
+    assert re.search(r"^  SLOWER   relu_tcm::forward .*\(\+10\.0 %\)$", out, re.MULTILINE)
+    assert run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--threshold", "11")[0] == 0
+    code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--json")
+    assert code == 1
+    assert json.loads(out)["baseline"][0]["baseline_ns"] == slower["relu_tcm::forward 8x64:float32:0, 1 core"]
+    assert [path.name for path in scratch.iterdir()] == ["base.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read the baseline base.json: No such file"),
+        ("{", "base.json is no baseline of neuron-customop bench"),
+        ("[]", "base.json is no baseline of neuron-customop bench"),
+        ('{"format": 1, "rates": "", "modelled_ns": {"x": 0}}', "is no baseline that this version reads"),
+        ('{"format": 9, "rates": "", "modelled_ns": {}}', "is no baseline that this version reads"),
+        ('{"format": 1, "rates": "other", "modelled_ns": {}}', "was made with other rates of the model"),
+    ],
+)
+def test_a_baseline_that_is_none(
+    library: Library, scratch: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
+) -> None:
+    if content is not None:
+        (scratch / "base.json").write_text(content)
+    call = (library("relu_tcm"), "forward", "--calls", "0", "--shape", "8", "--baseline", "base.json")
+    code, out, err = run(capsys, *call)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert "hint: write one with --save FILE" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("nowhere.so", "forward"), 1, "cannot read nowhere.so: No such file or directory"),
+        (("LIB", "none"), 1, "has no operator none"),
+        (("LIB", "forward", "--input", "0.5"), 2, "relu_tcm::forward: input 0 is a number"),
+        (("LIB", "forward", "--input", "8:float32", "--input", "8:float32"), 2, "takes 1 inputs, 2 given"),
+        (("LIB", "forward", "--input", "8:int64"), 2, "no dtype int64 on the device"),
+        (("LIB", "forward", "--input", "8:int8"), 1, "custom operator relu_tcm::forward failed"),
+        (("LIB", "forward", "--shape", "8y"), 2, "8y makes no sense"),
+        (("LIB", "forward", "--dtype", "float64"), 2, "--dtype float64: the device has no such dtype"),
+        (("LIB", "forward", "--shape", "8", "--sweep", "9"), 2, "--sweep 9: shapes are given already"),
+        (("LIB", "forward", "--input", "N:float32"), 2, "N of an input has no size"),
+        (("LIB", "forward", "--cores", "9"), 2, "--cores 9 is not between 1 and 8"),
+        (("LIB", "forward", "--cores", "2", "--shape", "8"), 2, "was built for one core"),
+        (("LIB", "forward", "--calls", "-1"), 2, "--calls, --warm-up and --threshold must not be below 0"),
+        (("LIB", "--input", "8:float32"), 2, "--input and --compare are about one operator"),
+        (("LIB", "forward", "more"), 2, "more than a library and an operator"),
+        (("forward",), 2, "no customop.yaml in "),
+        ((), 2, "no customop.yaml in "),
+        (("LIB", "forward", "--shape", "8", "--compare", "LIB:none"), 1, "has no operator none"),
+        (("LIB", "forward", "--shape", "1Mx1M"), 2, "is more than a quarter of this computer's memory"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(
+    library: Library,
+    scratch: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    path = str(library("relu_tcm"))
+    got, out, err = run(capsys, *(word.replace("LIB", path) for word in words))
+    assert (got, out) == (code, "")
+    assert message in err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    assert scratch.is_dir()
+
+
+def test_a_library_without_checks_says_what_it_does_not_count(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(SAMPLES / "relu_element", project.parent / "element")
+    release = project.parent / "element" / "customop.yaml"
+    release.write_text(release.read_text() + "release: true\n")
+    code, out, _ = run(capsys, "element", "forward", "--shape", "32x64", "--calls", "0")
+    assert code == 0
+    assert "does not count single element accesses" in " ".join(out.split())
+    assert re.search(r"element accesses +4,096 ", out)
+
+
+def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(["bench", "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "neuron-customop bench librelu.so forward --shape 32x4096\n" in out
+    assert "say nothing about the device" in out
