@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_LOCK_BYTES = 4096
+_REMOVAL_ATTEMPTS = 3
+# Tokens of this process's locks whose files could not be removed: it must not wait for itself.
+_left_behind: set[str] = set()
 _NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -117,9 +120,12 @@ class EntryLock:
             self._remove()
 
     def _remove(self) -> None:
-        found = examine_lock(self._path)
-        if found is not None and found.owner == self._owner:
+        for _ in range(_REMOVAL_ATTEMPTS):
+            found = examine_lock(self._path)
+            if found is None or found.owner != self._owner:
+                return
             remove_quietly(self._path)
+        _left_behind.add(self._owner.token)
 
     def _beat(self) -> None:
         while not self._released.wait(HEARTBEAT_S):
@@ -143,14 +149,19 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
     if found is None:
         owner = this_process()
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
-    if found.liveness is not Liveness.DEAD:
+    if not _may_take_over(found):
         return None
     with root_locked(root):
         again = examine_lock(path)
-        if again is not None and again.liveness is Liveness.DEAD:
+        if again is not None and _may_take_over(again):
             os.unlink(path)
         owner = this_process()
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
+
+
+def _may_take_over(lock: LockState) -> bool:
+    is_ours = lock.owner is not None and lock.owner.token in _left_behind
+    return is_ours or lock.liveness is Liveness.DEAD
 
 
 @contextmanager

@@ -277,3 +277,23 @@ def test_a_heart_beats(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> N
     lock.release()
     assert state is not None
     assert state.age_s < 60
+
+
+def test_a_process_does_not_wait_for_a_lock_of_its_own_that_it_could_not_remove(
+    open_cache: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = open_cache()
+    entry = Path(cache.entry_of(mlp(), TRN1))
+    entry.mkdir(parents=True)
+    Path(cache.root, layout.ROOT_LOCK).touch()
+    lock = try_lock(cache.root, str(entry))
+    assert lock is not None
+    assert try_lock(cache.root, str(entry)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("neurontools.cache.locks.remove_quietly", lambda _: None)
+        lock.release()
+    found = examine_lock(f"{entry}/{layout.LOCK}")
+    assert found is not None
+    assert found.liveness is Liveness.ALIVE
+    assert not cache.get_or_compile(mlp(), TRN1, "mlp").hit
+    assert scan(cache.root).entries[0].state is State.DONE

@@ -1,0 +1,183 @@
+"""What the processes of a cache storm do, and what each of them checks while it does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entries import scan
+from neurontools.cache.entry_io import look_up
+from neurontools.cache.exporting import export_entries
+from neurontools.cache.importing import import_archive
+from neurontools.cache.marks import remove_pin, set_pin
+from neurontools.cache.prune import Rules
+from neurontools.cache.pruning import prepare
+from neurontools.cache.stats import collect
+from neurontools.cache.store import CompileCache
+from neurontools.cache.verify import check, repair
+from neurontools.cache.walk import walk
+from neurontools.compiler.graph import graph_from_bytes
+from neurontools.compiler.neff import NeffError
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.instances.catalogue import instance_type
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.walk import Place
+
+GRAPHS = 24
+HELD_AT_ONCE = 4
+STRANGER = 65534
+TRN1 = instance_type("trn1.2xlarge").device
+RULES = (
+    Rules(everything=True, grace_s=0.0),
+    Rules(max_bytes=40_000, grace_s=0.0),
+    Rules(keep_last=3, grace_s=0.0),
+    Rules(older_than_s=0.2, grace_s=0.0),
+    Rules(failed=True, interrupted=True, incomplete=True, grace_s=0.0),
+)
+
+
+class WrongError(Exception):
+    """Something was seen that must never be seen."""
+
+
+def live(role: str, root: str, seed: int, tell: Callable[[str], None]) -> None:
+    """Play a role until killed; `tell` hears `done` after each round and `wrong: ...` for what must not be.
+
+    A round that the full disk or a competing process ends with an error of ours is a round like any other.
+    """
+    logging.disable(logging.CRITICAL)
+    chance = random.Random(seed)
+    play = ROLES[role](root, chance)
+    while True:
+        try:
+            play()
+        except WrongError as error:
+            tell(f"wrong: {role}: {error}")
+        except (NeuronToolsError, OSError):
+            tell("refused")
+        except Exception as error:
+            tell(f"wrong: {role}: {type(error).__name__}: {error}")
+        else:
+            tell("done")
+
+
+def _program(root: str, chance: random.Random) -> Callable[[], None]:
+    """Runs as a training does: needs graphs in turn, and what it holds must stay."""
+    state = {"cache": CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "20s"}, root)}
+    held: list[str] = []
+
+    def play() -> None:
+        if len(held) == HELD_AT_ONCE:
+            state["cache"].close()
+            held.clear()
+            state["cache"] = CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "20s"}, root)
+        graph = mlp(rows=1 + chance.randrange(GRAPHS))
+        result = state["cache"].get_or_compile(graph, TRN1, "net")
+        if result.neff.graph != graph:
+            raise WrongError("the NEFF of another graph")
+        if result.entry:
+            held.append(result.entry)
+        for entry in held:
+            if not os.path.isfile(f"{entry}/{layout.NEFF}"):
+                raise WrongError(f"{entry} disappeared while it was in use")
+
+    return play
+
+
+def _reader(root: str, _: random.Random) -> Callable[[], None]:
+    """Looks at every entry: one that is marked as finished is whole."""
+
+    def play() -> None:
+        for place in walk(root).places:
+            _read(place)
+
+    return play
+
+
+def _read(place: Place) -> None:
+    done = Path(place.path, layout.DONE)
+    try:
+        before = done.stat()
+        graph = graph_from_bytes(Path(place.path, layout.GRAPH).read_bytes())
+        found = look_up(place.path, graph.digest(), validate_hash=True)
+    except OSError:
+        return
+    except NeffError as error:
+        with suppress(OSError):
+            if done.stat() == before:
+                raise WrongError(f"{place.path} is marked as finished: {error.message}") from error
+        return
+    if found is not None and found.held is not None:
+        os.close(found.held)
+
+
+def _pruner(root: str, chance: random.Random) -> Callable[[], None]:
+    def play() -> None:
+        prepare(scan(root, details=False), chance.choice(RULES), break_stale_s=3600.0).carry_out()
+
+    return play
+
+
+def _looker(root: str, _: random.Random) -> Callable[[], None]:
+    def play() -> None:
+        collect(scan(root), lambda _: False)
+
+    return play
+
+
+def _fixer(root: str, _: random.Random) -> Callable[[], None]:
+    def play() -> None:
+        repair(root, check(root, walk(root).places)[1])
+
+    return play
+
+
+def _pinner(root: str, chance: random.Random) -> Callable[[], None]:
+    def play() -> None:
+        for place in walk(root).places:
+            (set_pin if chance.random() < 0.1 else remove_pin)(place)
+
+    return play
+
+
+def _copier(root: str, chance: random.Random) -> Callable[[], None]:
+    archive = f"{root}-{os.getpid()}-{chance.random()}.tar.gz"
+
+    def play() -> None:
+        try:
+            export_entries(root, walk(root).places, archive, replace=True)
+            import_archive(archive, root)
+        finally:
+            with suppress(OSError):
+                os.unlink(archive)
+
+    return play
+
+
+def _stranger(root: str, chance: random.Random) -> Callable[[], None]:
+    """A program of another user: the root is read-only for it."""
+    if os.geteuid() == 0:
+        os.setgid(STRANGER)
+        os.setuid(STRANGER)
+    return _program(root, chance)
+
+
+ROLES: dict[str, Callable[[str, random.Random], Callable[[], None]]] = {
+    "program": _program,
+    "reader": _reader,
+    "pruner": _pruner,
+    "looker": _looker,
+    "fixer": _fixer,
+    "pinner": _pinner,
+    "copier": _copier,
+    "stranger": _stranger,
+}
