@@ -8,7 +8,7 @@ import os
 import stat
 import tarfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from neurontools.cache.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from neurontools.cache.entry_reader import Entry
     from neurontools.cache.walk import Place
@@ -110,6 +111,7 @@ def _write(
     paths: list[str] = []
     left_out: list[LeftOut] = []
     stored_bytes = 0
+    nearby = _nearby(root)
     with (
         archive.compressed(file, target) as stream,
         tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as written,
@@ -118,7 +120,8 @@ def _write(
         for number, place in enumerate(places):
             if progress is not None:
                 progress(number, len(places))
-            found = _export_one(written, root, place, judge)
+            with nearby(place) as (local, here):
+                found = _export_one(written, local, here, judge)
             if isinstance(found, int):
                 paths.append(place.path)
                 stored_bytes += found
@@ -128,16 +131,21 @@ def _write(
     return paths, stored_bytes, left_out
 
 
+def _nearby(root: str) -> Callable[[Place], AbstractContextManager[tuple[str, Place]]]:
+    """Return what gives a local root and the place of an entry in it: in a bucket, that of a copy."""
+    if not is_remote(root):
+        return lambda place: nullcontext((root, place))
+    from neurontools.cache.remote.copies import copied
+    from neurontools.cache.remote.tree import BucketTree
+
+    tree = BucketTree(root)
+    return lambda place: copied(tree, root, place)
+
+
 def _export_one(
     written: tarfile.TarFile, root: str, place: Place, judge: Callable[[Entry], str]
 ) -> int | str:
     """Write an entry and return its bytes, or return why it was left out."""
-    if is_remote(root):
-        from neurontools.cache.remote.copies import copied
-        from neurontools.cache.remote.tree import BucketTree
-
-        with copied(BucketTree(root), root, place) as (local, here):
-            return _export_one(written, local, here, judge)
     # While it is held, no prune takes it away.
     held = hold(place.path) if place.generation is Generation.CURRENT else None
     try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.cache import verify
+from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.copies import copied
 from neurontools.cache.remote.tree import BucketTree
 
@@ -30,9 +31,10 @@ def check_bucket(
     """
     findings: list[Finding] = []
     checked = 0
+    connection = Connection(root)
 
     def check(place: Place) -> tuple[int, tuple[Finding, ...]]:
-        with copied(BucketTree(root), root, place) as (local, here):
+        with copied(BucketTree(root, connection=connection), root, place) as (local, here):
             number, found = verify.check(local, [here])
             there = tuple(replace(finding, path=root + finding.path.removeprefix(local)) for finding in found)
             return number, there

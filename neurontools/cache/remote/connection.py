@@ -11,7 +11,7 @@ import os
 from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.cache.remote.errors import RemoteError, Trouble, refusal, told
@@ -71,8 +71,6 @@ class Connection:
     def __init__(self, root: str) -> None:
         require_packages()
         self.bucket, _ = split(root)
-        self._files: Any = None
-        self._pid = 0
 
     def pages(self, path: str) -> Iterator[list[Stored]]:
         """Yield all objects whose path begins so, a page at a time.
@@ -245,9 +243,8 @@ class Connection:
 
     def _s3(self) -> Any:
         # The thread that speaks does not live on in a forked child.
-        if self._files is None or self._pid != os.getpid():
-            self._files, self._pid = _filesystem(), os.getpid()
-        return self._files
+        settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+        return _filesystem(os.getpid(), settings)
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
@@ -276,7 +273,8 @@ def digests_of(file: IO[bytes]) -> Digests:
     return Digests(size, md5.digest(), sha256.digest())
 
 
-def _filesystem() -> Any:
+@lru_cache(maxsize=4)
+def _filesystem(pid: int, settings: tuple[tuple[str, str], ...]) -> Any:
     import s3fs
 
     config = {
@@ -288,7 +286,7 @@ def _filesystem() -> Any:
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",
     }
-    if any(os.environ.get(name) for name in _ENDPOINTS):
+    if any(value and name in _ENDPOINTS for name, value in settings):
         # A server of one's own has seldom a name for each bucket.
         config["s3"] = {"addressing_style": "path"}
     files = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)

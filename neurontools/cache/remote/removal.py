@@ -14,6 +14,7 @@ from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.generations import SENTINEL
 from neurontools.cache.owner import Liveness
 from neurontools.cache.prune import Choice
+from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.removal import BrokenLock, Removal, changed_since
 from neurontools.cache.removed import note_removed
@@ -40,9 +41,10 @@ def remove_from_bucket(
     usage = Usage(plan.root)
     removed: list[Choice] = []
     spared: list[Choice] = []
+    connection = Connection(plan.root)
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        reasons = pool.map(lambda choice: _remove(plan.root, choice.entry, rules), plan.remove)
+        reasons = pool.map(lambda choice: _remove(connection, plan.root, choice.entry, rules), plan.remove)
         for number, (choice, reason) in enumerate(zip(plan.remove, reasons, strict=True)):
             if progress is not None:
                 progress(number, len(plan.remove))
@@ -64,25 +66,26 @@ def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> 
         RemoteError: the bucket cannot be read or written.
     """
     broken = []
+    connection = Connection(root)
     for lock in locks:
-        tree = BucketTree(root)
+        tree = BucketTree(root, connection=connection)
         now = tree.examine_lock(lock.path)
         if now is None or now.liveness is Liveness.ALIVE:
             continue
         if now.liveness is Liveness.DEAD or now.age_s > age_s:
-            tree.connection.delete([lock.path])
+            connection.delete([lock.path])
             broken.append(lock)
     return tuple(broken)
 
 
-def _remove(root: str, planned: Entry, rules: Rules) -> str:
+def _remove(connection: Connection, root: str, planned: Entry, rules: Rules) -> str:
     """Remove one entry; return "" or why it was spared."""
-    tree = BucketTree(root)
+    tree = BucketTree(root, connection=connection)
     reason = changed_since(EntryReader(root, tree), planned, rules, network=True)
     if reason:
         return reason
     single = tree.stored(planned.path)
     paths = [stored.path for stored in tree.below(planned.path)] if single is None else [single.path]
-    tree.connection.delete([path for path in paths if path.endswith(_MARKERS)])
-    tree.connection.delete([path for path in paths if not path.endswith(_MARKERS)])
+    connection.delete([path for path in paths if path.endswith(_MARKERS)])
+    connection.delete([path for path in paths if not path.endswith(_MARKERS)])
     return ""

@@ -80,7 +80,7 @@ class BucketStore:
             )
 
     def _fetch(self, entry: str, *, failures: bool) -> bool:
-        tree, path = BucketTree(self.root), self._path(entry)
+        tree, path = BucketTree(self.root, connection=self._connection), self._path(entry)
         there = {stored.path.removeprefix(path + "/"): stored for stored in tree.below(path)}
         if layout.NEFF in there and layout.DONE in there:
             wanted = carries(State.DONE)

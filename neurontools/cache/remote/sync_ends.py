@@ -26,6 +26,7 @@ class BucketSource:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._connection = Connection(root)
 
     @contextmanager
     def opened(self, entry: Entry) -> Iterator[tuple[str, Place]]:
@@ -36,7 +37,7 @@ class BucketSource:
             RemoteError: it cannot be read.
         """
         place = Place(entry.path, entry.generation, entry.compiler, entry.module)
-        with _told_as_gone(), copied(BucketTree(self._root), self._root, place) as found:
+        with _told_as_gone(), copied(self._tree(), self._root, place) as found:
             yield found
 
     def copy(self, entry: Entry, directory: str) -> None:
@@ -48,9 +49,10 @@ class BucketSource:
             OSError: one cannot be written.
         """
         with _told_as_gone():
-            copy_entry(
-                BucketTree(self._root), entry.path, directory, wanted=carries(entry.state), dated=False
-            )
+            copy_entry(self._tree(), entry.path, directory, wanted=carries(entry.state), dated=False)
+
+    def _tree(self) -> BucketTree:
+        return BucketTree(self._root, connection=self._connection)
 
 
 class BucketTarget:

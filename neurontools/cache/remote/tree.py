@@ -50,8 +50,13 @@ class BucketItem:
 class BucketTree:
     """Reads a root in a bucket. What it has listed it does not list again: a new tree sees what is new."""
 
-    def __init__(self, root: str, listed: Callable[[int], None] | None = None) -> None:
-        self.connection = Connection(root)
+    def __init__(
+        self,
+        root: str,
+        listed: Callable[[int], None] | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.connection = Connection(root) if connection is None else connection
         self._tell = listed
         self._known: set[str] = set()
         self._folders: dict[str, dict[str, BucketItem]] = {}
