@@ -46,6 +46,8 @@ class LinePane(Widget):
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines; only the rows that differ from what is there are painted."""
         before, self._lines = self._lines, tuple(lines)
+        if before == self._lines:
+            return
         if len(before) != len(self._lines):
             self._strips.clear()
             self.styles.height = len(self._lines)
@@ -55,8 +57,7 @@ class LinePane(Widget):
         changed = [y for y, (old, new) in enumerate(zip(before, self._lines, strict=True)) if old != new]
         for y in changed:
             self._strips.pop(y, None)
-        if changed:
-            self.refresh(*[Region(0, y, width, 1) for y in changed])
+        self.refresh(*[Region(0, y, width, 1) for y in changed])
 
     def restyle(self, styles_by_role: Mapping[Role, Style]) -> None:
         """Show everything in another look."""

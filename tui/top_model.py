@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.host import CpuShare
     from neurontools.machine.memory_tree import MemoryMap
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.snapshot import ProcessState, Snapshot
     from neurontools.machine.view import MachineView, Rates
     from neurontools.tui.top_source import Update
 
@@ -61,6 +61,7 @@ class TopModel:
         self._before: Tick | None = None
         self._newest: Tick | None = None
         self._is_held = False
+        self._tabbed: tuple[ProcessState, ...] | None = None
         self._noted: Rates = {}
         self._utilization: dict[int, float] = {}
 
@@ -177,6 +178,9 @@ class TopModel:
         return self.view.memory if self.view else None
 
     def _find_tabs(self, snapshot: Snapshot) -> None:
+        if snapshot.processes is self._tabbed:
+            return
+        self._tabbed = snapshot.processes
         self.tabs = (
             ALL,
             *(

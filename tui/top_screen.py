@@ -44,7 +44,7 @@ def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
 
 def panes(model: TopModel, width: int, height: int) -> Panes:
     """Draw the dashboard; the size must not be too small (see `top_layout.too_small`)."""
-    layout, (cores, summary, details) = _machine_panes(model, width, height)
+    layout, (cores, summary, details, bottom) = _machine_panes(model, width, height)
     blank = fit((), width)
     blanks = [(blank,) * count for count in layout.blanks]
     return Panes(
@@ -53,17 +53,17 @@ def panes(model: TopModel, width: int, height: int) -> Panes:
         cpu=(*blanks[1], *cpu_lines(model, width)),
         summary=(*blanks[2], *summary),
         details=(*blanks[3], *details),
-        bottom=bottom_lines(model, width),
+        bottom=bottom,
     )
 
 
-_Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
+_Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
 _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
 
 def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
     # A machine on which nothing happens is not drawn again: the same view and rows look the same.
-    shown = (model.view, model.tree.rows, model.lookout.alerts)
+    shown = (model.view, model.tree.rows, model.lookout.alerts, model.tabs, model.tab)
     version = model.snapshot.neuroncore_version if model.snapshot else ""
     how = (width, height, model.flops, model.colour, model.tree.selected, version)
     if _last and all(map(is_, shown, _last[0][0])) and how == _last[0][1]:
@@ -71,7 +71,8 @@ def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
     layout = layout_for(model, width, height)
     cores = core_lines(model, width, layout.grid)
     summary = summary_lines(model, width)
-    drawn = layout, (cores, summary, detail_lines(model, width, layout.tree_lines))
+    details = detail_lines(model, width, layout.tree_lines)
+    drawn = layout, (cores, summary, details, bottom_lines(model, width))
     _last[:] = [(shown, how, drawn)]
     return drawn
 

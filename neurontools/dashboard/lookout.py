@@ -40,7 +40,7 @@ class Lookout:
         self.happened: deque[Happening] = deque(maxlen=kept)
         """What happened, oldest first; also alerts that began and ended."""
         self.alerts: tuple[Alert, ...] = ()
-        """What holds now."""
+        """What holds now; the same object for as long as it is the same."""
         self.alerts_of_pid: dict[int, list[Alert]] = {}
         self.alerts_of_device: dict[int, list[Alert]] = {}
         self.seen = 0
@@ -73,6 +73,8 @@ class Lookout:
         self._set(())
 
     def _judge(self, alerts: tuple[Alert, ...], unix_s: float) -> None:
+        if alerts == self.alerts:
+            return
         before = {_subject(alert): alert for alert in self.alerts}
         now = {_subject(alert): alert for alert in alerts}
         for subject, alert in now.items():
