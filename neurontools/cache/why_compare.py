@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from neurontools.cache.graph_facts import GraphFacts, Operation
     from neurontools.cache.why_entry import EntryFacts
 
-_COLLECTIVES = ("all_reduce", "all-reduce", "all_gather", "all-gather", "reduce_scatter", "reduce-scatter")
-_COLLECTIVES += ("all_to_all", "all-to-all", "broadcast_", "collective-permute", "collective_permute")
+_COLLECTIVE = re.compile(r"(all|collective)[-_](reduce|gather|to[-_]all|permute)|reduce[-_]scatter")
 _TENSORS_SHOWN = 12
 _KINDS_SHOWN = 6
 
@@ -221,7 +221,7 @@ def changed_constants(old: Operation, new: Operation) -> tuple[str, str]:
 
 def is_collective(operation: Operation) -> bool:
     """Return whether an operator moves data between cores."""
-    return any(word in operation.name for word in _COLLECTIVES)
+    return _COLLECTIVE.search(operation.name) is not None
 
 
 def _kinds(operations: tuple[Operation, ...]) -> str:

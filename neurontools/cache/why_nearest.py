@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from neurontools.cache.graph_reading import MAX_GRAPH_BYTES
 from neurontools.cache.naming import NoSuchEntryError
 from neurontools.cache.walk import walk
 from neurontools.cache.why_entry import EntryFacts, graph_file, read_facts
@@ -16,8 +18,12 @@ if TYPE_CHECKING:
 
     from neurontools.cache.walk import Place
 
+T = TypeVar("T")
+
 _CANDIDATES = 96
-_MOST_BYTES = 96 << 20
+_READ = 6
+_MOST_BYTES = 64 << 20
+_OPERATOR = re.compile(rb'"op":"([^"]+)"')
 _NEAR = 0.35
 _CONTAINED = 0.9
 _FEWEST_OPERATORS = 3
@@ -41,6 +47,7 @@ class Neighbourhood:
         self._tree = walked.tree
         self._facts: dict[str, EntryFacts | None] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
+        self._sketches: dict[str, Counter[str]] = {}
 
     def facts(self, place: Place) -> EntryFacts | None:
         """Return what an entry says, None for one that is gone."""
@@ -84,20 +91,44 @@ class Neighbourhood:
         return best if best_score >= 0 else None
 
     def _promising(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
-        """Choose whom to read: those of the same graph, then by likeness of their graph files' size and by age."""
-        same = [
-            place for place in places if target.graph_hash and f"MODULE_{target.graph_hash}+" in place.module
+        """Choose whom to read in full: those of the same graph, and those whose operators' names are most alike."""
+        if target.graph_hash:
+            same = [place for place in places if f"MODULE_{target.graph_hash}+" in place.module]
+            if same:
+                return same[:_CANDIDATES]
+        if target.graph is None:
+            return ()
+        names = Counter(target.graph.names)
+        sketched = [
+            (_alike(names, self._sketch(place)), place) for place in self._near_in_size(target, places)
         ]
+        sketched.sort(key=lambda pair: pair[0], reverse=True)
+        return [place for alike, place in sketched[:_READ] if alike > 0]
+
+    def _near_in_size(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
+        """Yield those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
         size, made = self._size_of(target.entry.path)
-        by_size = sorted(places, key=lambda place: abs(math.log((self._size(place)[0] + 1) / (size + 1))))
         by_age = sorted(places, key=lambda place: abs(self._size(place)[1] - made))
-        chosen = dict.fromkeys([*same, *by_age[: _CANDIDATES // 2], *by_size[: _CANDIDATES // 2]])
+        by_size = sorted(places, key=lambda place: abs(math.log((self._size(place)[0] + 1) / (size + 1))))
         total = 0
-        for place in chosen:
+        for place in dict.fromkeys([*by_age[: _CANDIDATES // 2], *by_size[: _CANDIDATES // 2]]):
             total += self._size(place)[0]
             if total > _MOST_BYTES:
                 return
             yield place
+
+    def _sketch(self, place: Place) -> Counter[str]:
+        """Return the names of a graph's operators, without reading all of a graph of ours."""
+        if place.path not in self._sketches:
+            path = graph_file(self._tree, place.path)
+            start = self._tree.read_start(path, MAX_GRAPH_BYTES) if path else b""
+            if start.startswith(b"{"):
+                names = Counter(name.decode("utf-8", "replace") for name in _OPERATOR.findall(start))
+            else:
+                facts = self.facts(place)
+                names = Counter(facts.graph.names if facts is not None and facts.graph is not None else ())
+            self._sketches[place.path] = names
+        return self._sketches[place.path]
 
     def _size(self, place: Place) -> tuple[int, float]:
         return self._size_of(place.path)
@@ -117,6 +148,13 @@ def likeness(a: EntryFacts, b: EntryFacts) -> float:
     return _score(a, b)[1]
 
 
+def _alike(names: Counter[str], others: Counter[str]) -> float:
+    """Return how promising it is to compare graphs of such operators: alike, or the one a part of the other."""
+    common = (names & others).total()
+    least = min(names.total(), others.total())
+    return _dice(names, others) + (0.2 * common / least if least >= _FEWEST_OPERATORS else 0.0)
+
+
 def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:
     """Return a score, below 0 for what is not near, and the likeness."""
     if target.graph_hash and target.graph_hash == other.graph_hash:
@@ -126,7 +164,7 @@ def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:
     names, details = Counter(target.graph.names), Counter(o.detail for o in target.graph.operations)
     others, other_details = Counter(other.graph.names), Counter(o.detail for o in other.graph.operations)
     alike = _dice(names, others)
-    common = sum((names & others).values())
+    common = (names & others).total()
     least = min(names.total(), others.total())
     contained = least >= _FEWEST_OPERATORS and common >= _CONTAINED * least
     if alike < _NEAR and not contained:
@@ -143,6 +181,6 @@ def _flags_apart(target: EntryFacts, other: EntryFacts) -> float:
     return float(target.flags != other.flags) + float(target.entry.compiler != other.entry.compiler)
 
 
-def _dice(a: Counter[object] | Counter[str], b: Counter[object] | Counter[str]) -> float:
+def _dice(a: Counter[T], b: Counter[T]) -> float:
     total = a.total() + b.total()
-    return 2 * sum((a & b).values()) / total if total else 1.0  # type: ignore[operator]
+    return 2 * (a & b).total() / total if total else 1.0
