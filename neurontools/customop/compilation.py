@@ -26,6 +26,7 @@ _TRAPS = "-Wl,--wrap=__cxa_throw,--wrap=abort,--wrap=exit,--wrap=_exit,--wrap=__
 _UNDECLARED = re.compile(
     r"error: (?:.* was not declared|.* has not been declared|use of undeclared identifier|no member named)"
 )
+_OVERLOADED = re.compile(r"overloaded|couldn't infer template argument")
 _DESCRIBE_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
 _CLOCK_STEP_NS = 10_000_000  # file systems stamp with a clock that may be this much behind
@@ -158,7 +159,8 @@ def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: 
         CustomOpBuildError: a symbol is missing or defined twice.
     """
     inputs = [str(path) for path in (*objects, *toolchain.objects)]
-    command = [*toolchain.compiler.command, "-shared", _TRAPS, *inputs, "-o", str(library)]
+    traps = () if toolchain.compiler.is_zig else (_TRAPS,)
+    command = [*toolchain.compiler.command, "-shared", *traps, *inputs, "-o", str(library)]
     if not (
         toolchain.sanitize_flags and toolchain.compiler.is_clang
     ):  # the executable has clang's sanitizers
@@ -222,7 +224,7 @@ def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, st
     if kernel in owners and not defines(unit.source, kernel):
         undeclared = _UNDECLARED.search(output) is not None
         return missing_kernel(owners[kernel], kernel, [unit.source], foreign=not undeclared)
-    if kernel and "overloaded" in output:
+    if kernel and _OVERLOADED.search(output):
         return CustomOpBuildError(
             f"operator {owners[kernel]}: kernel function {kernel} in {unit.source} is overloaded",
             "give kernels different names",

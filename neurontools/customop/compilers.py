@@ -27,14 +27,14 @@ class Compiler:
         command: the words that start it.
         version: first line of what it says of itself.
         is_clang: whether it takes clang's options (clang++, zig).
-        slow_start: whether its very first compile takes about a minute (zig builds its C++ library).
+        is_zig: whether it is zig: its very first compile takes about a minute, and its linker has no --wrap.
         launcher: what the command is given to when it compiles: ccache, where that is installed.
     """
 
     command: tuple[str, ...]
     version: str
     is_clang: bool
-    slow_start: bool = False
+    is_zig: bool = False
     launcher: tuple[str, ...] = ()
 
     @property

@@ -47,6 +47,7 @@ def user_diagnostics(output: str, names: Mapping[str, str], ours: Iterable[str])
     warnings: list[str] = []
     target: list[str] | None = None
     caller = ""
+    source_follows = False  # clang prints the line of the source without an indent
     for line in output.splitlines():
         required = _REQUIRED.match(line)
         found = _DIAGNOSTIC.match(line)
@@ -61,6 +62,7 @@ def user_diagnostics(output: str, names: Mapping[str, str], ours: Iterable[str])
             )
             if target is not None and place and not told:
                 target.append(f"{place}: {found['kind']}: {found['text']}")
+            source_follows = not foreign
             target = None if foreign else target
             caller = "" if found["kind"] != "note" else caller
         elif _LINKER.search(line):
@@ -71,8 +73,9 @@ def user_diagnostics(output: str, names: Mapping[str, str], ours: Iterable[str])
             )
         elif _CONTEXT.match(line):
             continue
-        elif target is not None and line.startswith((" ", "\t")):
+        elif target is not None and (source_follows or line.startswith((" ", "\t"))):
             target.append(line)
+            source_follows = False
     return Diagnostics(tuple(errors), tuple(warnings))
 
 

@@ -24,6 +24,7 @@ _DECISIVE = (
     "manifest",
     "package",
     "signature",
+    "toolchain",
     "units",
 )  # what they write may change
 

@@ -143,7 +143,7 @@ class _Linked:
 
 
 def _prepare(compiler: Compiler, request: BuildRequest, say: Callable[[str], None]) -> Toolchain:
-    if compiler.slow_start:
+    if compiler.is_zig:
         say("using the compiler of the package ziglang: its very first compile takes about a minute")
     return prepare(compiler, say, sanitize=request.sanitize)
 

@@ -59,7 +59,8 @@ def home() -> Path:
 
 def user_flags(compiler: Compiler) -> tuple[str, ...]:
     """Return the flags that every source of a user is compiled with: standard, warnings, our headers."""
-    clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics") if compiler.is_clang else ()
+    # binutils takes the wrong file of version 5 line tables that clang writes.
+    clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics", "-gdwarf-4") if compiler.is_clang else ()
     return (*BASE_FLAGS, "-Wno-narrowing", *clang, "-isystem", str(INCLUDE))
 
 
@@ -126,11 +127,16 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
 
 
 def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> None:
-    common = (*compiler.command, *BASE_FLAGS, *flags, "-I", str(INCLUDE))
-    runtime = [str(SOURCE / f"{name}.cpp") for name in RUNTIME_SOURCES]
+    traps = ("-DNEURONTOOLS_NO_WRAP",) if compiler.is_zig else ()
+    common = (*compiler.command, *BASE_FLAGS, *flags, *traps, "-I", str(INCLUDE))
     worker = [str(SOURCE / f"{name}.cpp") for name in WORKER_SOURCES]
-    _run((*common, "-O3", "-c", *runtime), scratch)
-    _run((*common, "-O2", *worker, "-o", "worker", "-ldl", "-pthread"), scratch)
+    commands = [(*common, "-O2", *worker, "-o", "worker", "-ldl", "-pthread")]
+    # One source each: zig makes only the first object of several, and processors share the work.
+    commands += [(*common, "-O3", "-c", str(SOURCE / f"{name}.cpp")) for name in RUNTIME_SOURCES]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda command: _run(command, scratch), commands))
 
 
 def _run(command: tuple[str, ...], directory: Path) -> None:

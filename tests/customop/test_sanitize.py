@@ -46,7 +46,7 @@ def line_of(mark: str) -> str:
         (2, "sanitizer", "heap-buffer-overflow: read of 4 bytes", "past"),
         (3, "sanitizer", "heap-buffer-overflow: write of 4 bytes", "before"),
         (4, "sanitizer", "heap-use-after-free: read of 4 bytes", "freed"),
-        (5, "sanitizer", "index 8 out of bounds for type 'float [8]'", "stack"),
+        (5, "sanitizer", "index 8 out of bounds for type '", "stack"),
         (6, "sanitizer", "signed integer overflow", "overflow"),
         (7, "sanitizer", "shift exponent 40 is too large", "shift"),
         (8, "const", "write to argument 0, which the kernel takes as const Tensor&", ""),

@@ -39,6 +39,9 @@ void fail(const char* kind, const char* format, ...) {
   va_start(values, format);
   std::vsnprintf(message, sizeof message, format, values);
   va_end(values);
+#if defined(NEURONTOOLS_NO_WRAP)
+  capture_frames(1);  // else whatever throws does
+#endif
   throw c10::Error(kind, message);
 }
 

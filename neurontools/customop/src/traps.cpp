@@ -1,5 +1,7 @@
 // Ways out of a kernel that are not a return: the linker redirects them here (--wrap), so that each can be reported.
+// A linker without --wrap takes the functions of this file, because they are in the library itself.
 #include <execinfo.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -67,40 +69,59 @@ NEURONTOOLS_EXPORT void neurontools_set_fatal_hook(FatalHook hook) { fatal_hook 
 
 extern "C" {
 
+#if defined(NEURONTOOLS_NO_WRAP)
+// The first declarations, in the C library's headers, have no [[noreturn]].
+#define NEURONTOOLS_NORETURN __attribute__((noreturn))
+#define NEURONTOOLS_TRAP(name) name
+
+[[noreturn]] static void end_process(int code) {
+  syscall(SYS_exit_group, code);
+  __builtin_trap();
+}
+[[noreturn]] static void end_by_abort() { end_process(134); }
+#else
+#define NEURONTOOLS_NORETURN [[noreturn]]
+#define NEURONTOOLS_TRAP(name) __wrap_##name
+
 [[noreturn]] void __real___cxa_throw(void* object, std::type_info* type, void (*destructor)(void*));
 [[noreturn]] void __real_abort();
 [[noreturn]] void __real__exit(int code);
+
+[[noreturn]] static void end_process(int code) { __real__exit(code); }
+[[noreturn]] static void end_by_abort() { __real_abort(); }
 
 [[noreturn]] void __wrap___cxa_throw(void* object, std::type_info* type, void (*destructor)(void*)) {
   neurontools::capture_frames(1);
   __real___cxa_throw(object, type, destructor);
 }
+#endif
 
-[[noreturn]] void __wrap_abort() {
+NEURONTOOLS_NORETURN void NEURONTOOLS_TRAP(abort)() noexcept {
   report_fatal("abort", "abort() called");
-  __real_abort();
+  end_by_abort();
 }
 
-[[noreturn]] void __wrap__exit(int code) {
+NEURONTOOLS_NORETURN void NEURONTOOLS_TRAP(_exit)(int code) {
   char message[64];
   std::snprintf(message, sizeof message, "_exit(%d) called", code);
   report_fatal("exit", message);
-  __real__exit(code);
+  end_process(code);
 }
 
-[[noreturn]] void __wrap_exit(int code) {
+NEURONTOOLS_NORETURN void NEURONTOOLS_TRAP(exit)(int code) noexcept {
   char message[64];
   std::snprintf(message, sizeof message, "exit(%d) called", code);
   report_fatal("exit", message);
-  __real__exit(code);
+  end_process(code);
 }
 
-[[noreturn]] void __wrap___assert_fail(const char* expression, const char* file, unsigned line, const char* function) {
+NEURONTOOLS_NORETURN void NEURONTOOLS_TRAP(__assert_fail)(const char* expression, const char* file, unsigned line,
+                                                  const char*) noexcept {
   char message[400];
   const char* slash = std::strrchr(file, '/');
-  std::snprintf(message, sizeof message, "assertion `%s' failed in %s (%s:%u)", expression, function,
-                slash == nullptr ? file : slash + 1, line);
+  std::snprintf(message, sizeof message, "assertion `%s' failed (%s:%u)", expression, slash == nullptr ? file : slash + 1,
+                line);
   report_fatal("assert", message);
-  __real_abort();
+  end_by_abort();
 }
 }

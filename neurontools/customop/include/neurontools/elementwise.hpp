@@ -15,6 +15,13 @@ namespace neurontools {
 template <typename T>
 using Compute = std::conditional_t<std::is_integral<T>::value, std::int64_t, float>;
 
+/// A computed value as an element: the 16-bit floating types are made from float.
+template <typename T, typename C>
+T element(C value) {
+  using Step = std::conditional_t<std::is_integral<T>::value, C, float>;
+  return static_cast<T>(static_cast<Step>(value));
+}
+
 inline c10::ScalarType promote(c10::ScalarType a, c10::ScalarType b) {
   if (a == b) return a;
   const bool floating_a = c10::isFloatingType(a);
@@ -42,7 +49,7 @@ template <typename From, typename To>
 void convert_elements(const TensorImpl& from, const TensorImpl& to) {
   const From* source = static_cast<const From*>(from.data());
   To* target = static_cast<To*>(to.data());
-  for (std::int64_t i = 0; i < from.numel; ++i) target[i] = static_cast<To>(static_cast<Compute<From>>(source[i]));
+  for (std::int64_t i = 0; i < from.numel; ++i) target[i] = element<To>(static_cast<Compute<From>>(source[i]));
 }
 
 inline void copy_elements(const torch::Tensor& from, const torch::Tensor& to) {
@@ -83,7 +90,7 @@ torch::Tensor map(const torch::Tensor& a, c10::ScalarType type, F f) {
     using T = decltype(tag);
     const T* in = static_cast<const T*>(x.impl().data());
     T* out = static_cast<T*>(result.impl().data());
-    for (std::int64_t i = 0; i < x.numel(); ++i) out[i] = static_cast<T>(f(static_cast<Compute<T>>(in[i])));
+    for (std::int64_t i = 0; i < x.numel(); ++i) out[i] = element<T>(f(static_cast<Compute<T>>(in[i])));
   });
   count_function(a.impl());
   count_function(result.impl());
@@ -105,7 +112,7 @@ torch::Tensor zip(const char* name, const torch::Tensor& a, const torch::Tensor&
     const T* right = static_cast<const T*>(y.impl().data());
     T* out = static_cast<T*>(result.impl().data());
     for (std::int64_t i = 0; i < x.numel(); ++i)
-      out[i] = static_cast<T>(f(static_cast<Compute<T>>(left[i]), static_cast<Compute<T>>(right[i])));
+      out[i] = element<T>(f(static_cast<Compute<T>>(left[i]), static_cast<Compute<T>>(right[i])));
   });
   count_function(a.impl());
   count_function(b.impl());

@@ -1,0 +1,110 @@
+"""Other compilers than g++: the same library, the same faults at the same lines, the same words about bad input."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from neurontools.customop.build import build
+from neurontools.customop.errors import CustomOpBuildError, NeuronCustomOpError
+from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.package import read_package
+from neurontools.customop.request import BuildRequest
+from tests.customop.conftest import request_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMPILERS = {"clang++": "clang++", "zig": f"{sys.executable} -m ziglang c++"}
+
+
+def is_there(name: str) -> bool:
+    return find_spec("ziglang") is not None if name == "zig" else shutil.which(name) is not None
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.skipif(not is_there(name), reason=f"{name} is not installed"))
+        for name in COMPILERS
+    ]
+)
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    monkeypatch.setenv("CXX", COMPILERS[name])
+    return name
+
+
+@pytest.fixture
+def operation(compiler: str) -> Iterator[Operation]:
+    package = read_package(build(request_for("faults")).path)
+    assert package.manifest.compiler
+    executor = new_executor(package)
+    yield Operation(package, 0, executor)
+    executor.close()
+
+
+LINES = {
+    0: ("null", "null"),
+    4: ("bounds", "index"),
+    20: ("tcm", "malloc"),
+    21: ("tcm", "tcm-copy"),
+    29: ("coverage", "partly"),
+    60: ("abort", "abort"),
+    61: ("exit", "exit"),
+    62: ("assert", "assert"),
+    80: ("dtype", "dtype"),
+    82: ("output", "kernel"),
+}
+
+
+def test_faults_are_told_at_their_lines(operation: Operation) -> None:
+    source = request_for("faults").compute[0].read_text().splitlines()
+    x = torch.arange(8.0)
+    for which, (kind, mark) in LINES.items():
+        with pytest.raises(NeuronCustomOpError) as caught:
+            execute(operation, (x, x.clone(), which), Codes())
+        line = next(i for i, text in enumerate(source, 1) if text.endswith(f"// {mark}"))
+        assert (caught.value.kind, caught.value.location.rpartition(":")[2]) == (kind, str(line)), which
+    _, completed = execute(operation, (x, x.clone(), 24), Codes())
+    assert completed.warnings[0].startswith("tcm: 1 TCM block (4096 bytes) not freed")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (
+            "torch::Tensor read(torch::Tensor x) { return x; } torch::Tensor read(double) { return {}; }",
+            "operator bad::op: kernel function read in kernel.cpp is overloaded",
+        ),
+        (
+            "",
+            "its kernel function read is not defined in kernel.cpp; the read that is declared there is no kernel",
+        ),
+        ("torch::Tensor op(torch::Tensor x) { return y; }", "kernel.cpp:2:44: error: "),
+    ],
+    ids=["overloaded", "libc", "error"],
+)
+def test_bad_input_is_told_in_the_same_words(compiler: str, scratch: Path, kernel: str, message: str) -> None:
+    assert compiler
+    head = "#include <torch/torch.h>\n"
+    unistd = "#include <unistd.h>\n" if not kernel else ""
+    (scratch / "kernel.cpp").write_text(f"{head}{unistd}{kernel}\n")
+    (scratch / "shape.cpp").write_text(
+        f'{head}#include "torchneuron/register.h"\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n'
+        f'NEURON_LIBRARY(bad, m) {{ m.def("op", &same, "{"op" if " op(" in kernel else "read"}"); }}\n'
+    )
+    wanted = BuildRequest("bad", (scratch / "kernel.cpp",), (scratch / "shape.cpp",), scratch, ("-O0",))
+    with pytest.raises(CustomOpBuildError) as caught:
+        build(wanted)
+    assert message.replace("kernel.cpp", str(scratch / "kernel.cpp")) in caught.value.message
+    if message.endswith("error: "):
+        assert (
+            f"{kernel}\n" in caught.value.message
+        )  # the line itself, which clang prints without an indent
