@@ -242,7 +242,6 @@ class Connection:
         return answer
 
     def _s3(self) -> Any:
-        # The thread that speaks does not live on in a forked child.
         settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
         return _filesystem(os.getpid(), settings)
 
@@ -275,6 +274,8 @@ def digests_of(file: IO[bytes]) -> Digests:
 
 @lru_cache(maxsize=4)
 def _filesystem(pid: int, settings: tuple[tuple[str, str], ...]) -> Any:
+    # The thread that speaks does not live on in a forked child, so each process has one of its own.
+    del pid
     import s3fs
 
     config = {

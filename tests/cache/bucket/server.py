@@ -12,7 +12,6 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
-
 CONTENT = {"compile_flags.json": b'["--target=trn1"]', "model.neff": b"n", "model.done": b""}
 
 
@@ -28,11 +27,13 @@ def main() -> None:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    print(f"http://{host}:{port}", flush=True)
+    sys.stdout.write(f"http://{host}:{port}\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         _, bucket, prefix, number, *names = line.split()
         fill(bucket, prefix, int(number), names)
-        print("filled", flush=True)
+        sys.stdout.write("filled\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

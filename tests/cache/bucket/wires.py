@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _EMPTY = b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
 
@@ -102,7 +105,7 @@ def refusing(code: str, *, status: int = 403, only_writes: bool = False) -> Iter
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self._refuse()
 
-        do_HEAD = do_POST = do_PUT
+        do_HEAD = do_POST = do_PUT  # noqa: N815  http.server calls them so
 
         def _refuse(self) -> None:
             body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message></Error>'

@@ -1,0 +1,337 @@
+"""Sync: whatever kills or cuts it, readers see whole entries, and the next run moves only what is missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools.cache import layout
+from neurontools.cache.entries import scan
+from neurontools.cache.locks import try_lock
+from neurontools.cache.states import State
+from neurontools.cache.store import CompileCache
+from neurontools.cache.verify import check
+from neurontools.cache.walk import walk
+from neurontools.compiler.options import CompileError
+from tests.cache.bucket.conftest import TRN1, connect, fill, keys, modules, put
+from tests.cache.bucket.wires import proxy, refusing
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from tests.cache.bucket.conftest import Run, Server
+
+CLI = [str(Path(sys.executable).parent / "neuron-cache")]
+
+
+def assert_sound(root: str, number: int) -> None:
+    places = walk(root).places
+    assert check(root, places) == (number, ())
+    assert {entry.state for entry in scan(root, details=False).entries} == {State.DONE}
+
+
+def done_in(root: str) -> int:
+    return sum(name.endswith(layout.DONE) for name in keys(root))
+
+
+def start(*words: str, endpoint: str = "") -> subprocess.Popen[str]:
+    import os
+
+    environ = {**os.environ, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})}
+    return subprocess.Popen(
+        [*CLI, "sync", *words], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_there_and_back_again(bucket: str, home: Path, run: Run) -> None:
+    here, back, third = fill(home / "here", 4), home / "back", home / "third"
+    planned = run("sync", here, bucket, "--dry-run", "--json").json
+    assert (len(planned["moved"]), planned["dry_run"], keys(bucket)) == (4, True, {})
+    assert run("sync", here, bucket, "--dry-run").out.splitlines()[-1].startswith("4 entries to move")
+    assert run("sync", here, bucket).out.startswith("4 entries moved")
+    assert_sound(bucket, 4)
+    assert run("sync", bucket, back, "--jobs", 2).code == 0
+    assert_sound(str(back), 4)
+    assert run("sync", back, third).code == 0
+    assert_sound(str(third), 4)
+    assert run("sync", bucket, bucket + "-2").code == 0
+    assert_sound(bucket + "-2", 4)
+    again = run("sync", here, bucket, "--json").json
+    assert (again["moved"], len(again["present"])) == ([], 4)
+    cache = CompileCache.open({}, str(third))
+    assert cache.get_or_compile(mlp(rows=4), TRN1, "mlp0").hit
+    cache.close()
+
+
+def test_only_what_belongs_to_nobody_travels(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 1)
+    entry = next(path.parent for path in here.rglob(layout.NEFF))
+    for name in (layout.PIN, f"{layout.TAG_PREFIX}v2", layout.STAMP, f"{layout.TEMPORARY_PREFIX}1"):
+        (entry / name).touch()
+    run("sync", here, bucket)
+    assert {name.rpartition("/")[2] for name in keys(bucket)} == {
+        layout.GRAPH,
+        layout.FLAGS,
+        layout.NEFF,
+        layout.DONE,
+        f"{layout.TAG_PREFIX}v2",
+    }
+
+
+def test_states_and_filters_choose(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 2)
+    cache = CompileCache.open({}, str(here))
+    with pytest.raises(CompileError):
+        cache.get_or_compile(mlp(dtype="complex64"), TRN1, "bad")
+    cache.close()
+    fill(here, 1, first=7)
+    todo = next(path.parent for path in here.rglob(layout.NEFF) if scan(str(here)))
+    (todo / layout.NEFF).unlink()
+    (todo / layout.DONE).unlink()
+    first = run("sync", here, bucket, "--only-done", "--json").json
+    assert {item["state"] for item in first["moved"]} == {"done"}
+    assert sorted(item["reason"].split(";")[0] for item in first["left_out"]) == [
+        "a cached failure",
+        "never compiled",
+    ]
+    second = run("sync", here, bucket, "--with-failed", "--json").json
+    assert {item["state"] for item in second["moved"]} == {"failed", "todo"}
+    states = {entry.module: entry.state for entry in scan(bucket).entries}
+    assert states == {entry.module: entry.state for entry in scan(str(here)).entries}
+    back = run("sync", bucket, home / "back", "--with-failed", "--filter", "state=failed,todo", "--json").json
+    assert len(back["moved"]) == 2
+    assert {entry.state for entry in scan(str(home / "back")).entries} == {State.FAILED, State.TODO}
+
+
+def test_a_finished_entry_replaces_a_failure_and_never_the_reverse(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 1)
+    entry = next(path.parent for path in here.rglob(layout.NEFF))
+    name = str(entry.relative_to(here))
+    put(bucket, {f"{name}/{layout.LOG}": b"ERROR: [NCC_X1] no\n"})
+    assert len(run("sync", here, bucket, "--json").json["moved"]) == 1
+    assert scan(bucket).entries[0].state is State.DONE
+    other = home / "other"
+    (other / name).mkdir(parents=True)
+    (other / name / layout.LOG).write_text("ERROR: [NCC_X1] no\n")
+    assert run("sync", other, bucket, "--with-failed", "--json").json["moved"] == []
+    assert run("sync", bucket, other, "--json").json["moved"] != []
+    assert scan(str(other)).entries[0].state is State.DONE
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_damage_does_not_travel(direction: str, bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 2)
+    neff = next(here.rglob(layout.NEFF))
+    neff.write_bytes(neff.read_bytes()[:-3] + b"???")
+    if direction == "down":
+        put(bucket, {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("model.*")})
+        put(bucket, {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("*.json")})
+    source, target = (here, bucket) if direction == "up" else (bucket, home / "back")
+    result = run("sync", source, target, "--json").json
+    assert (len(result["moved"]), len(result["left_out"])) == (1, 1)
+    assert result["left_out"][0]["reason"].startswith("damaged: ")
+    assert_sound(str(target), 1)
+
+
+def test_an_object_that_was_falsified_on_the_way_is_refused(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 1)
+    run("sync", here, bucket)
+    graph = next(name for name in keys(bucket) if name.endswith(layout.GRAPH))
+    call = connect(bucket)._call
+    key = f"{bucket.split('/', 3)[3]}/{graph}"
+    call("put_object", Key=key, Body=b"{}", Metadata={"sha256": "0" * 64})
+    result = run("sync", bucket, home / "back", "--json")
+    assert (result.code, result.json["failed"]) == (1, 1)
+    assert "does not match its sha256" in result.json["left_out"][0]["reason"]
+    assert not list((home / "back").rglob(layout.NEFF))
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_killed_in_the_middle_and_run_again(
+    direction: str, bucket: str, home: Path, run: Run, server: Server
+) -> None:
+    here, back = fill(home / "here", 12), home / "back"
+    if direction == "down":
+        run("sync", here, bucket)
+    source, target = (here, bucket) if direction == "up" else (bucket, back)
+    with proxy(server.endpoint, stall_after=60_000 if direction == "up" else 90_000) as line:
+        process = start(str(source), str(target), "--jobs", "2", endpoint=line.endpoint)
+        assert line.stalled.wait(60), process.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    there = scan(str(target), details=False).entries
+    finished = [entry for entry in there if entry.state is State.DONE]
+    assert 0 < len(finished) < 12
+    before = keys(bucket)
+    again = run("sync", source, target, "--json").json
+    assert (len(again["moved"]), len(again["present"])) == (12 - len(finished), len(finished))
+    assert_sound(str(target), 12)
+    if direction == "up":
+        assert before.items() <= keys(bucket).items()
+    else:
+        assert list((back / layout.IMPORTING).iterdir()) == []
+
+
+def test_a_cut_connection_is_taken_up_where_it_broke(
+    bucket: str, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * 4000
+    put(bucket, {"big": content})
+    with proxy(server.endpoint, cuts=2, cut_after=300_000) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.endpoint)
+        connection = connect(bucket)
+        stored = next(stored for page in connection.pages(f"{bucket}/big") for stored in page)
+        with open(home / "big", "w+b") as file:
+            connection.download(stored, file)
+        assert line.broken == 2
+    assert (home / "big").read_bytes() == content
+
+
+def test_a_connection_that_is_cut_again_and_again_ends_the_sync(
+    bucket: str, home: Path, run: Run, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("sync", fill(home / "here", 3), bucket)
+    straight = server.endpoint
+    with proxy(straight, cuts=1000, cut_after=2500) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.endpoint)
+        cut = run("sync", bucket, home / "back", "--jobs", 1)
+    assert cut.code == 1
+    assert cut.err.splitlines()[-2].startswith("error: cannot ")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", straight)
+    assert run("sync", bucket, home / "back").code == 0
+    assert_sound(str(home / "back"), 3)
+
+
+def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
+    # The same graphs under other names: the NEFFs differ, so a mixture would show.
+    roots = [fill(home / name, 10, name=name) for name in ("one", "two")]
+    processes = [start(str(root), bucket, "--json") for root in roots]
+    results: list[dict[str, Any]] = []
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+        results.append(json.loads(out))
+    assert [len(result["moved"]) + len(result["present"]) for result in results] == [10, 10]
+    assert_sound(bucket, 10)
+    names = {entry.name.rstrip("0123456789") for entry in scan(bucket).entries}
+    assert names <= {"one", "two"}
+
+
+def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) -> None:
+    from neurontools.cache.remote.sending import send_entry
+
+    one, two = (fill(home / name, 1, name=name) for name in ("one", "two"))
+    run("sync", one, bucket)
+    before = keys(bucket)
+    entry = next(path.parent for path in two.rglob(layout.NEFF))
+    names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    assert not send_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.relative_to(two)}")
+    assert keys(bucket) == before
+
+
+def test_a_half_written_neff_is_completed(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 1)
+    neff = next(here.rglob(layout.NEFF))
+    put(bucket, {str(neff.relative_to(here)): b"of a sync that was killed"})
+    assert scan(bucket).entries[0].state is State.INTERRUPTED
+    assert len(run("sync", here, bucket, "--json").json["moved"]) == 1
+    assert_sound(bucket, 1)
+
+
+def test_delete_shows_asks_and_spares(bucket: str, home: Path, run: Run) -> None:
+    here = fill(home / "here", 3)
+    run("sync", here, bucket)
+    gone = sorted(path.parent for path in here.rglob(layout.NEFF))[:2]
+    for path in gone:
+        run("rm", "--cache-dir", here, path, "--grace", "0s", "-y")
+    put(bucket, {f"{gone[0].relative_to(here)}/{layout.PIN}": b""})
+    young = run("sync", here, bucket, "--delete", "--dry-run", "--json").json
+    assert (young["removed"], len(young["spared"])) == ([], 2)
+    options = ("--delete", "--grace", "0s")
+    planned = run("sync", here, bucket, *options, "--dry-run")
+    assert "1 entry to remove" in planned.out
+    unasked = run("sync", here, bucket, *options)
+    assert (unasked.code, "nobody can answer here" in unasked.err) == (2, True)
+    assert done_in(bucket) == 3
+    done = run("sync", here, bucket, *options, "-y", "--json").json
+    assert [item["path"] for item in done["removed"]] == [f"{bucket}/{gone[1].relative_to(here)}"]
+    assert [item["reason"] for item in done["spared"]] == ["pinned"]
+    assert done_in(bucket) == 2
+
+
+def test_an_empty_source_deletes_nothing(bucket: str, home: Path, run: Run) -> None:
+    run("sync", fill(home / "here", 1), bucket)
+    (home / "empty").mkdir()
+    refused = run("sync", home / "empty", bucket, "--delete", "--grace", "0s", "-y")
+    assert (refused.code, done_in(bucket)) == (2, 1)
+    assert "would remove all" in refused.err
+
+
+def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
+    here, there = fill(home / "here", 1), home / "there"
+    name = next(path.parent for path in here.rglob(layout.NEFF)).relative_to(here)
+    (there / name).mkdir(parents=True)
+    lock = try_lock(str(there), str(there / name))
+    assert lock is not None
+    try:
+        result = run("sync", here, there, "--json").json
+    finally:
+        lock.release()
+    assert [item["reason"] for item in result["left_out"]] == ["a process compiles it there"]
+    assert run("sync", here, there).code == 0
+    assert_sound(str(there), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["here", "here"], 2, "same or in each other"),
+        (["here", "here/inner"], 2, "same or in each other"),
+        (["nowhere", "there"], 1, "there is no compile cache at"),
+        (["here", "there", "--jobs", "0"], 2, "0 jobs"),
+        (["here", "there", "--grace", "1d"], 2, "--grace is for --delete"),
+        (["here", "there", "--dry-run", "-y"], 2, "exclude each other"),
+        (["here", "there", "--filter", "size>"], 2, "size>"),
+        (["here", "gs://bucket/x"], 2, "not supported"),
+        (["here", "s3://"], 2, "names no bucket"),
+        (["here", ""], 2, "must be named"),
+    ],
+)
+def test_nonsense_is_refused(words: list[str], code: int, says: str, home: Path, run: Run) -> None:
+    fill(home / "here", 1)
+    refused = run("sync", *words)
+    assert refused.code == code
+    assert says in refused.err
+    assert not (home / "there").exists()
+
+
+def test_a_bucket_that_may_not_be_written_ends_the_sync_at_once(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("s3fs")
+    with refusing("AccessDenied", only_writes=True) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        refused = run("sync", fill(home / "here", 5), "s3://closed/x", "--jobs", 1)
+    assert refused.code == 1
+    lines = refused.err.splitlines()
+    assert lines[0] == "warning: stopped after 0 entries, 5 left; run it again to go on from there"
+    assert lines[1].endswith(": access denied")
+    assert "s3:PutObject" in lines[2]
+
+
+def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neurontools.cache import sync_ends
+
+    def full(path: str, target: str) -> None:
+        raise OSError(28, "No space left on device", target)
+
+    monkeypatch.setattr(sync_ends, "_copy_plain", full)
+    ended = run("sync", fill(home / "here", 2), home / "there")
+    assert ended.code == 1
+    assert "No space left on device" in ended.err
+    assert modules(run("ls", "--cache-dir", home / "there", "--json")) == []
