@@ -1,6 +1,7 @@
 """What dashboards cost to leave running, in a terminal of 200x60: neuron-top and, one after the other, its peers.
 
-Process CPU time over twenty seconds each. Peers that are not installed get a row that says so.
+Process CPU time over twenty seconds each. Peers that are not installed get a row that says so. They show something else
+than neuron-top: btop and htop the CPUs and processes of this host, nvitop sixteen devices of a stub.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Peer:
     needs_stub: bool = False
 
 
+HOST = "shows this host's CPUs and processes, no NeuronCores"
 PEERS = (
-    Peer("btop at 1 s", ("btop",), b"cpu"),
-    Peer("htop at 1 s", ("htop", "-d", "10"), b"Load average"),
+    Peer("btop at 1 s", ("btop", "--utf-force"), b"cpu", HOST),
+    Peer("htop at 1 s", ("htop", "-d", "10"), b"Load average", HOST),
     Peer("nvitop at 1 s", ("nvitop", "--interval", "1"), b"NVITOP", "16 devices of an NVML stub", True),
 )
 
@@ -62,6 +64,7 @@ PEERS = (
 def main(seconds: float = SECONDS) -> list[Row]:
     """Measure and return the rows."""
     with nvml_stub() as library_dir, wide_machine(busy=True) as environ:
+        _set_btop(environ)
         rows = _changing(environ, seconds)
         for peer in PEERS:
             rows += _peer(peer, environ, library_dir, seconds)
@@ -90,6 +93,13 @@ def _changing(environ: Mapping[str, str], seconds: float) -> list[Row]:
 
 def _neuron_top(interval_s: str) -> tuple[str, ...]:
     return (str(BIN / "neuron-top"), "--interval", interval_s)
+
+
+def _set_btop(environ: Mapping[str, str]) -> None:
+    # It takes its interval from its configuration alone; two seconds where nothing is said.
+    folder = Path(environ["XDG_CONFIG_HOME"], "btop")
+    folder.mkdir(parents=True)
+    (folder / "btop.conf").write_text("update_ms = 1000\n")
 
 
 def _peer(peer: Peer, environ: Mapping[str, str], library_dir: str | None, seconds: float) -> list[Row]:
