@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json
+from neurontools.commands.cache_options import Progress, add_verb, exclude_each_other, location, print_json
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +80,11 @@ def _why(arguments: argparse.Namespace) -> int:
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache import why_json, why_run, why_text
 
-    report = why_run.explain_last(root) if arguments.last else why_run.explain_run(root, arguments.run_name)
+    with Progress("explained", "compiles") as progress:
+        if arguments.last:
+            report = why_run.explain_last(root, progress)
+        else:
+            report = why_run.explain_run(root, arguments.run_name, progress)
     if arguments.json:
         print_json(why_json.run_json(report, full=arguments.full))
     else:

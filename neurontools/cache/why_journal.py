@@ -70,7 +70,8 @@ class Journal:
                 yield Cause(
                     CauseName.OTHER_CACHE,
                     Confidence.CERTAIN,
-                    f"the same graph with the same flags was compiled before into another cache: {other}",
+                    f"the same graph with the same flags was compiled before into another cache: {other}"
+                    + ("" if os.path.isdir(other) or "://" in other else ", which is gone"),
                     "use one cache: NEURON_COMPILE_CACHE_URL or --cache_dir of NEURON_CC_FLAGS, which wins",
                 )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CANDIDATES = 96
-_READ = 6
+_READ = 3
 _MOST_BYTES = 64 << 20
 _OPERATOR = re.compile(rb'"op":"([^"]+)"')
 _NEAR = 0.35

@@ -18,9 +18,14 @@ from neurontools.cache.why_series import Miss, Series, series_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.cache.why_entry import EntryFacts
 
+    Progress = Callable[[int, int], None]
+
 MOST_COMPARED = 200
+MOST_OPERATORS = 500_000
 _SHORTEST_NAME = 3
 _PROFILE = re.compile(r"_pid_(\d+)(?:_\d+)?$")
 
@@ -54,8 +59,12 @@ class RunReport:
     left_out: int
 
 
-def explain_last(root: str) -> RunReport:
+def explain_last(root: str, progress: Progress | None = None) -> RunReport:
     """Return why the last recorded run compiled.
+
+    Args:
+        root: the cache.
+        progress: is told how many compiles of how many are explained.
 
     Raises:
         NoSuchRunError: no run is recorded.
@@ -66,15 +75,16 @@ def explain_last(root: str) -> RunReport:
             f"no run is recorded for the cache {root}",
             "'neuron-cache path' says which cache is meant; runs of this user are recorded by neuron-run",
         )
-    return _explain(root, events, events[-1].run)
+    return _explain(root, events, events[-1].run, progress)
 
 
-def explain_run(root: str, name: str) -> RunReport:
+def explain_run(root: str, name: str, progress: Progress | None = None) -> RunReport:
     """Return why a run compiled.
 
     Args:
         root: the cache.
         name: its name as `stats --runs` prints it, the start of it, its process id, or the directory of its profile.
+        progress: is told how many compiles of how many are explained.
 
     Raises:
         NoSuchRunError: no run is called that, or several are.
@@ -92,7 +102,7 @@ def explain_run(root: str, name: str) -> RunReport:
         raise NoSuchRunError(
             f"{what} for the cache {root}", "'neuron-cache stats --runs' lists them; --last is the last"
         )
-    return _explain(root, events, fits[0])
+    return _explain(root, events, fits[0], progress)
 
 
 def _profiled_process(directory: str) -> str:
@@ -106,11 +116,20 @@ def _profiled_process(directory: str) -> str:
     )
 
 
-def _explain(root: str, events: tuple[Event, ...], run: str) -> RunReport:
+def _explain(root: str, events: tuple[Event, ...], run: str, progress: Progress | None) -> RunReport:
     own = [event for event in events if event.run == run]
     wanted = [event for event in own if event.kind in {EventKind.MISS, EventKind.FAILURE, EventKind.REPLAY}]
     history = _History(root, events, run)
-    reports = [history.report(event) for event in wanted[:MOST_COMPARED]]
+    reports: list[MissReport] = []
+    operators = 0
+    for event in wanted[:MOST_COMPARED]:
+        if operators > MOST_OPERATORS:
+            break
+        if progress is not None:
+            progress(len(reports), len(wanted))
+        reports.append(history.report(event))
+        facts = reports[-1].facts
+        operators += len(facts.graph.operations) if facts is not None and facts.graph is not None else 0
     misses = [
         Miss(report.event.module, report.facts.graph)
         for report in reports

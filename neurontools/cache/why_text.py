@@ -172,7 +172,7 @@ def _cause_lines(causes: Iterable[Cause], look: Look, indent: int) -> Iterator[s
     for cause in causes:
         yield " " * indent + look.painted(f"{cause.name} ({cause.confidence})", _BOLD)
         yield from look.wrapped(cause.text, indent + 2)
-        if cause.values and len(cause.values) > 1:
+        if any(value not in cause.text for value in cause.values):
             yield from look.wrapped(shown_values(cause.values), indent + 2, "values:")
         if cause.advice:
             yield from look.wrapped(cause.advice, indent + 2, "do:")

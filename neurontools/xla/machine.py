@@ -13,7 +13,7 @@ from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
-from neurontools.xla.loglines import show_cache_lines
+from neurontools.xla.loglines import show_cache_lines, tell_at_exit
 from neurontools.xla.native import execute_natively, native_parts
 from neurontools.xla.trace import scratch_bytes
 
@@ -45,7 +45,9 @@ class NeuronMachine:
         capture = capture_from_environ(runtime)
         if capture is not None and capture not in runtime.observers:
             runtime.observers.append(capture)
-        return cls(runtime, CompileCache.open())
+        cache = CompileCache.open()
+        tell_at_exit(cache.root)
+        return cls(runtime, cache)
 
     def core_count(self) -> int:
         """Return the number of claimed cores."""

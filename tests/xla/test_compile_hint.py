@@ -1,0 +1,38 @@
+"""What a program says on a terminal when it ends and has compiled more than its first steps need."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from neurontools.cache.location import DEFAULT_ROOT
+from neurontools.xla import metrics
+from neurontools.xla.loglines import tell_of_compiles
+
+
+@pytest.mark.parametrize(
+    ("compiled", "root", "rank", "on_terminal", "said"),
+    [
+        (4, DEFAULT_ROOT, "0", True, "4 graphs compiled; why: neuron-cache why --last\n"),
+        (3, "/c d", "", True, "3 graphs compiled; why: neuron-cache why --last --cache-dir '/c d'\n"),
+        (2, DEFAULT_ROOT, "0", True, ""),
+        (4, DEFAULT_ROOT, "1", True, ""),
+        (4, DEFAULT_ROOT, "0", False, ""),
+    ],
+)
+def test_compiles_beyond_the_usual_are_told_once_to_a_person(
+    compiled: int,
+    root: str,
+    rank: str,
+    on_terminal: bool,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "counters", lambda: {"UncachedCompile": compiled})
+    if rank:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
+    tell_of_compiles(root)
+    assert capsys.readouterr().err == said
