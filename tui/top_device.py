@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.links import links
@@ -45,11 +46,36 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
         "lost" if device.lost else "unhealthy: " + ", ".join(device.unhealthy) if device.unhealthy else "good"
     )
     yield _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
+    if found := power_of(model, device):
+        text = f"{percent(found.mean)}, from {percent(found.lowest)} to {percent(found.highest)} in the last minute"
+        yield _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
     yield from _cores(model, device, width)
     yield from _memory(model, device, width)
     yield from _processes(model, device, width)
     yield from _errors(device, width)
     yield from _links(model, device, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The power of a device over the last minute, as shares (0..1) of the most that it may take."""
+
+    lowest: float
+    highest: float
+    mean: float
+    is_modelled: bool
+
+
+def power_of(model: TopModel, device: DeviceState) -> Power | None:
+    """Return what the driver tells, of a simulated device the share of time in which its cores executed, else None."""
+    if device.power is not None:
+        return Power(*device.power, is_modelled=False)
+    seen = [slot for slot in model.history.minute(("device", device.index)) if slot]
+    if not seen or model.snapshot is None or model.snapshot.source != "sim":
+        return None
+    mean = sum(slot.mean for slot in seen) / len(seen)
+    lowest, highest = min(slot.mean for slot in seen), max(slot.peak for slot in seen)
+    return Power(lowest, highest, mean, is_modelled=True)
 
 
 def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Line:
@@ -85,11 +111,16 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
         if snapshot
         else []
     )
-    for category in _ON_DEVICE:
-        count = sum(getattr(memory, category) for memory in uses)
+    parts = {
+        CATEGORY_NAMES[category]: sum(getattr(memory, category) for memory in uses) for category in _ON_DEVICE
+    }
+    # What a driver or an exporter counts beside what it tells of processes.
+    if (other := used - sum(parts.values())) > 0:
+        parts["Other"] = other
+    for name, count in parts.items():
         part = count / whole if whole else 0.0
         spans = (
-            (fixed(f"   {CATEGORY_NAMES[category]}", _LABEL_WIDTH), Role.HEAD),
+            (fixed(f"   {name}", _LABEL_WIDTH), Role.HEAD),
             *meter(part, _METER_WIDTH, colour=model.colour),
             (f" {percent(part):>8}  {size(count)}", Role.PLAIN if count else Role.DIM),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.links import links
 from neurontools.tui.lines import HEAT, Line, Role, Span, fit, heat
-from neurontools.tui.top_device import device_lines
+from neurontools.tui.top_device import device_lines, power_of
 from neurontools.tui.top_page import Cursor, Page, PageKey
 from neurontools.tui.top_rows import section
 from neurontools.tui.top_topology import Topology
@@ -106,6 +106,7 @@ class DevicesPage(Page):
                     "device": device.index,
                     "lost": device.lost,
                     "unhealthy": list(device.unhealthy),
+                    "power": asdict(power) if (power := power_of(model, device)) else None,
                     "memory_bytes": device.memory_bytes,
                     "memory_used_bytes": device.memory_used_bytes,
                     "cores": [

@@ -86,7 +86,9 @@ class DeviceState:
     """One chip. `core_ids` are the machine-wide logical ids; `connected_to` is None on single-device instances.
 
     `lost` is set for a device that fell off the bus, `links_down` are the neighbours whose link is broken, which
-    `connected_to` does not name. `unhealthy` are the components that are broken, in the driver's words.
+    `connected_to` does not name. `unhealthy` are the components that are broken, in the driver's words. `power` is the
+    lowest, highest and mean power of the last minute as shares (0..1) of the most that the device may take, None where
+    no driver tells.
     """
 
     index: int
@@ -101,6 +103,7 @@ class DeviceState:
     lost: bool = False
     links_down: tuple[int, ...] = ()
     unhealthy: tuple[str, ...] = ()
+    power: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,8 @@ def device_from_json(data: dict[str, Any]) -> DeviceState:
     fields["hardware"] = HardwareCounters(**data.get("hardware", {}))
     fields["links_down"] = tuple(data.get("links_down", ()))
     fields["unhealthy"] = tuple(data.get("unhealthy", ()))
+    power = data.get("power")
+    fields["power"] = None if power is None else tuple(power)
     return DeviceState(**fields)
 
 

@@ -136,6 +136,7 @@ class HostDevices:
             memory_used_bytes=reading.memory_used_bytes,
             hardware=_newer(reading, told, index),
             unhealthy=reading.unhealthy,
+            power=reading.power,
         )
 
     def _place_of(self, reading: DeviceReading) -> int:

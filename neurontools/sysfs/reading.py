@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import HardwareCounter, HardwareCounters
 from neurontools.sysfs.generation import generation
+from neurontools.sysfs.power import VALID
 from neurontools.sysfs.sums import ON_DEVICE
 from neurontools.sysfs.tree import CLASS, DEVICES, MODULE_VERSION, NODES, PRODUCT_NAME
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _DEVICE = re.compile(r"neuron(\d+)")
 _CORE = re.compile(r"neuron_core(\d+)")
 _UNHEALTHY = "stats/hardware/health_status/unhealthy_components"
+_POWER = "stats/power/utilization"
 _RELEASES = ("2.32", "2.28")
 
 
@@ -42,7 +44,7 @@ class DeviceReading:
     """One device.
 
     `connected_to` is None where the file may not be read; `memory_used_bytes` is what its cores hold, `unhealthy` are
-    the components that are broken.
+    the components that are broken. `power` is lowest, highest and mean of the last minute (0..1), None without data.
     """
 
     index: int
@@ -52,6 +54,7 @@ class DeviceReading:
     hardware: HardwareCounters
     memory_used_bytes: int
     unhealthy: tuple[str, ...]
+    power: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,20 @@ def _read_device(root: str, index: int) -> DeviceReading:
         memory_used_bytes=sum(
             _memory(f"{directory}/neuron_core{core}/stats/memory_usage/device_mem") for core in cores
         ),
+        power=_power(_text(f"{directory}/{_POWER}")),
     )
+
+
+def _power(line: str) -> tuple[float, float, float] | None:
+    """Return the shares of a line such as `POWER_STATUS_VALID,1789180860,0.00,100.00,41.50`."""
+    status, *numbers = line.split(",")
+    if status != VALID or len(numbers) != 4:
+        return None
+    try:
+        low, high, mean = (float(number) / 100 for number in numbers[1:])
+    except ValueError:
+        return None
+    return low, high, mean
 
 
 def _memory(directory: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.machine.snapshot import busy_share
+from neurontools.machine.snapshot import busy_share, encode, snapshot_from_json
 from neurontools.sources import open_source
 from neurontools.sources.driver import NoDriverError
 from neurontools.sources.following import Follower, Trouble
@@ -339,3 +340,22 @@ def test_a_container_s_device_has_the_place_that_its_links_tell(host):
         (read,) = source.snapshot().devices
     assert read == alone
     assert read.bdf == "0000:e1:00.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "power"),
+    [
+        ("POWER_STATUS_VALID,1789180860,0.00,100.00,41.50\n", (0.0, 1.0, 0.415)),
+        ("POWER_STATUS_NO_DATA,1789180860,0.00,0.00,0.00\n", None),
+        ("POWER_STATUS_VALID,1789180860,x,0.00,0.00\n", None),
+        ("POWER_STATUS_VALID,1\n", None),
+        ("", None),
+    ],
+)
+def test_power_is_what_the_driver_tells(host, line, power):
+    host.show(machine("trn1.2xlarge"))
+    (host.root / "sys/devices/virtual/neuron_device/neuron0/stats/power/utilization").write_text(line)
+    with open_source("real") as source:
+        snapshot = source.snapshot()
+    assert snapshot.devices[0].power == pytest.approx(power)
+    assert snapshot_from_json(json.loads(encode(snapshot))) == snapshot
