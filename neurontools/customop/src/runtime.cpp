@@ -73,8 +73,12 @@ void unpack(const abi::Request& request, const Callable& callable, Arguments& ar
   }
 }
 
-void take_result(const torch::Tensor& result) {
-  if (context.output_taken) return;
+void copy_bytes(void* place, const void* bytes) {
+  if (place != bytes && output.nbytes() != 0) std::memcpy(place, bytes, output.nbytes());
+}
+
+void take_result(const torch::Tensor& result, void* place) {
+  if (context.output_taken) return copy_bytes(place, output.impl().data());
   if (context.multicore)
     fail("output", "a multicore kernel must write through get_dst_tensor(); core %u returned without calling it",
          context.core);
@@ -85,7 +89,7 @@ void take_result(const torch::Tensor& result) {
   if (result.scalar_type() != output.scalar_type())
     fail("output", "the kernel returned dtype %s, its shape function promised %s", c10::toString(result.scalar_type()),
          c10::toString(output.scalar_type()));
-  if (output.nbytes() != 0) std::memcpy(output.impl().data(), result.impl().data(), output.nbytes());
+  copy_bytes(place, result.impl().data());
   count_move(result.impl());
 }
 
@@ -96,9 +100,10 @@ void run_core(const abi::Request& request, const Callable& callable) {
   output = wrap(request.output, Origin::kOutput, false);
   tcm_begin();
   {
+    const Lending lending(output.impl());
     Arguments arguments;
     unpack(request, callable, arguments);
-    take_result(callable.call(callable.function, arguments));
+    take_result(callable.call(callable.function, arguments), request.output.data);
   }
   tcm_end();
   places_end_core();
@@ -184,6 +189,7 @@ void add_kernel(const char* name, const Callable& function) { kernels().push_bac
 
 torch::Tensor take_output() {
   if (context.meta) fail("shape", "get_dst_tensor() is for kernels, not for shape functions");
+  if (!context.output_taken) give_output_memory_of_its_own(output.impl());
   context.output_taken = true;
   return output;
 }

@@ -38,6 +38,21 @@ void places_end_core();
 /// Write the counts by place from number `first` on, a line each, as many as there is room for.
 void list_counts(std::size_t first, char* text, std::size_t size);
 
+struct TensorImpl;
+
+/// While it lives, the first temporary of the output's size and dtype lies where the output goes: mostly it is what the
+/// kernel returns, and need not be copied then. At the end one that the kernel keeps gets memory of its own.
+class Lending {
+ public:
+  explicit Lending(const TensorImpl& output);
+  Lending(const Lending&) = delete;
+  Lending& operator=(const Lending&) = delete;
+  ~Lending();
+};
+
+/// The kernel asks for the output: when a temporary lies there, it gets other memory, which is copied at the end.
+void give_output_memory_of_its_own(TensorImpl& output);
+
 /// Empty the running core's pool.
 void tcm_begin();
 /// Check the canaries of what is left and warn about leaks.

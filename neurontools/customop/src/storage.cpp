@@ -1,5 +1,6 @@
 // Memory of tensors, and the factories that fill it.
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "neurontools/factories.hpp"
@@ -15,7 +16,35 @@ void fill_elements(const TensorImpl& impl, T value) {
   for (std::int64_t i = 0; i < impl.numel; ++i) data[i] = value;
 }
 
+const TensorImpl* lender = nullptr;  // the output, while nobody has its memory
+std::weak_ptr<TensorImpl> borrower;
+
+bool borrow(const std::shared_ptr<TensorImpl>& impl) {
+  if (lender == nullptr || impl->nbytes == 0 || impl->nbytes != lender->nbytes || impl->dtype != lender->dtype) return false;
+  impl->storage = lender->storage;
+  borrower = impl;
+  lender = nullptr;
+  return true;
+}
+
 }  // namespace
+
+Lending::Lending(const TensorImpl& output) { lender = context.multicore ? nullptr : &output; }
+
+Lending::~Lending() {
+  lender = nullptr;
+  const std::shared_ptr<TensorImpl> kept = borrower.lock();  // by the kernel, in a static variable
+  borrower.reset();
+  if (kept == nullptr) return;
+  const void* borrowed = kept->storage;
+  kept->allocate();
+  std::memcpy(kept->storage, borrowed, kept->nbytes);
+}
+
+void give_output_memory_of_its_own(TensorImpl& output) {
+  lender = nullptr;
+  if (!borrower.expired()) output.allocate();
+}
 
 TensorImpl::TensorImpl(c10::IntArrayRef shape, c10::ScalarType type) : dtype(type) {
   if (shape.size() > abi::kMaxDim)
@@ -50,7 +79,7 @@ namespace torch {
 Tensor empty(c10::IntArrayRef size, c10::TensorOptions options) {
   auto impl = std::make_shared<neurontools::TensorImpl>(size, options.dtype());
   if (!neurontools::context.meta) neurontools::dispatch(options.dtype(), [](auto) {});
-  impl->allocate();
+  if (!neurontools::borrow(impl)) impl->allocate();
   return Tensor(impl);
 }
 
