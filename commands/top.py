@@ -153,6 +153,11 @@ def _check_time(arguments: argparse.Namespace) -> None:
         )
     if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
         raise UsageError("--replay plays a file", "leave --source and --machine out")
+    if arguments.replay is not None and not os.path.exists(arguments.replay):
+        raise UsageError(
+            f"there is no recording {arguments.replay!r}",
+            "record one with: neuron-monitor > FILE, or --record",
+        )
     if arguments.record is not None and (arguments.replay is not None or arguments.once):
         other = "--once" if arguments.once else "--replay"
         raise UsageError(f"--record does not go with {other}", "leave one of them out")
@@ -194,7 +199,8 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         filter=arguments.filter,
         alert_command=alert_command,
         record=arguments.record,
-        replay=arguments.replay,
+        # A file of that name is meant, no source.
+        replay=f"./{arguments.replay}" if arguments.replay in {"sim", "real"} else arguments.replay,
         speed=arguments.speed,
         places=_places(arguments),
     )

@@ -47,7 +47,8 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
     )
     yield _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
     if found := power_of(model, device):
-        text = f"{percent(found.mean)}, from {percent(found.lowest)} to {percent(found.highest)} in the last minute"
+        lowest, highest = percent(found.lowest).strip(), percent(found.highest).strip()
+        text = f"{percent(found.mean).strip()}, from {lowest} to {highest} in the last minute"
         yield _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
     yield from _cores(model, device, width)
     yield from _memory(model, device, width)

@@ -123,7 +123,8 @@ def test_a_file_without_lines_says_so(home):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--replay", "no-such-file"), "no-such-file"),
+        (("--replay", "no-such-file"), "there is no recording 'no-such-file'"),
+        (("--replay", "sim"), "there is no recording 'sim'"),
         (("--replay", "x", "--machine", "m"), "leave --source and --machine out"),
         (("--replay", "x", "--speed", "0"), "--speed 0 is out of range"),
         (("--replay", "x", "--speed", "nan"), "--speed nan is out of range"),
