@@ -1,7 +1,7 @@
 """What config.yaml says. neuron-ls comes through here when there is such a file, so nothing that costs time is imported.
 
-A plain file (`key: value` lines and comments) is read right here; whatever else YAML allows is read by yaml, and means
-the same.
+A plain file (`key: value` lines, comments, and sections of tools that are plain too) is read right here; whatever else
+YAML allows is read by yaml, and means the same.
 """
 
 import os
@@ -115,8 +115,21 @@ def plain_entries(text: bytes) -> list[Entry] | None:
         return None
     entries: list[Entry] = []
     seen = set()
-    for number, line in enumerate(text.decode("ascii").split("\n"), 1):
-        if not line or line[0] == "#":
+    lines = text.decode("ascii").split("\n")
+    passed = 0
+    for number, line in enumerate(lines, 1):
+        if number <= passed or not line or line[0] == "#":
+            continue
+        head = line.partition(" #")[0].rstrip(" ")
+        if head[-1:] == ":" and head[:-1] in SECTIONS:
+            from neurontools.configuration_section import section_end
+
+            end = section_end(lines, number)
+            if end is None or head[:-1] in seen:
+                return None
+            passed = end
+            seen.add(head[:-1])
+            entries.append((head[:-1], None, number))
             continue
         key, colon, rest = line.partition(": ")
         value = rest.partition(" #")[0].strip(" ")

@@ -173,6 +173,46 @@ def test_most_plain_files_need_no_yaml_and_mean_the_same(text):
     assert plain is None or plain == by_yaml
 
 
+SECTION = """\
+top:  # of neuron-top
+  theme: light                 # a comment
+  interval: 2
+
+  columns: [pid, tag, p99]
+  keys:
+    quit: Q
+    # a comment: [
+    processes.filter: [slash, ctrl+f]
+  alerts:
+      straggler: {threshold: 2, for: 10}
+      ecc: false
+"""
+
+
+@pytest.mark.parametrize("text", [SECTION, f"machine: ci\n{SECTION}pace: no\n", SECTION + "# end"])
+def test_the_section_of_a_tool_needs_no_yaml(text):
+    assert plain_entries(text.encode()) == yaml_entries(text.encode())
+    assert ("top", None) in [(key, value) for key, value, _ in plain_entries(text.encode())]
+
+
+SECTION_LINES = st.tuples(
+    st.sampled_from(["", " ", "  ", "    "]),
+    st.sampled_from(
+        ["a: b", "a:", "b: [x, y]", "c: {x: 1}", "# why", "", "- x", "a:b", "a: 'b'", "d: [", "e: b c", "- ", "a: *b", "[]", "x", "f: [,]",
+         "g: b: c", "h: {x, y: }", "machine: ci", "top:", "a #: b", "i: b # why", "j: []", "null: 1", "k: -1", "1: 2", "l: ,", "\t"]
+    ),
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(SECTION_LINES, max_size=7))
+def test_a_section_that_is_passed_over_means_the_same_to_yaml(lines):
+    text = "\n".join(["top:", *lines]).encode()
+    plain = plain_entries(text)
+    if plain is not None:
+        assert plain == yaml_entries(text)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
 def test_no_file_makes_it_fail(home_file, data):

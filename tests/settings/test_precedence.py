@@ -158,7 +158,15 @@ def test_show_says_it_once_on_a_terminal(config):
 
 
 @pytest.mark.parametrize(
-    ("text", "extra"), [(None, set()), ("machine: test\npace: no  # why\n", {"neurontools.configuration"})]
+    ("text", "extra"),
+    [
+        (None, set()),
+        ("machine: test\npace: no  # why\n", {"neurontools.configuration"}),
+        (
+            "machine: test\ntop:\n  theme: light\n  keys:\n    quit: Q\n",
+            {"neurontools.configuration", "neurontools.configuration_section"},
+        ),
+    ],
 )
 def test_neuron_ls_needs_no_yaml_for_plain_settings(config, text, extra):
     if text is not None:
@@ -179,6 +187,6 @@ def test_neuron_ls_needs_no_yaml_for_plain_settings(config, text, extra):
         check=True,
     )
     new = {*run.stderr.split()} - {*bare.stderr.split()}
-    light = {name for name in new if name.startswith("neurontools")} - {"neurontools.configuration"}
+    light = {name for name in new if name.startswith("neurontools")} - extra
     assert new - light - extra == {"_socket"}
     assert "neurontools.configuration_yaml" not in light
