@@ -134,11 +134,7 @@ def _graphs(diff: GraphDiff) -> Iterator[Difference]:
             ", ".join(digest[:12] for digest in graph.libraries) or "none" for graph in (diff.old, diff.new)
         )
         yield Difference(Subject.LIBRARIES, f"custom-operator libraries {a} -> {b}", a, b)
-    more, less = diff.outputs
-    for text in more:
-        yield Difference(Subject.OUTPUTS, f"also gives {text}", "", text)
-    for text in less:
-        yield Difference(Subject.OUTPUTS, f"no longer gives {text}", text, "")
+    yield from _outputs(diff)
 
 
 def _hidden(diff: GraphDiff) -> Difference:
@@ -147,6 +143,22 @@ def _hidden(diff: GraphDiff) -> Difference:
         text = "names, instruction ids or source lines of the HLO, or parts of it that are not read, differ"
         return Difference(Subject.METADATA, text)
     return Difference(Subject.METADATA, "buffers behind equal tensors differ in size: views of other tensors")
+
+
+def _outputs(diff: GraphDiff) -> Iterator[Difference]:
+    more, less = diff.outputs
+    found = [(f"also {_given(text)}", "", text) for text in more]
+    found += [(f"no longer {_given(text)}", text, "") for text in less]
+    for number, (text, old, new) in enumerate(found):
+        if number == _TENSORS_SHOWN:
+            yield Difference(Subject.OUTPUTS, f"and {len(found) - number} more outputs")
+            return
+        yield Difference(Subject.OUTPUTS, text, old, new)
+
+
+def _given(text: str) -> str:
+    # An input that is an output was changed in place.
+    return f"changes {text}" if text.startswith("input ") else f"gives {text}"
 
 
 def _inputs(diff: GraphDiff) -> Iterator[Difference]:

@@ -117,7 +117,7 @@ def _training(diff: GraphDiff, *, alone: bool) -> Cause | None:
     return Cause(
         CauseName.TRAINING,
         Confidence.LIKELY,
-        f"one graph is of training, the other of evaluation: {shown} differs"
+        f"one graph is of training, the other of evaluation, as {shown} shows"
         + (f" at {where}" if where else ""),
         "one compile for each mode is normal; more of them mean that model.train() and model.eval() are switched "
         "in the middle of a step",

@@ -196,7 +196,7 @@ def _graph_lines(comparison: Comparison, look: Look) -> Iterator[str]:
     if diff is None or diff.is_empty:
         return
     lines = diff_lines(diff, full=look.full, most=None if look.full else look.most_lines)
-    number = counted(len(diff.new.operations), "operator", "operators")
+    number = f"{len(diff.old.operations)} -> {counted(len(diff.new.operations), 'operator', 'operators')}"
     changed = f"{len(diff.changed())} changed, {len(diff.added())} added, {len(diff.removed())} removed"
     yield look.painted("graph", _BOLD)
     yield from look.wrapped(f"{number}: {diff.equal_count} the same, {changed}", 2)
