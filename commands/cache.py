@@ -15,6 +15,7 @@ from neurontools.commands import (
     cache_stats,
     cache_sync,
     cache_verify,
+    cache_watch,
     cache_why,
     console,
 )
@@ -28,6 +29,7 @@ _EXAMPLES = """examples:
   neuron-cache ls --filter state=failed 'used>30d'
   neuron-cache show 92195234
   neuron-cache stats
+  neuron-cache watch
   neuron-cache why --last
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
   neuron-cache prune --failed --interrupted -y
@@ -51,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
     for group in (
         cache_list,
+        cache_watch,
         cache_stats,
         cache_why,
         cache_prune,

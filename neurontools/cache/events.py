@@ -46,12 +46,17 @@ class Event:
     module: str
 
 
+def events_path(root: str) -> str:
+    """Return the file with this user's events of a root; it need not exist."""
+    return f"{counters_dir(root)}/events"
+
+
 class Events:
     """The events of one root. Writing never fails: an event that cannot be kept is not kept."""
 
     def __init__(self, root: str) -> None:
         self._directory = counters_dir(root)
-        self._path = f"{self._directory}/events"
+        self._path = events_path(root)
         self._descriptor: int | None = None
         self._pid = 0
 
@@ -77,7 +82,7 @@ class Events:
                     continue
                 with open(path, encoding="utf-8", errors="replace") as lines:
                     for line in lines:
-                        event = _event(line)
+                        event = event_of(line)
                         if event is not None and event.unix_s >= since_unix_s:
                             yield event
             except OSError:
@@ -111,7 +116,8 @@ def this_run() -> str:
     return _run_of(os.getpid())
 
 
-def _event(line: str) -> Event | None:
+def event_of(line: str) -> Event | None:
+    """Return the event of a whole line, None for a damaged one."""
     parts = line.split()
     try:
         if len(parts) == _FIELDS and line.endswith("\n"):

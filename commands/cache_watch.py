@@ -1,0 +1,118 @@
+"""The verb of neuron-cache that follows a cache while programs use it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache_options import add_verb, duration, location
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from neurontools.cache.watching import Watch
+    from neurontools.commands.cache_options import Verbs
+
+_EXAMPLES = """examples:
+  neuron-cache watch
+  neuron-cache watch --until-idle 5m
+  neuron-cache watch --json | jq 'select(.event == "compiled")'
+
+Hits are those of this user. It ends with Ctrl-C, or with --until-idle."""
+
+_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "watch",
+        _watch,
+        words="follow what happens: compiles, hits, waits, failures, removals",
+        description="Follow a cache while programs use it: a line for each compile that begins or ends, each hit, wait, "
+        "failure and removal. A terminal also shows how things stand.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("--interval", default="1s", metavar="TIME", help="time between looks (1s)")
+    parser.add_argument(
+        "--until-idle", metavar="TIME", help="end when nothing was compiled and nothing happened for TIME"
+    )
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.watching import Watch
+
+    interval_s, idle_s = _time(arguments.interval, "--interval"), duration(arguments.until_idle)
+    root = location(arguments).root
+    console.notice(f"watching {root}")
+    watch = Watch(root)
+    status = _Status(shown=sys.stderr.isatty() and not arguments.json)
+    try:
+        _follow(watch, interval_s, idle_s, _teller(arguments, watch, status))
+    finally:
+        status.clear()
+    return 0
+
+
+def _time(text: str, option: str) -> float:
+    seconds = duration(text)
+    if seconds is None or not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise UsageError(f"{option} {text} is out of range", "give 0.1s to 1h")
+    return seconds
+
+
+def _follow(watch: Watch, interval_s: float, idle_s: float | None, tell: Callable[[], bool]) -> None:
+    quiet_since = time.monotonic()
+    while True:
+        if tell() or watch.summary.compiling:
+            quiet_since = time.monotonic()
+        if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
+            return
+        time.sleep(interval_s)
+
+
+def _teller(arguments: argparse.Namespace, watch: Watch, status: _Status) -> Callable[[], bool]:
+    """Return what looks once and prints; it returns whether anything happened."""
+    from neurontools.cache import watch_text
+
+    line_of = watch_text.happening_json if arguments.json else watch_text.happening_text
+
+    def tell() -> bool:
+        found = watch.look()
+        if found:
+            status.clear()
+            console.out_now("\n".join(line_of(item) for item in found))
+        status.show(watch_text.summary_text(watch.summary))
+        return bool(found)
+
+    return tell
+
+
+class _Status:
+    """The line at the bottom of a terminal; nothing elsewhere."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        """Show a line in place of the one before."""
+        if self._shown and text != self._text:
+            import shutil
+
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+            self._text = text
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._text:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._text = ""
