@@ -153,14 +153,14 @@ def _check_time(arguments: argparse.Namespace) -> None:
         )
     if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
         raise UsageError("--replay plays a file", "leave --source and --machine out")
+    if arguments.record is not None and (arguments.replay is not None or arguments.once):
+        other = "--once" if arguments.once else "--replay"
+        raise UsageError(f"--record does not go with {other}", "leave one of them out")
     if arguments.replay is not None and not os.path.exists(arguments.replay):
         raise UsageError(
             f"there is no recording {arguments.replay!r}",
             "record one with: neuron-monitor > FILE, or --record",
         )
-    if arguments.record is not None and (arguments.replay is not None or arguments.once):
-        other = "--once" if arguments.once else "--replay"
-        raise UsageError(f"--record does not go with {other}", "leave one of them out")
 
 
 def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:

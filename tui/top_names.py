@@ -76,7 +76,8 @@ def key_problem(key: str) -> str:
     """
     found = _KEY.fullmatch(key)
     name = found.group(1) if found else ""
-    if found and (name in _NAMED_KEYS or (len(name) == 1 and name.isalnum())):
+    is_letter = len(name) == 1 and name.isalnum() and (name.isascii() or name == key)
+    if found and (name in _NAMED_KEYS or is_letter):
         return ""
     return f"unknown key {key!r}"
 

@@ -62,6 +62,7 @@ def test_all_of_it(config: Path) -> None:
         ),
         ("keys: quit", "top: keys must be a mapping"),
         ("keys: {quit: ctrl+alt+nope}", "top: quit: unknown key 'ctrl+alt+nope', its usual key is used"),
+        ("keys: {quit: ctrl+ü}", "top: quit: unknown key 'ctrl+ü', its usual key is used"),
         ("keys: {quit: []}", "top: quit: no key, its usual key is used"),
         ("alerts: high", "top: alerts must be a mapping"),
         ("alerts: {ecc: many}", "top: ecc: threshold must be a number from 0"),
