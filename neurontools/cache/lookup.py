@@ -226,7 +226,7 @@ class Lookup:
         if not writable or not self._attempt(lambda: publish(self._entry, data)):
             return self._compiled(data, "")
         self._root.keep_in_use(self._entry)
-        self._root.send(self._entry, State.DONE)
+        self._root.send(self._entry, State.DONE, replace=bool(self._damage))
         return self._compiled(data, self._entry)
 
     def _attempt(self, write: Callable[[], None]) -> bool:

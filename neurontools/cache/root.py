@@ -45,10 +45,10 @@ class CacheRoot:
         """
         return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
 
-    def send(self, entry: str, state: State) -> None:
-        """Write an entry that was made to the bucket, where there is one."""
+    def send(self, entry: str, state: State, *, replace: bool = False) -> None:
+        """Write an entry that was made to the bucket, where there is one; `replace` a damaged one."""
         if self.bucket is not None:
-            self.bucket.send(entry, state)
+            self.bucket.send(entry, state, replace=replace)
 
     def warn_unusable(self, error: OSError) -> None:
         """Say once that the cache cannot be written to."""

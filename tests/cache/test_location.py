@@ -26,7 +26,12 @@ FLAGS = "NEURON_CC_FLAGS"
         ({URL: ""}, None, "/var/tmp/neuron-compile-cache", "default"),
         ({URL: "/a/../b/"}, None, "/b", URL),
         ({URL: "s3://bucket/a/b/"}, None, "s3://bucket/a/b", URL),
-        ({URL: "/env", FLAGS: "--cache_dir=s3://bucket"}, None, "s3://bucket", "--cache_dir in NEURON_CC_FLAGS"),
+        (
+            {URL: "/env", FLAGS: "--cache_dir=s3://bucket"},
+            None,
+            "s3://bucket",
+            "--cache_dir in NEURON_CC_FLAGS",
+        ),
     ],
 )
 def test_the_strongest_setting_wins(environ: dict[str, str], url: str | None, root: str, source: str) -> None:
@@ -38,7 +43,10 @@ def test_a_tilde_is_the_home(home: Path) -> None:
     assert resolve({URL: "~/cache"}).root == f"{home}/cache"
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/prefix", "https://host/x", "s3://", "s3:///x", "s3://b\0", "s3://bucket/a//b", "/a\0b"])
+@pytest.mark.parametrize(
+    "url",
+    ["gs://bucket/prefix", "https://host/x", "s3://", "s3:///x", "s3://b\0", "s3://bucket/a//b", "/a\0b"],
+)
 def test_what_is_no_local_directory_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="compile cache"):
         resolve({URL: url})

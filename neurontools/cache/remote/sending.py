@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _RESULT = (layout.NEFF, layout.DONE)
 
 
-def send_entry(connection: Connection, directory: str, names: Sequence[str], target: str) -> bool:
+def send_entry(
+    connection: Connection, directory: str, names: Sequence[str], target: str, *, replace: bool = False
+) -> bool:
     """Write files of a directory to a bucket; what is there with the same content is not sent again.
 
     Args:
@@ -28,6 +30,7 @@ def send_entry(connection: Connection, directory: str, names: Sequence[str], tar
         directory: holds the files.
         names: of the files, the marker that makes the entry finished last.
         target: the entry's path in the bucket.
+        replace: what is finished there is damaged; write it again.
 
     Returns:
         Whether this call finished the entry; False when it is another host's.
@@ -38,7 +41,7 @@ def send_entry(connection: Connection, directory: str, names: Sequence[str], tar
     """
     there = _objects(connection, target)
     is_result = layout.DONE in names
-    if is_result and all(name in there for name in _RESULT):
+    if is_result and not replace and all(name in there for name in _RESULT):
         return False
     first = True
     for name in names:

@@ -58,19 +58,20 @@ class BucketStore:
             self._warn("read", error)
             return False
 
-    def send(self, entry: str, state: State) -> None:
+    def send(self, entry: str, state: State, *, replace: bool) -> None:
         """Write an entry of the local copy to the bucket, unless it is finished there.
 
         Args:
             entry: its directory in the copy.
             state: what it is there for: DONE or FAILED.
+            replace: what is finished there is damaged.
         """
         if not self._writes:
             return
         wanted = carries(state)
         try:
             names = in_writing_order([name for name in os.listdir(entry) if wanted(name)])
-            send_entry(self._connection, entry, names, self._path(entry))
+            send_entry(self._connection, entry, names, self._path(entry), replace=replace)
         except RemoteError as error:
             self._writes = not error.concerns_all
             self._warn("write", error)
