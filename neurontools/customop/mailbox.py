@@ -13,6 +13,7 @@ import os
 import platform
 import select
 import struct
+import threading
 import time
 
 from neurontools.customop import abi
@@ -61,6 +62,7 @@ class Mailbox:
         self._looks = _IN_ORDER and len(os.sched_getaffinity(0)) > 1
         self._in_vain = 0
         self._pass_over = 0
+        self._held: threading.Event | None = None
         os.set_blocking(self._wake_fd, False)
 
     @property
@@ -128,6 +130,9 @@ class Mailbox:
         words, number = self._words, self._number
         words[_HOST_SLEEPS] = 1
         while words[_ANSWERED] != number:
+            if self._held is not None:
+                self._held.set()
+                threading.Event().wait()
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
@@ -140,6 +145,14 @@ class Mailbox:
                     raise WorkerGoneError
                 return False
         return True
+
+    def hold(self) -> None:
+        """Keep the thread that waits for a reply from coming back, at the interpreter's end.
+
+        Python ends a daemon thread that wants to go on then, in the middle of torch's frames, which aborts the process.
+        """
+        self._held = threading.Event()
+        self._held.wait(4 * _SLICE_S)
 
     @property
     def is_plain(self) -> bool:

@@ -91,13 +91,15 @@ class WorkerExecutor:
                 self._end()
                 return self._attempt(step, timeout_s, stdout_bytes)
 
-    def close_idle(self) -> None:
-        """End the worker if no call is under way: at the end of the process a call's worker ends with it."""
+    def leave(self) -> None:
+        """End the worker at the end of the process; one that is in a call of a daemon thread ends with the process."""
         if self._lock.acquire(blocking=False):
             try:
                 self._end()
             finally:
                 self._lock.release()
+        elif self._session is not None:
+            self._session.mailbox.hold()
 
     def _attempt(
         self,
@@ -140,7 +142,7 @@ _live: weakref.WeakSet[WorkerExecutor] = weakref.WeakSet()
 
 def _close_at_exit() -> None:
     for executor in list(_live):
-        executor.close_idle()  # a daemon thread may be in a call that takes minutes: nobody waits for that
+        executor.leave()
 
 
 def _forget_all() -> None:

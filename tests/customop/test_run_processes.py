@@ -35,7 +35,7 @@ def faults(library: Callable[[str], Path]) -> Any:
 
 def executor_of(qualified: str) -> WorkerExecutor:
     """Return what runs a loaded operator."""
-    return registered._registry.operations[qualified]._executor  # type: ignore[return-value]
+    return registered._registry.operations[qualified].executor  # type: ignore[return-value]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ def script(body: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         load_library(sys.argv[1])
         x = torch.rand(8)
         def worker():
-            return ops._registry.operations["faults::copy"]._executor.pid
+            return ops._registry.operations["faults::copy"].executor.pid
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body), *arguments],
@@ -220,7 +220,7 @@ def test_the_end_of_the_interpreter_waits_for_no_kernel(library: Callable[[str],
         """
         torch.ops.faults.copy(x)
         print(worker(), flush=True)
-        executor = ops._registry.operations["faults::nap"]._executor
+        executor = ops._registry.operations["faults::nap"].executor
         threading.Thread(target=torch.ops.faults.nap, args=(x, 600.0), daemon=True).start()
         while not executor._lock.locked():
             time.sleep(0.01)
@@ -240,7 +240,7 @@ def test_an_interrupt_ends_the_call_and_the_next_one_starts_anew(library: Callab
             threading.Thread(target=tell).start()
             torch.ops.faults.nap(x, 600.0)
         def tell():
-            while not ops._registry.operations["faults::nap"]._executor._lock.locked():
+            while not ops._registry.operations["faults::nap"].executor._lock.locked():
                 time.sleep(0.01)
             print(worker(), flush=True)
         try:
