@@ -25,7 +25,7 @@ _SHORT_BYTES = 32
 # HloInstructionProto's fields that become fields of `HloInstruction`.
 _TEXTS = {1: "name", 2: "opcode"}
 _NUMBERS = {9: "parameter", 35: "number"}
-_LISTS = {36: "operands", 38: "called"}
+_LISTS = {14: "dimensions", 36: "operands", 38: "called"}
 _SHAPE, _METADATA = 3, 7
 # LiteralProto's fields: struct code of one item.
 _FIXED_ITEMS = {8: "f", 9: "d"}
@@ -144,8 +144,6 @@ class _Reader:
         match number:
             case 8 if kind == BYTES:
                 attributes.append(self._literal(start, end))
-            case 14:
-                _extend(attributes, "dimensions", numbers(data, kind, value, start, end))
             case 28 if kind == BYTES:
                 attributes.append(f"target={text(data, start, end)}")
             case 49 if kind == BYTES:
@@ -225,16 +223,6 @@ class _Reader:
 
         self._each("alias", start, end, take_entry)
         return found
-
-
-def _extend(attributes: list[str], name: str, values: list[int]) -> None:
-    """Add values to an attribute that may come packed or one by one."""
-    prefix = f"{name}="
-    for position, attribute in enumerate(attributes):
-        if attribute.startswith(prefix):
-            attributes[position] = f"{attribute[:-1]}, {', '.join(map(str, values))}]"
-            return
-    attributes.append(f"{prefix}{values}")
 
 
 def _other(number: int, kind: int, value: int, content: bytes) -> str:

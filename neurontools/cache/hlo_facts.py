@@ -47,7 +47,9 @@ def _operation(
     )
     inner = tuple(f"calls {called.get(number, 'nothing known')}" for number in item.called)
     source = f"{item.source_file}:{item.source_line}" if item.source_file else item.op_name
-    return Operation(item.opcode or "unknown", operands, item.shapes, (*item.attributes, *inner), source)
+    dimensions = (f"dimensions={item.dimensions}",) if item.dimensions else ()
+    constants = (*dimensions, *item.attributes, *inner)
+    return Operation(item.opcode or "unknown", operands, item.shapes, constants, source)
 
 
 def _outputs(entry: HloComputation, makers: dict[int, int], shapes: dict[int, Tensor]) -> tuple[Operand, ...]:
@@ -63,7 +65,7 @@ def _called_texts(module: HloModule) -> dict[int, str]:
     texts = {}
     for computation in module.computations:
         lines = [
-            f"{item.opcode} {item.shapes} {item.attributes} {item.parameter}"
+            f"{item.opcode} {item.shapes} {item.dimensions} {item.attributes} {item.parameter}"
             for item in computation.instructions
         ]
         digest = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:8]

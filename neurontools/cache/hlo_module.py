@@ -57,6 +57,7 @@ class HloInstruction:
     shapes: tuple[Tensor, ...] = ()
     operands: list[int] = field(default_factory=list)
     called: list[int] = field(default_factory=list)
+    dimensions: list[int] = field(default_factory=list)
     parameter: int | None = None
     attributes: list[str] = field(default_factory=list)
     op_name: str = ""

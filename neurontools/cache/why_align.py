@@ -1,7 +1,7 @@
 """Which operators of one graph are those of another: a shortest edit script over names, in bounded time.
 
 Myers' greedy search finds it. Where the graphs differ in more than a few hundred places, the furthest path so far is
-taken as it is and the search goes on behind it, so that time stays linear in the length.
+taken as it is and the search goes on behind it, so that time stays linear in the length; the longer the graphs, the sooner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 Pair = tuple[int, int]
 
-_MOST_EDITS = 400
+_MOST_EDITS, _FEWEST_EDITS = 400, 24
+_WORK = 8_000_000
 
 
 def align(
@@ -42,20 +43,22 @@ def align(
 def _middle(a: Sequence[str], b: Sequence[str], start: int, end_a: int, end_b: int) -> list[Pair]:
     pairs: list[Pair] = []
     at_a = at_b = start
+    # A search of n edits takes n * n / 2 steps and gets n further, so that all of them take length * n / 2.
+    most = max(_FEWEST_EDITS, min(_MOST_EDITS, _WORK // max(end_a + end_b - 2 * start, 1)))
     while at_a < end_a and at_b < end_b:
-        found, at_a, at_b = _search(a, b, at_a, end_a, at_b, end_b)
+        found, at_a, at_b = _search(a, b, at_a, end_a, at_b, end_b, most)
         pairs += found
     return pairs
 
 
 def _search(
-    a: Sequence[str], b: Sequence[str], from_a: int, end_a: int, from_b: int, end_b: int
+    a: Sequence[str], b: Sequence[str], from_a: int, end_a: int, from_b: int, end_b: int, most: int
 ) -> tuple[list[Pair], int, int]:
     """Return pairs of the shortest script, or of its furthest start, and where it ends."""
     rows, columns = end_a - from_a, end_b - from_b
     furthest = {1: 0}
     history: list[dict[int, int]] = []
-    for edits in range(min(rows + columns, _MOST_EDITS) + 1):
+    for edits in range(min(rows + columns, most) + 1):
         history.append(dict(furthest) if edits == 0 else furthest.copy())
         best = (-1, 0, 0)
         for diagonal in range(-edits, edits + 1, 2):
@@ -73,7 +76,7 @@ def _search(
                 if x == rows and y == columns:
                     return _path(history, edits, x, y, from_a, from_b), end_a, end_b
     _, x, y = best
-    return _path(history, _MOST_EDITS, x, y, from_a, from_b), from_a + x, from_b + y
+    return _path(history, most, x, y, from_a, from_b), from_a + x, from_b + y
 
 
 def _path(history: list[dict[int, int]], edits: int, x: int, y: int, from_a: int, from_b: int) -> list[Pair]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.tables import counted
 from neurontools.cache.why_diff import Aspect, GraphDiff, diff_graphs
+from neurontools.cache.why_diff_text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +221,8 @@ def _constants(diff: GraphDiff) -> Iterator[Difference]:
         a, b = changed_constants(old, new)
         where = f" at {new.source}" if new.source else ""
         subject = Subject.COLLECTIVES if is_collective(new) else Subject.CONSTANTS
-        yield Difference(subject, f"{new.name}{where}: {a} -> {b}", a, b, new.source)
+        text = f"{new.name}{where}: {shortened(a)} -> {shortened(b)}"
+        yield Difference(subject, text, a, b, new.source)
 
 
 def changed_constants(old: Operation, new: Operation) -> tuple[str, str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _CONTEXT = 2
 _OPERANDS_SHOWN = 6
+_LONGEST_CONSTANT = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,16 @@ def operation_text(graph: GraphFacts, operation: Operation) -> str:
     shown = [_operand_text(graph, operand) for operand in operation.operands[:_OPERANDS_SHOWN]]
     if len(operation.operands) > _OPERANDS_SHOWN:
         shown.append(f"and {len(operation.operands) - _OPERANDS_SHOWN} more tensors")
-    arguments = ", ".join((*shown, *operation.constants))
+    arguments = ", ".join((*shown, *map(shortened, operation.constants)))
     results = ", ".join(map(str, operation.results))
     where = f"  # {operation.source}" if operation.source else ""
     return plain(f"{operation.name}({arguments})" + (f" -> {results}" if results else "") + where)
+
+
+def shortened(constant: str) -> str:
+    """Return a constant, without its middle where it is very long."""
+    half = _LONGEST_CONSTANT // 2
+    return constant if len(constant) <= _LONGEST_CONSTANT else f"{constant[:half]}…{constant[-half:]}"
 
 
 def _operand_text(graph: GraphFacts, operand: Operand) -> str:

@@ -16,6 +16,7 @@ from neurontools.cache.why_cause import (
 )
 from neurontools.cache.why_compare import Subject, changed_constants, is_collective
 from neurontools.cache.why_diff import CASTS, Aspect
+from neurontools.cache.why_diff_text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +200,7 @@ def _scalar(diff: GraphDiff, *, alone: bool) -> Cause | None:
     return Cause(
         CauseName.SCALAR,
         Confidence.CERTAIN if alone else Confidence.LIKELY,
-        f"only constants differ: {old} -> {new} in {operation.name}{where}",
+        f"only constants differ: {shortened(old)} -> {shortened(new)} in {operation.name}{where}",
         SCALAR_ADVICE,
         (old, new),
     )

@@ -141,8 +141,12 @@ def _joined(groups: dict[tuple[str, ...], list[Miss]], known: set[tuple[str, ...
     every = known | set(groups)
     for whole in every:
         for first in every:
-            rest = whole[len(first) :]
-            if not 0 < len(first) < len(whole) or whole[: len(first)] != first or rest not in every:
+            length = len(first)
+            # The last name of a part tells most pairs apart without a copy of what may be thousands of names.
+            if not 0 < length < len(whole) or whole[length - 1] != first[-1] or whole[:length] != first:
+                continue
+            rest = whole[length:]
+            if rest not in every:
                 continue
             modules = [miss.module for names in (whole, first, rest) for miss in groups.get(names, ())]
             if len(whole) < _SHORTEST_WHOLE or not modules:

@@ -32,7 +32,7 @@ def test_every_command_line_that_is_documented_parses(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "ls", "show", "stats", "du", "prune", "rm", "clean", "locks", "verify", "path"]
+    "verb", ["", "ls", "show", "stats", "why", "du", "prune", "rm", "clean", "locks", "verify", "path"]
 )
 def test_help_has_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,8 @@ from neurontools.cache import layout
 from neurontools.cache.graph_facts import GraphForm, Tensor
 from neurontools.cache.graph_reading import UnreadableGraphError, read_graph
 from neurontools.cache.hlo import HloError, read_hlo
+from neurontools.cache.why_diff import diff_graphs
+from neurontools.cache.why_diff_text import diff_lines
 from neurontools.commands.cache import main
 from tests.cache import hlo_modules
 from tests.cache.hlo_modules import Op, computation, data, module, number, shape
@@ -94,6 +97,17 @@ def test_any_damage_to_a_module_is_survived(position: int, byte: int, length: in
         read_graph(bytes(damaged[:length]))
     except UnreadableGraphError:
         return
+
+
+def test_a_list_of_very_many_numbers_comes_to_an_end() -> None:
+    many = number(14, 3) * 200_000
+    ops = [Op(1, "parameter", shape("f32", 2)), Op(2, "reverse", shape("f32", 2), (1,), many)]
+    facts = read_graph(module(computation("main", 1, 2, ops), entry=1))
+    assert facts.operations[0].constants[0].startswith("dimensions=[3, 3, ")
+    diff = diff_graphs(
+        facts, read_graph(module(computation("main", 1, 2, [*ops[:1], replace(ops[1], extra=b"")]), entry=1))
+    )
+    assert max(len(line.text) for line in diff_lines(diff)) < 400
 
 
 def test_shapes_inside_of_shapes_end() -> None:

@@ -143,6 +143,14 @@ def test_thousands_of_operators_without_anything_in_common_come_to_an_end() -> N
     assert len(mixed.steps) <= 6000
 
 
+def test_very_long_graphs_come_to_an_end() -> None:
+    one = [f"a{number % 90}" for number in range(60_000)]
+    other = [f"a{number % 70}" for number in range(60_000)]
+    pairs = align(one, other)
+    assert all(one[i] == other[j] for i, j in pairs)
+    assert len(pairs) > 20_000
+
+
 def test_operators_that_take_their_own_results_come_to_an_end() -> None:
     loop = Operation("convert", (Operand(1, 0, SQUARE),), (SQUARE,))
     first = Operation("add", (Operand(1, 0, SQUARE),), (SQUARE,))

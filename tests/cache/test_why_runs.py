@@ -87,7 +87,10 @@ def names(causes: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_shape_that_changes_is_a_series_with_its_values(
-    run: Callable[..., int], why: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    run: Callable[..., int],
+    why: Callable[..., dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    home: Path,
 ) -> None:
     assert run(TRAIN, "shape") == 0
     report = why("--last")
@@ -102,8 +105,11 @@ def test_a_shape_that_changes_is_a_series_with_its_values(
     shown = capsys.readouterr().out
     assert "  values:    8, 9, 10, 11\n" in shown
     assert shown.count("as above   shape that changes") == 3
-    # The process id is the run's name, too.
-    assert why("--run", report["run"].partition(":")[0]) == report
+    # The process id is the run's name, too, and stands in the name of a profile's directory.
+    process = report["run"].partition(":")[0]
+    assert why("--run", process) == report
+    (home / "profile" / f"i-0_pid_{process}").mkdir(parents=True)
+    assert why("--run", str(home / "profile")) == report
 
 
 def test_a_last_partial_batch_is_told(run: Callable[..., int], why: Callable[..., dict[str, Any]]) -> None:
