@@ -19,7 +19,7 @@ SECTION = "top"
 SHORTEST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 3600.0
 _MOST_BYTES = 1 << 20
-_RULE_KEYS = ("threshold", "for")
+_RULE_KEYS = ("threshold", "for", "clear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,10 @@ class _Reader:
                 )
             elif name == "threshold":
                 rule = replace(rule, threshold=float(value))
-            else:
+            elif name == "for":
                 rule = replace(rule, for_s=float(value))
+            else:
+                rule = replace(rule, clear_s=float(value))
         return rule
 
 

@@ -1,6 +1,6 @@
 """Alerts: thresholds over what a dashboard knows, and which are exceeded now. Pure; who shows or runs something is above.
 
-An alert begins when its condition has held for the rule's `for_s` and ends when it no longer holds.
+An alert begins when its condition has held for the rule's `for_s` and ends when it has not held for `clear_s`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,16 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A threshold; the condition must hold for `for_s` seconds. `DEFAULT_RULES` tells the unit of each threshold."""
+    """A threshold. `DEFAULT_RULES` tells its unit.
+
+    The condition must hold for `for_s` seconds; the alert is over when it has not held for `clear_s` seconds, so that
+    what goes up and down around the threshold is one alert and not many.
+    """
 
     condition: Condition
     threshold: float
     for_s: float = 0.0
+    clear_s: float = 0.0
 
 
 DEFAULT_RULES = (
@@ -47,10 +52,10 @@ DEFAULT_RULES = (
         Condition.IDLE_CLAIM, 0.01, for_s=60.0
     ),  # highest share (0..1) of utilization of a process that is idle
     Rule(Condition.DEVICE_MEMORY, 0.90),  # share (0..1) of a device's memory in use
-    Rule(Condition.ERROR_RATE, 0.01),  # share (0..1) of a process's executions that failed
+    Rule(Condition.ERROR_RATE, 0.01, clear_s=10.0),  # share (0..1) of a process's executions that failed
     Rule(Condition.ECC, 0),  # uncorrected memory errors since the snapshot before: more than this
     Rule(
-        Condition.STRAGGLER, 1.5, for_s=5.0
+        Condition.STRAGGLER, 1.5, for_s=5.0, clear_s=10.0
     ),  # times the median p50 latency of the processes of the same job
     Rule(Condition.LOST_DEVICE, 0),  # lost devices: more than this
 )
@@ -96,6 +101,7 @@ class Watch:
         if len(self._rules) < len(rules):
             raise UsageError("two alert rules for one condition", "keep one of each")
         self._since_s: dict[_Subject, float] = {}
+        self._told: dict[_Subject, tuple[float, str]] = {}
         self._ecc_until_s: dict[int, float] = {}
 
     def look(
@@ -114,12 +120,29 @@ class Watch:
             happened: what happened since the last look.
         """
         findings = dict(self._findings(now_s, snapshot, rows, happened))
-        self._since_s = {subject: self._since_s.get(subject, now_s) for subject in findings}
-        return tuple(
+        holding = {**self._lasting(now_s, rows), **findings}
+        self._since_s = {subject: self._since_s.get(subject, now_s) for subject in holding}
+        alerts = tuple(
             Alert(subject[0], text, self._since_s[subject], subject[1], subject[2])
-            for subject, text in findings.items()
+            for subject, text in holding.items()
             if now_s - self._since_s[subject] >= self._rules[subject[0]].for_s
         )
+        before, self._told = self._told, {}
+        for one in alerts:
+            subject = (one.condition, one.pid, one.device)
+            self._told[subject] = (now_s, one.text) if subject in findings else before[subject]
+        return alerts
+
+    def _lasting(self, now_s: float, rows: Sequence[ProcessRow]) -> dict[_Subject, str]:
+        """Return what held a short while ago, of processes that are still there."""
+        if not self._told:
+            return {}
+        pids = {None, *(row.process.pid for row in rows)}
+        return {
+            subject: text
+            for subject, (held_s, text) in self._told.items()
+            if subject[1] in pids and now_s - held_s < self._rules[subject[0]].clear_s
+        }
 
     def _findings(
         self, now_s: float, snapshot: Snapshot, rows: Sequence[ProcessRow], happened: Iterable[Happening]

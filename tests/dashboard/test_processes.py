@@ -159,3 +159,23 @@ def test_the_slow_one_among_its_peers_is_told(machine_at: MakeMachine, process_a
 def test_two_rules_for_one_condition_are_refused() -> None:
     with pytest.raises(UsageError, match="two alert rules"):
         Watch([Rule(Condition.ECC, 0), Rule(Condition.ECC, 1)])
+
+
+def test_what_goes_up_and_down_around_the_threshold_is_one_alert(
+    machine_at: MakeMachine, process_at: MakeProcess
+) -> None:
+    watch = Watch([Rule(Condition.ERROR_RATE, 0.01, clear_s=5)])
+    failed, told = 0, []
+    for second in range(1, 20):
+        before = machine_at(second - 1, process_at(7, statuses=((0, 10 * second), (5, failed))))
+        failed += second in {2, 4, 8}
+        after = machine_at(second, process_at(7, statuses=((0, 10 * second + 10), (5, failed))))
+        told.append(bool(look(watch, second, before, after)))
+    assert told == [second in range(2, 13) for second in range(1, 20)]
+
+
+def test_an_alert_ends_with_its_process(machine_at: MakeMachine, process_at: MakeProcess) -> None:
+    watch = Watch([Rule(Condition.ERROR_RATE, 0.01, clear_s=60)])
+    before, after = (machine_at(at, process_at(7, statuses=((0, 10 * at), (5, at)))) for at in (1, 2))
+    assert look(watch, 2, before, after) == [("error-rate", 7, None)]
+    assert look(watch, 3, after, machine_at(3)) == []
