@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def kill_until(done: threading.Event, executor: WorkerExecutor) -> None:
+    """Kill the worker until a call has ended: the first time it may not have taken the request yet."""
+    while not done.wait(0.1):
+        pid = executor.pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def is_gone(pid: int) -> bool:
@@ -188,11 +198,8 @@ def test_calls_of_two_libraries_run_side_by_side(faults: Any, library: Callable[
     wait_until(executor_of("faults::nap")._lock.locked)
     assert torch.equal(torch.ops.relu_tcm.forward(x), x)  # while the other kernel still runs
     assert not finished.is_set()
-    pid = executor_of("faults::nap").pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    kill_until(finished, executor_of("faults::nap"))
     thread.join()
-    assert finished.is_set()
 
 
 def test_a_worker_killed_in_a_call_fails_that_call_alone(faults: Any) -> None:
@@ -200,16 +207,12 @@ def test_a_worker_killed_in_a_call_fails_that_call_alone(faults: Any) -> None:
     faults.copy(x)
     executor = executor_of("faults::nap")
     pid = executor.pid
-    assert pid is not None
-
-    def kill() -> None:
-        wait_until(executor._lock.locked)
-        os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
+    done = threading.Event()
+    killer = threading.Thread(target=kill_until, args=(done, executor))
     killer.start()
     with pytest.raises(NeuronCustomOpError, match="worker: the worker was ended by SIGKILL"):
         faults.nap(x, 60.0)
+    done.set()
     killer.join()
     assert torch.equal(faults.copy(x), x)
     assert executor.pid != pid
