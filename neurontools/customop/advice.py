@@ -178,14 +178,13 @@ def _functions(subject: _Subject) -> Iterator[Advice]:
 
 
 def _moves(subject: _Subject) -> Iterator[Advice]:
-    for place in subject.places(Way.MOVE):
+    for place in subject.places(Way.MOVE, Way.RETURNED):
         share = place.modelled_ns / subject.report.modelled_ns
-        if share < _WORTH or place.tensor == OUTPUT:
+        if share < _WORTH:
             continue
-        filled = place.location != ""
         text = (
             "filling a tensor costs {}: torch::empty is enough where every element is written"
-            if filled
+            if place.way is Way.MOVE
             else "the returned tensor is copied to the output, {} of the time: write to get_dst_tensor() instead"
         )
         yield Advice("move", text.format(percent(share)), place.location, round(place.modelled_ns))

@@ -14,6 +14,7 @@ from neurontools.customop.bench_counts import read_places
 from neurontools.customop.bench_inputs import DEFAULT_SHAPES, Point, bind, default_templates, wants_shape
 from neurontools.customop.bench_parts import parts_of
 from neurontools.customop.bench_report import BenchReport, CoreCount, CoreTime, Measured
+from neurontools.customop.caller import Caller
 from neurontools.customop.check_inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
@@ -202,14 +203,17 @@ class _Bench:
         if self.settings.calls == 0:
             return None
         operation = self._operation(self.cores)
+        caller = Caller(operation, self.codes)
         for _ in range(self.settings.warm_up):
             execute(operation, arguments, self.codes)
+            caller(*arguments)
         kernels: list[int] = []
         calls: list[int] = []
         end = time.monotonic() + _SECONDS_MAX
         while len(calls) < self.settings.calls and (not calls or time.monotonic() < end):
-            begin_ns = time.perf_counter_ns()
             kernels.append(execute(operation, arguments, self.codes)[1].elapsed_ns)
+            begin_ns = time.perf_counter_ns()
+            caller(*arguments)  # as torch.ops does
             calls.append(time.perf_counter_ns() - begin_ns)
             self.say(f"{len(calls)} of {self.settings.calls} calls")
         return Measured(

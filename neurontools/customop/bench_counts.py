@@ -27,6 +27,7 @@ class Way(StrEnum):
     TCM = "TCM copies"
     FUNCTION = "tensor functions"
     MOVE = "moves in HBM"
+    RETURNED = "returned tensor"
     UNBUFFERED = "streams without a buffer"
 
 
@@ -62,7 +63,7 @@ class Place:
         match self.way:
             case Way.ELEMENT | Way.UNBUFFERED:
                 return self.count * rates.element_access_ns
-            case Way.MOVE:
+            case Way.MOVE | Way.RETURNED:
                 return self.count * rates.move_latency_ns + self.nbytes * rates.move_ns_per_byte
             case _:
                 return self.count * rates.transfer_latency_ns + self.nbytes * rates.transfer_ns_per_byte

@@ -66,7 +66,7 @@ class Measured:
         kernel_median_ns: of the kernel alone.
         kernel_p99_ns: 99 % of the kernels took no longer.
         kernel_best_ns: of the kernel alone, the shortest.
-        call_median_ns: of the call from Python, copies of tensors included.
+        call_median_ns: of the call as torch.ops makes it, copies of tensors included.
         call_p99_ns: 99 % of the calls took no longer.
     """
 

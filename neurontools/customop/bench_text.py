@@ -39,8 +39,8 @@ def measured_lines(report: BenchReport, width: int) -> list[str]:
         return []
     calls = f"{measured.calls} calls after {measured.warm_up} to warm up"
     text = (
-        f"kernel {duration(measured.kernel_median_ns)} median, {duration(measured.kernel_p99_ns)} p99; call from"
-        f" Python {duration(measured.call_median_ns)} median, {duration(measured.call_p99_ns)} p99; {calls}, on this"
+        f"kernel {duration(measured.kernel_median_ns)} median, {duration(measured.kernel_p99_ns)} p99; call by"
+        f" torch.ops {duration(measured.call_median_ns)} median, {duration(measured.call_p99_ns)} p99; {calls}, on this"
         " computer: says nothing about the device"
     )
     return _wrapped("measured", text, width)
@@ -81,7 +81,7 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
 def side_by_side(first: BenchReport, second: BenchReport) -> str:
     """Return two reports of the same inputs beside each other."""
     names = list(dict.fromkeys(part.name for report in (first, second) for part in report.parts))
-    rows = [(" ".join(first.inputs), "first", "second", "")]
+    rows: list[tuple[str, ...]] = [(" ".join(first.inputs), "first", "second", "")]
     for name in names:
         taken = [
             sum(part.modelled_ns for part in report.parts if part.name == name) for report in (first, second)
@@ -133,7 +133,7 @@ def _headline(report: BenchReport) -> str:
 
 def _parts_table(report: BenchReport) -> list[str]:
     shares = percents([part.share for part in report.parts])
-    rows = [("", "count", "bytes", "time", "share")]
+    rows: list[tuple[str, ...]] = [("", "count", "bytes", "time", "share")]
     for part, share in zip(report.parts, shares, strict=True):
         count = f"{part.count:,}" if part.count else "-"
         nbytes = f"{part.nbytes:,}" if part.nbytes else "-"

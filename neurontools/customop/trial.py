@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from neurontools.customop import abi, cost
 from neurontools.customop.cost import TensorOperand
 from neurontools.customop.dtypes import BY_NAME
+from neurontools.customop.mailbox import WorkerGoneError
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation
 from neurontools.customop.runner import TensorInput, make_tensor
-from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.session import Session
+from neurontools.customop.settings import execution_timeout_s
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 MADE_UP_REAL = 0.5
 MADE_UP_INTEGER = 1
+_TIMEOUT_S = 10.0  # a kernel may loop for ever on made-up values alone
 
 
 def trial_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
@@ -39,7 +42,7 @@ def trial_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
     """
     try:
         return _by_run(package, index, operands)
-    except NeuronToolsError:
+    except (NeuronToolsError, WorkerGoneError):
         return _by_source(package, index, operands)
 
 
@@ -62,19 +65,20 @@ def made_up(operand: Operand, word: str, position: int) -> object:
 
 
 class _Silent:
-    """A worker whose failures and prints nobody hears of."""
+    """A worker whose failures and prints nobody hears of; a call that takes long is a failure."""
 
     def __init__(self, package: Package) -> None:
-        self._worker = WorkerExecutor(package.parts, f"{package.manifest.name}-trial")
+        self._session = Session(package.parts, f"{package.manifest.name}-trial")
+        self._timeout_s = min(_TIMEOUT_S, execution_timeout_s())
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
-        outcome = self._worker.call(request, inputs, output)
+        outcome = self._session.call(request, inputs, output, self._timeout_s, 0)
         if outcome.failure is not None:
             raise NeuronToolsError(outcome.failure.message)
         return replace(outcome, warnings=(), printed="", complained="")
 
     def close(self) -> None:
-        self._worker.close()
+        self._session.end()
 
 
 def _by_run(package: Package, index: int, operands: Sequence[Operand]) -> int:

@@ -186,7 +186,7 @@ def test_tensors_are_told_apart(package: Read) -> None:
     assert found == {
         (Way.ELEMENT, 0): (64, 256),
         (Way.ELEMENT, TEMPORARY): (64, 256),
-        (Way.MOVE, TEMPORARY): (1, 256),
+        (Way.RETURNED, TEMPORARY): (1, 256),
     }
     written = benched(package("relu_tcm"), "forward", "8x8:float32").places
     assert {place.tensor for place in written} == {0, OUTPUT}
@@ -223,7 +223,7 @@ def test_measured_times_are_told_apart(package: Read) -> None:
     assert measured is not None
     assert (measured.calls, measured.warm_up) == (7, 3)
     assert 0 < measured.kernel_best_ns <= measured.kernel_median_ns <= measured.kernel_p99_ns
-    assert measured.kernel_median_ns < measured.call_median_ns <= measured.call_p99_ns
+    assert 0 < measured.call_median_ns <= measured.call_p99_ns
     assert "on this computer: says nothing about the device" in report_text(report, 400)
     assert benched(package("advice"), "stream", shape="1024").measured is None
 

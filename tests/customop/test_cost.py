@@ -125,6 +125,21 @@ def test_what_cannot_be_tried_is_judged_by_its_source(library: Library) -> None:
     assert operator_ns("nobody::knows", ()) is None
 
 
+def test_a_trial_prints_nothing_and_ends(
+    library: Library, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
+    monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "4096")
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.3")
+    load_library(library("faults"))
+    tensor = TensorOperand((4,), "float32")
+    nap = operator_ns("faults::nap", (tensor, 60.0))
+    assert nap == analytic_ns(Access.ELEMENT, [4, 4], [4], 1)  # it sleeps for a minute
+    crash = operator_ns("faults::fault", (tensor, tensor, 60))
+    assert crash == analytic_ns(Access.ELEMENT, [4, 4, 4], [4], 1)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_numbers_that_a_graph_does_not_know_are_made_up(library: Library) -> None:
     load_library(library("styles"))
     unknown = (TensorOperand((8,), "float32"), None, None, None)

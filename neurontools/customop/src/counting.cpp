@@ -34,7 +34,7 @@ Place& place_of(const void* caller, Way way, const TensorImpl& impl) {
     if (place.caller == caller && place.way == way && place.tensor == tensor && place.core == context.core)
       return place;
   places.push_back({caller, way, tensor, context.core, 0, 0, 0, {}});
-  list_places(places.back().frames, sizeof places.back().frames);
+  if (caller != nullptr) list_places(places.back().frames, sizeof places.back().frames);
   return places.back();
 }
 
@@ -54,6 +54,13 @@ std::uint64_t pieces_of(std::uint64_t nbytes) { return (nbytes + kStreamBufferBy
 void transfer(std::uint64_t count, std::uint64_t nbytes) {
   context.counters.transfers += count;
   context.counters.transferred_bytes += nbytes;
+}
+
+void move(const void* caller, Way way, const TensorImpl& impl) {
+  if (impl.nbytes == 0) return;
+  context.counters.moves += 1;
+  context.counters.moved_bytes += impl.nbytes;
+  note(caller, way, impl, 1, impl.nbytes, impl.nbytes);
 }
 
 }  // namespace
@@ -99,11 +106,10 @@ __attribute__((noinline)) void count_function(const TensorImpl& impl) {
 void count_compute(const TensorImpl& result) { context.counters.computed_bytes += result.nbytes; }
 
 __attribute__((noinline)) void count_move(const TensorImpl& impl) {
-  if (impl.nbytes == 0) return;
-  context.counters.moves += 1;
-  context.counters.moved_bytes += impl.nbytes;
-  note(__builtin_return_address(0), Way::kMove, impl, 1, impl.nbytes, impl.nbytes);
+  move(__builtin_return_address(0), Way::kMove, impl);
 }
+
+void count_returned(const TensorImpl& impl) { move(nullptr, Way::kReturned, impl); }
 
 void places_begin() { places.clear(); }
 

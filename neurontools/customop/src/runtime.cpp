@@ -90,7 +90,7 @@ void take_result(const torch::Tensor& result, void* place) {
     fail("output", "the kernel returned dtype %s, its shape function promised %s", c10::toString(result.scalar_type()),
          c10::toString(output.scalar_type()));
   copy_bytes(place, result.impl().data());
-  count_move(result.impl());
+  count_returned(result.impl());
 }
 
 void run_core(const abi::Request& request, const Callable& callable) {

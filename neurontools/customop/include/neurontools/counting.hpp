@@ -8,7 +8,7 @@ namespace neurontools {
 struct TensorImpl;
 
 /// How a kernel reaches a tensor. kUnbuffered: a stream beyond those that fit into TCM, as slow as elements.
-enum class Way : std::uint32_t { kElement = 0, kStream = 1, kTcm = 2, kFunction = 3, kMove = 4, kUnbuffered = 5 };
+enum class Way : std::uint32_t { kElement = 0, kStream = 1, kTcm = 2, kFunction = 3, kMove = 4, kReturned = 5, kUnbuffered = 6 };
 
 /// Note where a stream is opened, for the count when it ends; nobody buffers it where TCM was full.
 void* open_stream(const TensorImpl& impl, bool buffered);
@@ -24,5 +24,7 @@ void count_function(const TensorImpl& impl);
 void count_compute(const TensorImpl& result);
 /// Count a copy within HBM, or a fill.
 void count_move(const TensorImpl& impl);
+/// Count the copy of the returned tensor to the output.
+void count_returned(const TensorImpl& impl);
 
 }  // namespace neurontools
