@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,10 +58,14 @@ PLAYS = (
             Picture("neuron-top", "overview", (120, 40), ("down", "enter", "down", "enter", "down")),
             Picture("neuron-top-flops", "overview", (100, 30), ("2", "f")),
             Picture("neuron-top-history", "history", (140, 36), ("down", "enter", "down")),
-            Picture("neuron-top-processes", "processes", (160, 40), ("I", "enter")),
+            Picture(
+                "neuron-top-latency", "history", (140, 36), ("U", "end", "enter", "down", "down", "down")
+            ),
+            Picture("neuron-top-processes", "processes", (160, 46), ("I", "enter")),
             Picture("neuron-top-devices", "devices", (100, 24)),
             Picture("neuron-top-light", "devices", (100, 24), (), "light"),
             Picture("neuron-top-colorblind", "devices", (100, 24), (), "colorblind"),
+            Picture("neuron-top-help", "processes", (120, 44), ("question_mark",)),
         ),
     ),
     Play(
@@ -78,11 +82,15 @@ PLAYS = (
 )
 
 
+SEVERAL = {"pretrain": "training-32", "ranker": "inference-fleet", "staging": "idle"}
+"""Machines that are shown together, and what each of them plays."""
+
+
 @contextmanager
-def playing(play: Play) -> Iterator[None]:
+def playing(scenario: str, speed: int, machine: str = MACHINE) -> Iterator[None]:
     """Play a scenario on a machine of its own, which ends with it."""
-    command = [str(Path(sys.executable).parent / "neurontools"), "scenario", "play", play.scenario]
-    command += ["--machine", MACHINE, "--speed", str(play.speed)]
+    command = [str(Path(sys.executable).parent / "neurontools"), "scenario", "play", scenario]
+    command += ["--machine", machine, "--speed", str(speed)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield
@@ -117,12 +125,31 @@ async def take(play: Play, directory: Path) -> None:
             app.save_screenshot(f"{picture.name}.svg", str(directory))
 
 
+async def take_several(directory: Path) -> None:
+    """Look at several machines at once, and save the list."""
+    from neurontools.tui.top_app import TopApp
+    from neurontools.tui.top_machines_source import SeveralSource, places_of
+
+    source = SeveralSource(places_of(list(SEVERAL), []), 1.0)
+    names = zip(SEVERAL, source.source_names, strict=True)
+    app = TopApp(source, machines=tuple(names))
+    async with app.run_test(size=(120, 18)) as pilot:
+        while not all(one.model.rates for one in app.machines) or len(app.machines[0].model.tabs) < 33:
+            await pilot.pause(0.2)
+        await pilot.pause(20.0)
+        app.save_screenshot("neuron-top-machines.svg", str(directory))
+
+
 def main(directory: Path) -> None:
     """Play the scenarios one after the other and take the pictures."""
     directory.mkdir(parents=True, exist_ok=True)
     for play in PLAYS:
-        with playing(play):
+        with playing(play.scenario, play.speed):
             asyncio.run(take(play, directory))
+    with ExitStack() as plays:
+        for machine, scenario in SEVERAL.items():
+            plays.enter_context(playing(scenario, 4, machine))
+        asyncio.run(take_several(directory))
 
 
 if __name__ == "__main__":
