@@ -32,7 +32,9 @@ class TopDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
+        self._file = Screen(self._file.fileno())
         self.exit_event = SelectableEvent()
+        self._is_started = False
 
     def run_input_thread(self) -> None:
         """Turn what the terminal sends into messages until `exit_event`."""
@@ -55,20 +57,64 @@ class TopDriver(LinuxDriver):
             patience_s = _ESCAPE_S if ready else None
 
     def start_application_mode(self) -> None:
-        """Begin, and ask for the terminal's background where the look depends on it."""
+        """Begin, unless it has begun, and ask for the terminal's background where the look depends on it.
+
+        SIGCONT leads here, and it comes not only after a stop: a terminal that is closed sends it behind SIGHUP.
+        """
+        if self._is_started:
+            return
+        before = self._writer_thread
         super().start_application_mode()
-        if getattr(self._app, "follows_background", False) and may_be_asked(os.environ):
+        self._is_started = self._writer_thread is not before  # in the background it waits instead
+        if self._is_started and getattr(self._app, "follows_background", False) and may_be_asked(os.environ):
             self.write(QUESTION)
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back, unless that was done."""
+        if self._is_started:
+            self._is_started = False
+            super().stop_application_mode()
 
     def _told_background(self, dark: bool) -> None:
         self._app.call_later(self._app.told_background, dark)  # type: ignore[attr-defined]  a TopApp
 
     def _read(self) -> bytes:
-        with suppress(
-            OSError
-        ):  # what a terminal that was taken away says, where it does not say that it ended
+        # What a terminal that was taken away says, where it does not say that it ended.
+        with suppress(OSError):
             return os.read(self.fileno, _READ_BYTES)
         return b""
+
+
+class Screen:
+    """The terminal to write to. What is written to one that is gone is dropped, so that the program can end.
+
+    Args:
+        fileno: of the terminal.
+    """
+
+    def __init__(self, fileno: int) -> None:
+        self._fileno = fileno
+        self._pieces: list[str] = []
+
+    def fileno(self) -> int:
+        """Return the terminal's descriptor."""
+        return self._fileno
+
+    def write(self, text: str) -> None:
+        """Keep a text until `flush`."""
+        self._pieces.append(text)
+
+    def flush(self) -> None:
+        """Write everything."""
+        data = "".join(self._pieces).encode(errors="replace")
+        self._pieces.clear()
+        while data:
+            try:
+                data = data[os.write(self._fileno, data) :]
+            except BlockingIOError:  # another program made it so, and they share it
+                select([], [self._fileno], [])
+            except OSError:
+                return
 
 
 class SelectableEvent(threading.Event):

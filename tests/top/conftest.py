@@ -227,10 +227,13 @@ def working(machine: launch.DaemonInfo) -> Iterator[PageWriter]:
 
 
 class Terminal:
-    """neuron-top in a pseudo-terminal."""
+    """neuron-top in a pseudo-terminal, which controls it (signals it when it is closed) or not."""
 
-    def __init__(self, *arguments: str, size: tuple[int, int] = (120, 40), **environ: str) -> None:
+    def __init__(
+        self, *arguments: str, size: tuple[int, int] = (120, 40), controls: bool = True, **environ: str
+    ) -> None:
         self._master, slave = pty.openpty()
+        control = (lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.before = termios.tcgetattr(slave)
         self.slave = slave
@@ -243,6 +246,7 @@ class Terminal:
             stderr=slave,
             env={**environment, **environ},
             start_new_session=True,
+            preexec_fn=control,  # noqa: PLW1509  one thread
         )
         self.output = b""
 
@@ -288,7 +292,7 @@ class Terminal:
         return LEAVE_SCREEN in self.output and termios.tcgetattr(self.slave) == self.before
 
     def hang_up(self) -> None:
-        """Take the terminal away; the program has no controlling terminal, so no signal tells it."""
+        """Take the terminal away, as when its window is closed."""
         os.close(self.slave)
         os.close(self._master)
         self._master, self.slave = pty.openpty()

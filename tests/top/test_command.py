@@ -136,11 +136,37 @@ def test_however_it_ends_the_terminal_is_restored(
     assert shown.is_restored()
 
 
-def test_it_ends_when_its_terminal_is_gone(terminal: Callable[..., Any]) -> None:
-    shown = terminal()
+@pytest.mark.parametrize("controls", [True, False])
+@pytest.mark.parametrize("interval", ["0.1", "5"])
+def test_it_ends_when_its_terminal_is_gone(
+    terminal: Callable[..., Any], controls: bool, interval: str
+) -> None:
+    shown = terminal("--interval", interval, controls=controls)
     shown.read_until("(trn1.32xlarge)")
     shown.hang_up()
     assert shown.process.wait(timeout=PATIENCE_S) == 129
+
+
+def test_it_ends_when_its_terminal_is_closed_while_it_is_stopped(terminal: Callable[..., Any]) -> None:
+    shown = terminal()
+    shown.read_until("(trn1.32xlarge)")
+    shown.press("\x1a")
+    assert shown.has_stopped()
+    shown.hang_up()
+    shown.process.send_signal(signal.SIGCONT)
+    assert shown.process.wait(timeout=PATIENCE_S) == 129
+
+
+def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[..., Any]) -> None:
+    shown = terminal("--interval", "0.2")
+    shown.read_until("(trn1.32xlarge)")
+    for _ in range(3):
+        shown.process.send_signal(signal.SIGCONT)
+    shown.press("f")
+    shown.read_until("| Total:")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
 
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Any]) -> None:
