@@ -66,7 +66,7 @@ def _why(arguments: argparse.Namespace) -> int:
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other", "leave one of them out")
     exclude_each_other(arguments, "full", "max_lines")
-    root = location(arguments).root
+    root = location(arguments, remote=True).root
     if arguments.run_name or arguments.last:
         return _why_run(arguments, root)
     if not 1 <= len(arguments.entries) <= _MOST_ENTRIES:
