@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Arg, Graph, Node
 
 MAX_GRAPH_BYTES = 1 << 26
+_MOST_DIMENSIONS = 64
 
 
 class UnreadableGraphError(Exception):
@@ -124,6 +125,8 @@ def _tensor(view: View) -> Tensor:
 
 
 def _window(view: View) -> str:
+    if len(view.shape) > _MOST_DIMENSIONS:
+        return ""
     plain = tuple(math.prod(view.shape[axis + 1 :]) for axis in range(len(view.shape)))
     strides = [s for s, p, n in zip(view.strides, plain, view.shape, strict=True) if n > 1 and s != p]
     if not strides and not view.offset:

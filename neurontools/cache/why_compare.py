@@ -143,7 +143,10 @@ def _hidden(diff: GraphDiff) -> Difference:
     if diff.new.form is GraphForm.HLO:
         text = "names, instruction ids or source lines of the HLO, or parts of it that are not read, differ"
         return Difference(Subject.METADATA, text)
-    return Difference(Subject.METADATA, "buffers behind equal tensors differ in size: views of other tensors")
+    return Difference(
+        Subject.METADATA,
+        "other hashes, and nothing compared differs: buffers behind equal tensors may, as views of other tensors",
+    )
 
 
 def _outputs(diff: GraphDiff) -> Iterator[Difference]:

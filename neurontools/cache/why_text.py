@@ -27,6 +27,7 @@ DEFAULT_LINES = 40
 _NARROWEST = 40
 _DIFFERENCES_OF_A_MISS = 3
 _MISSES_SHOWN = 30
+_LINES_OF_SOURCE = 5
 _DIGITS = 10
 _COLOURS = {"-": "31", "+": "32", "@": "36", "~": "33"}
 _BOLD, _DIM = "1", "2"
@@ -188,6 +189,9 @@ def _difference_lines(comparison: Comparison, look: Look) -> Iterator[str]:
     for item in comparison.differences:
         yield from look.wrapped(item.text, 2, item.subject if item.subject != before else " ")
         before = item.subject
+    sources = dict.fromkeys(item.source for item in comparison.differences if item.source)
+    for number, source in enumerate(list(sources)[:_LINES_OF_SOURCE]):
+        yield from look.wrapped(source_line(source), 2, "lines" if number == 0 else " ")
     yield ""
 
 

@@ -1,0 +1,97 @@
+"""`why` between entries of all layouts, and of graphs that are damaged."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.cache import layout
+from neurontools.cache.graph_reading import UnreadableGraphError, read_graph
+from neurontools.cache.walk import walk
+from neurontools.cache.why_diff import diff_graphs
+from neurontools.cache.why_diff_text import diff_lines
+from neurontools.cache.why_pair import explain_pair
+from neurontools.cache.why_source import source_line
+from neurontools.cache.why_text import Look, pair_text
+from neurontools.commands.cache import main
+from tests.cache import hlo_modules
+from tests.cache.trees import lay_out
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.cache.conftest import Tree
+
+OURS = mlp().to_bytes()
+
+
+def test_entries_of_all_layouts_are_compared_as_far_as_they_can_be_read(home: Path) -> None:
+    root = str(lay_out("generations", home / "compile-cache"))
+    paths = [place.path for place in walk(root).places]
+    for old, new in itertools.combinations(paths, 2):
+        report = explain_pair(root, old, new)
+        shown = pair_text(report, Look())
+        assert "what could not be read" in shown
+        if report.comparison.old.entry.compiler != report.comparison.new.entry.compiler:
+            assert "compiler changed" in shown
+
+
+def test_an_entry_that_is_compared_with_itself_is_one(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tree.entry(files={layout.GRAPH: OURS}))
+    assert main(["why", path, path]) == 0
+    assert "this is one entry" in capsys.readouterr().out
+
+
+def test_an_entry_alone_in_its_cache_has_nothing_to_be_compared_with(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tree.entry(files={layout.GRAPH: OURS}))
+    tree.entry(graph="1", files={layout.GRAPH: hlo_modules.mlp()})
+    assert main(["why", path]) == 0
+    assert "none of the 1 other entry of this cache is like it" in capsys.readouterr().out
+
+
+def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = str(tree.entry(graph="1", files={layout.GRAPH: OURS}))
+    other = str(tree.entry(graph="2", files={layout.GRAPH: hlo_modules.mlp()}))
+    assert main(["why", one, other]) == 0
+    shown = capsys.readouterr().out
+    assert "they cannot be compared" in shown.replace("\n  ", " ")
+    assert "no difference in what can be read" in shown
+
+
+def test_a_graph_that_is_gone_is_taken_from_the_neff(tree: Tree) -> None:
+    path = tree.done()
+    (path / layout.GRAPH).unlink()
+    other = tree.entry(graph="2", files={layout.GRAPH: mlp(rows=2).to_bytes()})
+    report = explain_pair(str(tree.root), str(path), str(other))
+    assert [cause.name.value for cause in report.causes] == ["last partial batch"]
+
+
+@given(st.integers(0, len(OURS) - 1), st.binary(min_size=1, max_size=3), st.integers(0, len(OURS)))
+def test_any_damage_to_a_graph_of_ours_is_survived(position: int, content: bytes, length: int) -> None:
+    damaged = OURS[:position] + content + OURS[position + len(content) :]
+    try:
+        found = read_graph(damaged[:length] if length > position else damaged)
+    except UnreadableGraphError:
+        return
+    diff_lines(diff_graphs(read_graph(OURS), found), full=True)
+
+
+def test_only_lines_of_scripts_are_read(home: Path) -> None:
+    script = home / "train.py"
+    script.write_text("import torch\n  x = f(x)\n")
+    assert source_line(f"{script}:2") == f"{script}:2: x = f(x)"
+    assert source_line(f"{script}:9") == f"{script}:9"
+    assert source_line("/etc/passwd:1") == "/etc/passwd:1"
+    assert source_line("nonsense") == "nonsense"
+    (home / "fifo.py").symlink_to("/dev/zero")
+    assert source_line(f"{home}/fifo.py:1") == f"{home}/fifo.py:1"
