@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from typing import TYPE_CHECKING, ClassVar
 
 from neurontools.dashboard.lookout import Lookout
@@ -130,11 +129,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         yield LinePane(self.look.styles, id="bottom")
 
     def on_mount(self) -> None:
-        """Draw the empty dashboard, start reading the source, restore the terminal on SIGTERM and SIGHUP."""
-        if not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit, 128 + number)
+        """Draw the empty dashboard, start reading the source."""
         # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._panes = tuple(self.query(LinePane))

@@ -23,18 +23,22 @@ from neurontools.tui.top_background import QUESTION, BackgroundAnswers, may_be_a
 if TYPE_CHECKING:
     from textual.app import App
 
+# What ends a program by default, and would leave the terminal as it is.
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _READ_BYTES = 4096
 _ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # surely later than the moment that the parser waits for
 
 
 class TopDriver(LinuxDriver):
-    """Waits for keys without a clock, and ends the app as by SIGHUP when the terminal is gone."""
+    """Waits for keys without a clock; restores the terminal on signals, and ends as by SIGHUP when it is gone."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._file = Screen(self._file.fileno())
         self.exit_event = SelectableEvent()
         self._is_started = False
+        for number in _ENDING:
+            self._loop.add_signal_handler(number, app.exit, 128 + number)
 
     def run_input_thread(self) -> None:
         """Turn what the terminal sends into messages until `exit_event`."""

@@ -259,6 +259,11 @@ class Terminal:
                 raise AssertionError(f"{text!r} never came, only {seen[-2000:]!r}")
         return seen
 
+    def read_until_bytes(self, data: bytes) -> None:
+        """Read until so much was ever written."""
+        while data not in self.output:
+            assert self._read_some(), self.output[-2000:]
+
     def has_stopped(self) -> bool:
         """Read until the process has stopped: it cannot while its output has nowhere to go."""
         end = time.monotonic() + _PATIENCE_S

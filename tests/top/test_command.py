@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 PATIENCE_S = 30.0
+ENTER_SCREEN = b"\x1b[?1049h"
 
 
 def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch.DaemonInfo) -> None:
@@ -120,8 +121,14 @@ def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 130)],
-    ids=["TERM", "HUP", "ctrl-c"],
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGINT, 130),
+        (signal.SIGQUIT, 131),
+        (None, 130),
+    ],
+    ids=["TERM", "HUP", "INT", "QUIT", "ctrl-c"],
 )
 def test_however_it_ends_the_terminal_is_restored(
     terminal: Callable[..., Any], number: signal.Signals | None, code: int
@@ -133,6 +140,14 @@ def test_however_it_ends_the_terminal_is_restored(
     else:
         shown.process.send_signal(number)
     assert shown.exit_code() == code
+    assert shown.is_restored()
+
+
+def test_a_signal_that_comes_while_it_starts_restores_the_terminal_too(terminal: Callable[..., Any]) -> None:
+    shown = terminal()
+    shown.read_until_bytes(ENTER_SCREEN)
+    shown.process.send_signal(signal.SIGTERM)
+    assert shown.exit_code() == 143
     assert shown.is_restored()
 
 
