@@ -57,9 +57,11 @@ def _first(lines: Sequence[str], sources: set[str]) -> str:
     foreign = ""
     for line in lines:
         path, _, number = line.split(" ")[0].rpartition(":")
+        if not number.isdigit():  # ?: code that several lines share
+            continue
         if os.path.normpath(path) in sources:
             return f"{_short(path)}:{number}"
-        if not foreign and path and not path.startswith(ours) and number.isdigit():
+        if not foreign and path and not path.startswith(ours):
             foreign = f"{_short(path)}:{number}"
     return foreign
 

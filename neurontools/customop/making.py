@@ -24,6 +24,7 @@ from neurontools.customop.signature import (
     check_kernel,
     check_operators,
     missing_kernel,
+    number_warnings,
     parse_description,
 )
 from neurontools.customop.toolchain import Toolchain, home, prepare
@@ -110,7 +111,7 @@ class _Job:
             operators=_entries(operators, kernels, units, request.compute),
             sources=_source_entries({**shape.sources, **kernel.sources}),
         )
-        return Made(manifest, parts, (*shape.warnings, *kernel.warnings))
+        return Made(manifest, parts, (*shape.warnings, *kernel.warnings, *number_warnings(operators)))
 
     def _library(self, kind: str, texts: Sequence[str], owners: dict[str, str]) -> _Linked:
         given = self.request.shape if kind == "shape" else self.request.compute

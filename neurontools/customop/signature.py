@@ -137,6 +137,15 @@ def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
         )
 
 
+def number_warnings(operators: Iterable[DescribedOperator]) -> tuple[str, ...]:
+    """Return a line for each operator with int64_t parameters, which newer documents no longer allow."""
+    return tuple(
+        f"operator {operator.qualified} takes int64_t: the documents of 2025-12 allow only double for numbers"
+        for operator in operators
+        if "int64" in operator.shape.parameters
+    )
+
+
 def missing_kernel(
     operator: str, kernel: str, sources: Iterable[Path], *, foreign: bool = False
 ) -> CustomOpBuildError:

@@ -265,3 +265,14 @@ def test_two_libraries_in_one_process_both_work_and_the_second_is_told_once(
         f"{paths[1]} is a second custom operator library in this process ({paths[0]} is loaded): "
         "a model may use only one\n"
     )
+
+
+def test_integers_are_taken_with_a_warning(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (scratch / "kernel.cpp").write_text(kernel_source(KERNEL.replace("& x)", "& x, int64_t)")))
+    (scratch / "shape.cpp").write_text(shape_source(SAME.replace(" x)", " x, int64_t)")))
+    words = ("build", "bad", "--compute", "kernel.cpp", "--shape", "shape.cpp", "--cflag=-O0")
+    assert main([*words, "--no-compile-commands"]) == 0
+    assert (
+        "operator bad::op takes int64_t: the documents of 2025-12 allow only double"
+        in capsys.readouterr().err
+    )

@@ -15,7 +15,7 @@ namespace neurontools {
 
 constexpr bool kChecked = NEURONTOOLS_CHECKED != 0;
 
-[[noreturn]] inline void fail_index(std::int64_t index, std::int64_t size, std::int64_t dimension) {
+[[noreturn]] NEURONTOOLS_OWN_LINE inline void fail_index(std::int64_t index, std::int64_t size, std::int64_t dimension) {
   fail("bounds", "index %lld is out of bounds for dimension %lld of size %lld", static_cast<long long>(index),
        static_cast<long long>(dimension), static_cast<long long>(size));
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <ostream>
 #include <vector>
 
 #include "neurontools/error.hpp"
@@ -51,6 +52,14 @@ template <typename T>
 bool operator==(ArrayRef<T> left, ArrayRef<T> right) { return left.equals(right); }
 template <typename T>
 bool operator!=(ArrayRef<T> left, ArrayRef<T> right) { return !left.equals(right); }
+
+/// As `[2, 3]`, for messages.
+template <typename T>
+std::ostream& operator<<(std::ostream& stream, ArrayRef<T> list) {
+  stream << '[';
+  for (std::size_t i = 0; i < list.size(); ++i) stream << (i == 0 ? "" : ", ") << list[i];
+  return stream << ']';
+}
 
 using IntArrayRef = ArrayRef<std::int64_t>;
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ostream>
 #include <type_traits>
 
 #include "neurontools/error.hpp"
@@ -60,6 +61,8 @@ inline const char* toString(ScalarType type) {
   }
   return "Undefined";
 }
+
+inline std::ostream& operator<<(std::ostream& stream, ScalarType type) { return stream << toString(type); }
 
 inline std::size_t elementSize(ScalarType type) {
   switch (type) {

@@ -21,11 +21,18 @@ class Error : public std::exception {
 
 }  // namespace c10
 
+// Calls from several lines must not become one: each fault is told at its line.
+#if defined(__clang__)
+#define NEURONTOOLS_OWN_LINE __attribute__((nomerge))
+#else
+#define NEURONTOOLS_OWN_LINE
+#endif
+
 namespace neurontools {
 
 /// Throw c10::Error; `kind` is one word that says which check failed.
 [[noreturn]] void fail(const char* kind, const char* format, ...)
-    __attribute__((format(printf, 2, 3), cold, noinline));
+    __attribute__((format(printf, 2, 3), cold, noinline)) NEURONTOOLS_OWN_LINE;
 
 /// Add a warning to the result of the running call.
 void warn(const char* format, ...) __attribute__((format(printf, 1, 2), cold, noinline));
