@@ -97,7 +97,8 @@ class _Reader:
                 operands.append(self._operand(arg))
                 return ""
             case Lifted():
-                return f"${arg.index}"
+                # Which of the float inputs it is follows from the order of the operators.
+                return "$"
             case Symbol():
                 return arg.name
             case tuple():

@@ -18,14 +18,14 @@ _WORK = 8_000_000
 
 
 def align(
-    a: Sequence[str], b: Sequence[str], same: Callable[[int, int], bool] | None = None
+    a: Sequence[str], b: Sequence[str], alike: Callable[[int, int], int] | None = None
 ) -> tuple[Pair, ...]:
     """Return the pairs of positions that belong together, both rising; names of a pair are equal.
 
     Args:
         a: names in the first graph.
         b: names in the second graph.
-        same: whether two positions are equal in more than their names; decides where several scripts are as short.
+        alike: how much two positions of one name agree; decides where several scripts are as short.
     """
     start = 0
     while start < len(a) and start < len(b) and a[start] == b[start]:
@@ -37,7 +37,7 @@ def align(
     pairs = [(position, position) for position in range(start)]
     pairs += _middle(a, b, start, end_a, end_b)
     pairs += [(end_a + offset, end_b + offset) for offset in range(len(a) - end_a)]
-    return tuple(_slid(pairs, a, b, same) if same is not None else pairs)
+    return tuple(_slid(pairs, a, b, alike) if alike is not None else pairs)
 
 
 def _middle(a: Sequence[str], b: Sequence[str], start: int, end_a: int, end_b: int) -> list[Pair]:
@@ -101,24 +101,24 @@ def _path(history: list[dict[int, int]], edits: int, x: int, y: int, from_a: int
 
 
 def _slid(
-    pairs: list[Pair], a: Sequence[str], b: Sequence[str], same: Callable[[int, int], bool]
+    pairs: list[Pair], a: Sequence[str], b: Sequence[str], alike: Callable[[int, int], int]
 ) -> list[Pair]:
-    """Move each insertion and removal to where most of the pairs beside it are equal in more than their names."""
+    """Move each insertion and removal to where the pairs beside it agree most."""
     found = list(pairs)
     for turn in (False, True):
         flipped = [(j, i) for i, j in found] if turn else found
         names_a, names_b = (b, a) if turn else (a, b)
 
-        def equal(i: int, j: int, turn: bool = turn) -> bool:
-            return same(j, i) if turn else same(i, j)
+        def measured(i: int, j: int, turn: bool = turn) -> int:
+            return alike(j, i) if turn else alike(i, j)
 
-        _slide_insertions(flipped, len(names_a), names_b, equal)
+        _slide_insertions(flipped, len(names_a), names_b, measured)
         found = [(j, i) for i, j in flipped] if turn else flipped
     return found
 
 
 def _slide_insertions(
-    pairs: list[Pair], length_a: int, b: Sequence[str], equal: Callable[[int, int], bool]
+    pairs: list[Pair], length_a: int, b: Sequence[str], alike: Callable[[int, int], int]
 ) -> None:
     index = 0
     while index <= len(pairs):
@@ -126,12 +126,12 @@ def _slide_insertions(
         after = pairs[index] if index < len(pairs) else (length_a, len(b))
         gap = after[1] - before[1] - 1
         if gap > 0 and after[0] == before[0] + 1:
-            index = max(index, _slide_up(pairs, index, gap, b, equal))
+            index = max(index, _slide_up(pairs, index, gap, b, alike))
         index += 1
 
 
 def _slide_up(
-    pairs: list[Pair], index: int, gap: int, b: Sequence[str], equal: Callable[[int, int], bool]
+    pairs: list[Pair], index: int, gap: int, b: Sequence[str], alike: Callable[[int, int], int]
 ) -> int:
     """Try to pair what stands before an insertion with its end instead; return the index to go on from."""
     gain = best = best_count = 0
@@ -142,7 +142,7 @@ def _slide_up(
         contiguous = count == 1 or pairs[index - count + 1] == (i + 1, j + 1)
         if not contiguous or b[moved] != b[j]:
             break
-        gain += equal(i, moved) - equal(i, j)
+        gain += alike(i, moved) - alike(i, j)
         if gain > best:
             best, best_count = gain, count
         count += 1

@@ -114,9 +114,7 @@ class GraphDiff:
 
 def diff_graphs(old: GraphFacts, new: GraphFacts) -> GraphDiff:
     """Return what differs between two graphs."""
-    old_details = [operation.detail for operation in old.operations]
-    new_details = [operation.detail for operation in new.operations]
-    pairs = align(old.names, new.names, lambda i, j: old_details[i] == new_details[j])
+    pairs = align(old.names, new.names, lambda i, j: _alike(old.operations[i], new.operations[j]))
     partners = _Partners(old, new, pairs)
     inputs = tuple(partners.changed_inputs())
     sizes = _sizes(old, new, inputs)
@@ -132,6 +130,18 @@ def diff_graphs(old: GraphFacts, new: GraphFacts) -> GraphDiff:
             aspects, follows = aspects | {Aspect.WIRING}, False
         steps.append(Step(i, j, aspects, follows=follows))
     return GraphDiff(old, new, tuple(steps), inputs, partners.changed_outputs(), sizes)
+
+
+def _alike(old: Operation, new: Operation) -> int:
+    """Return in how many tensors and constants two operators of one name agree, place by place."""
+    tensors = zip(old.operands, new.operands, strict=False)
+    results = zip(old.results, new.results, strict=False)
+    constants = zip(old.constants, new.constants, strict=False)
+    return (
+        sum(a.tensor == b.tensor for a, b in tensors)
+        + sum(a == b for a, b in results)
+        + sum(a == b for a, b in constants)
+    )
 
 
 def _all_positions(pairs: tuple[tuple[int, int], ...], rows: int, columns: int) -> Iterator[tuple[int, int]]:

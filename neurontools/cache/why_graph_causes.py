@@ -139,7 +139,8 @@ def _dtype(diff: GraphDiff, *, alone: bool) -> Cause | None:
         and change.new >= 0
         and diff.old.inputs[change.old].dtype != diff.new.inputs[change.new].dtype
     ]
-    if not steps and not inputs and not casts:
+    extra = len(diff.added()) + len(diff.removed())
+    if not steps and not inputs and 2 * len(casts) <= extra:
         return None
     pairs = {pair for step in steps for pair in _dtypes(diff, step.old, step.new)}
     shown = ", ".join(f"{a} -> {b}" for a, b in sorted(pairs)) or "casts were added or removed"

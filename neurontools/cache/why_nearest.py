@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.cache.graph_reading import MAX_GRAPH_BYTES
@@ -16,6 +16,7 @@ from neurontools.cache.why_entry import EntryFacts, graph_file, read_facts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from neurontools.cache.graph_facts import GraphFacts
     from neurontools.cache.walk import Place
 
 T = TypeVar("T")
@@ -23,7 +24,8 @@ T = TypeVar("T")
 _CANDIDATES = 96
 _READ = 3
 _MOST_BYTES = 64 << 20
-_OPERATOR = re.compile(rb'"op":"([^"]+)"')
+_OPERATOR = re.compile(r'"op":"([^"]+)"')
+_VIEW = re.compile(r'"view":\[\d+,"(\w+)",\[([\d,]*)\]')
 _NEAR = 0.35
 _CONTAINED = 0.9
 _FEWEST_OPERATORS = 3
@@ -37,6 +39,14 @@ class Neighbour:
     likeness: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    """The operators' names and their tensors, counted."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    tensors: Counter[str] = field(default_factory=Counter)
+
+
 class Neighbourhood:
     """The entries of a root, read once each."""
 
@@ -47,7 +57,7 @@ class Neighbourhood:
         self._tree = walked.tree
         self._facts: dict[str, EntryFacts | None] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
-        self._sketches: dict[str, Counter[str]] = {}
+        self._sketches: dict[str, _Sketch] = {}
 
     def facts(self, place: Place) -> EntryFacts | None:
         """Return what an entry says, None for one that is gone."""
@@ -98,12 +108,12 @@ class Neighbourhood:
                 return same[:_CANDIDATES]
         if target.graph is None:
             return ()
-        names = Counter(target.graph.names)
+        own = _sketch_of(target.graph)
         sketched = [
-            (_alike(names, self._sketch(place)), place) for place in self._near_in_size(target, places)
+            (_promise(own, self._sketch(place)), place) for place in self._near_in_size(target, places)
         ]
         sketched.sort(key=lambda pair: pair[0], reverse=True)
-        return [place for alike, place in sketched[:_READ] if alike > 0]
+        return [place for promise, place in sketched[:_READ] if promise > 0]
 
     def _near_in_size(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
         """Yield those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
@@ -117,17 +127,19 @@ class Neighbourhood:
                 return
             yield place
 
-    def _sketch(self, place: Place) -> Counter[str]:
-        """Return the names of a graph's operators, without reading all of a graph of ours."""
+    def _sketch(self, place: Place) -> _Sketch:
+        """Return the names and tensors of a graph's operators, without reading all of a graph of ours."""
         if place.path not in self._sketches:
             path = graph_file(self._tree, place.path)
             start = self._tree.read_start(path, MAX_GRAPH_BYTES) if path else b""
             if start.startswith(b"{"):
-                names = Counter(name.decode("utf-8", "replace") for name in _OPERATOR.findall(start))
+                text = start.decode("utf-8", "replace")
+                tensors = Counter(f"{dtype}[{shape}]" for dtype, shape in _VIEW.findall(text))
+                self._sketches[place.path] = _Sketch(Counter(_OPERATOR.findall(text)), tensors)
             else:
                 facts = self.facts(place)
-                names = Counter(facts.graph.names if facts is not None and facts.graph is not None else ())
-            self._sketches[place.path] = names
+                graph = facts.graph if facts is not None else None
+                self._sketches[place.path] = _sketch_of(graph) if graph is not None else _Sketch()
         return self._sketches[place.path]
 
     def _size(self, place: Place) -> tuple[int, float]:
@@ -148,11 +160,20 @@ def likeness(a: EntryFacts, b: EntryFacts) -> float:
     return _score(a, b)[1]
 
 
-def _alike(names: Counter[str], others: Counter[str]) -> float:
-    """Return how promising it is to compare graphs of such operators: alike, or the one a part of the other."""
-    common = (names & others).total()
-    least = min(names.total(), others.total())
-    return _dice(names, others) + (0.2 * common / least if least >= _FEWEST_OPERATORS else 0.0)
+def _sketch_of(graph: GraphFacts) -> _Sketch:
+    operands = (operand.tensor for operation in graph.operations for operand in operation.operands)
+    results = (result for operation in graph.operations for result in operation.results)
+    return _Sketch(Counter(graph.names), Counter(map(str, (*operands, *results))))
+
+
+def _promise(own: _Sketch, other: _Sketch) -> float:
+    """Return how promising it is to compare two graphs: alike in names, then in shapes, or the one a part of the other."""
+    common = (own.names & other.names).total()
+    least = min(own.names.total(), other.names.total())
+    if not common:
+        return 0.0
+    part = 0.2 * common / least if least >= _FEWEST_OPERATORS else 0.0
+    return _dice(own.names, other.names) + part + 0.5 * _dice(own.tensors, other.tensors)
 
 
 def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:

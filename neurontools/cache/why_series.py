@@ -110,11 +110,9 @@ def _use_of(graph: GraphFacts, number: int) -> str:
 def _pad_advice(values: list[int]) -> str:
     buckets = sorted({1 << (value - 1).bit_length() for value in values if value > 0})
     shown = ", ".join(map(str, buckets))
-    return (
-        f"pad to {max(values)}, one compile; or to buckets such as {shown}, {len(buckets)} compiles"
-        if len(buckets) < len(values)
-        else f"pad to {max(values)}: one compile"
-    )
+    if 1 < len(buckets) < len(values):
+        return f"pad to {max(values)}, one compile; or to buckets such as {shown}, {len(buckets)} compiles"
+    return f"pad to {max(values)}: one compile"
 
 
 def _scalars(graphs: list[GraphFacts]) -> Iterable[Cause]:
