@@ -67,9 +67,11 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_confirmation(parser: argparse.ArgumentParser) -> None:
-    """Add `--dry-run` and `-y`."""
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed and remove nothing")
+def add_confirmation(
+    parser: argparse.ArgumentParser, dry_run: str = "say what would be removed and remove nothing"
+) -> None:
+    """Add `--dry-run`, with words on it, and `-y`."""
+    parser.add_argument("--dry-run", action="store_true", help=dry_run)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 

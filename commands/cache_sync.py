@@ -57,7 +57,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--jobs", type=int, default=8, metavar="N", help="so many entries at once (default: %(default)s)"
     )
-    add_confirmation(parser)
+    add_confirmation(parser, "say what would be moved and removed, and do neither")
 
 
 def _sync(arguments: argparse.Namespace) -> int:

@@ -106,7 +106,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _collect_and_compile(arguments: argparse.Namespace) -> int:
     collected = _trial_run(arguments)
-    return _compile_what_waits(arguments, collected.roots or (_root(),), collected.entries)
+    return _compile_what_waits(arguments, collected.roots or (_directory(),), collected.entries)
 
 
 def _collect(arguments: argparse.Namespace) -> int:
@@ -116,7 +116,7 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    return _compile_what_waits(arguments, (_root(),))
+    return _compile_what_waits(arguments, (_directory(),))
 
 
 def _trial_run(arguments: argparse.Namespace) -> Collected:
@@ -232,10 +232,17 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
 
 
 def _clear_neffs(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.remote.url import is_remote
     from neurontools.commands.cache_options import print_json
+    from neurontools.errors import UsageError
     from neurontools.precompile import clearing, work
 
     root = _root()
+    if is_remote(root):
+        raise UsageError(
+            f"clear-neffs works on a directory, and the compile cache is {root}",
+            "'neuron-cache prune' and 'neuron-cache rm' remove whole entries there",
+        )
     gone, spared = clearing.clear_neffs(root, work.groups_of(root).done, dry_run=arguments.dry_run)
     if arguments.json:
         spared_json = [{"entry": entry, "reason": reason} for entry, reason in spared]
@@ -248,6 +255,15 @@ def _clear_neffs(arguments: argparse.Namespace) -> int:
     done = "to remove" if arguments.dry_run else "removed"
     console.out(f"{len(gone)} NEFFs {done}; their graphs stay")
     return 0
+
+
+def _directory() -> str:
+    """Return where graphs are collected and compiled: for a cache in a bucket, the copy that runs use."""
+    from neurontools.cache.location import resolve
+    from neurontools.cache.usage import copy_dir
+
+    found = resolve()
+    return copy_dir(found.root) if found.is_remote else found.root
 
 
 def _root() -> str:

@@ -164,6 +164,21 @@ class CompileCache:
             prune_after_run(self.root, self._environ)
 
 
+def bucket_behind(root: str, environ: Mapping[str, str] | None = None) -> BucketStore | None:
+    """Return the bucket that a directory is this user's copy of, None for a root of its own.
+
+    Args:
+        root: a directory.
+        environ: names the bucket; None for this process's.
+
+    Raises:
+        UsageError: as `resolve`.
+        MissingDependencyError: the packages for buckets are not there.
+    """
+    location = resolve(environ)
+    return _bucket(location) if location.is_remote and copy_dir(location.root) == root else None
+
+
 def _bucket(location: Location) -> BucketStore | None:
     if not location.is_remote:
         return None

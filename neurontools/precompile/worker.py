@@ -14,6 +14,7 @@ from neurontools.cache.flags import read_environment_flags
 from neurontools.cache.logs import apply_level
 from neurontools.cache.lookup import Lookup, Request
 from neurontools.cache.root import CacheRoot
+from neurontools.cache.store import bucket_behind
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def serve(root: str, requests: TextIO, answers: TextIO) -> None:
     """Compile what is asked until nothing more is. An answer has `error`, "" for success, and `seconds`."""
-    files = CacheRoot(root)
+    files = CacheRoot(root, bucket_behind(root))
     for line in requests:
         started = time.monotonic()
         try:

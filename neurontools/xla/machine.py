@@ -46,7 +46,7 @@ class NeuronMachine:
         if capture is not None and capture not in runtime.observers:
             runtime.observers.append(capture)
         cache = CompileCache.open()
-        tell_at_exit(cache.root)
+        tell_at_exit(cache.url)
         return cls(runtime, cache)
 
     def core_count(self) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import signal
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +24,9 @@ from tests.cache.bucket.conftest import TRN1, keys, put
 from tests.cache.bucket.test_sync import assert_sound
 from tests.cache.bucket.wires import refusing
 from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from tests.conftest import Tool
 
 BROKEN = mlp(dtype="complex64")
 Opener = Callable[..., CompileCache]
@@ -160,3 +167,28 @@ def test_the_log_names_the_bucket(bucket: str, open_cache: Opener, caplog: pytes
     assert caplog.messages[0] == f"Compile cache path: {bucket}"
     assert (cache.url, cache.root) == (bucket, copy_dir(bucket))
     assert keys(bucket) == {}
+
+
+def test_a_forked_child_speaks_to_the_bucket_itself(bucket: str, open_cache: Opener) -> None:
+    open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if len(scan(bucket).entries) == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_graphs_that_are_collected_are_compiled_into_the_bucket(
+    bucket: str, open_cache: Opener, tool: Tool
+) -> None:
+    open_cache(bucket, NEURON_EXTRACT_GRAPHS_ONLY="1").extract(mlp(), TRN1)
+    assert keys(bucket) == {}
+    environ = {**os.environ, "NEURON_COMPILE_CACHE_URL": bucket}
+    done = tool("neuron_parallel_compile", "--command", "compile", env=environ)
+    assert (done.returncode, "Total successful compilations: 1" in done.stderr + done.stdout) == (0, True)
+    assert_sound(bucket, 1)
+    assert open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").hit
+    refused = tool("neuron_parallel_compile", "--command", "clear-neffs", env=environ)
+    assert (refused.returncode, "works on a directory" in refused.stderr) == (2, True)
