@@ -55,6 +55,8 @@ def _report_json(report: RunReport) -> str:
 
 
 def _report_text(report: RunReport) -> str:
+    from neurontools.customop.quantities import duration
+
     output = report.output
     sizes = "x".join(map(str, output.sizes)) or "scalar"
     nans = f", {output.nan_count} NaN" if output.nan_count else ""
@@ -65,10 +67,10 @@ def _report_text(report: RunReport) -> str:
             f"  mean {output.mean:.6g}{nans}"
         ),
         (
-            f"  measured  {_duration(report.measured_best_ns)} best, {_duration(report.measured_median_ns)} median"
+            f"  measured  {duration(report.measured_best_ns)} best, {duration(report.measured_median_ns)} median"
             f" of {report.repeat} on this computer"
         ),
-        f"  modelled  {_duration(report.modelled_ns)} on a NeuronCore-v2",
+        f"  modelled  {duration(report.modelled_ns)} on a NeuronCore-v2",
         f"  checks    passed: {', '.join(report.checks)}",
     ]
     if report.repeat > 1:
@@ -78,9 +80,3 @@ def _report_text(report: RunReport) -> str:
     lines += [f"  warning   {warning}" for warning in report.warnings]
     return "\n".join(lines)
 
-
-def _duration(nanoseconds: int) -> str:
-    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
-        if nanoseconds >= size:
-            return f"{nanoseconds / size:.3f} {unit}"
-    return f"{nanoseconds} ns"

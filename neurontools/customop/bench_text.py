@@ -23,7 +23,7 @@ def report_text(report: BenchReport, width: int) -> str:
     """Return one report, lines broken at `width` where they are sentences."""
     lines = [report.schema, _row("input", " ".join(report.inputs))]
     lines.append(_row("modelled", _headline(report)))
-    lines += _indented(_parts_table(report))
+    lines += _indented(_parts_table(report, width - 4))
     if len(report.core_counts) > 1:
         lines.append(_row("cores", f"balance of {report.cores}: {percent(report.balance)}; modelled on"))
         lines += _indented(_cores_table(report))
@@ -131,7 +131,7 @@ def _headline(report: BenchReport) -> str:
     return f"{duration(report.modelled_ns)} on {cores} of a NeuronCore-v2{slowest}"
 
 
-def _parts_table(report: BenchReport) -> list[str]:
+def _parts_table(report: BenchReport, width: int) -> list[str]:
     shares = percents([part.share for part in report.parts])
     rows: list[tuple[str, ...]] = [("", "count", "bytes", "time", "share")]
     for part, share in zip(report.parts, shares, strict=True):
@@ -139,7 +139,7 @@ def _parts_table(report: BenchReport) -> list[str]:
         nbytes = f"{part.nbytes:,}" if part.nbytes else "-"
         rows.append((part.name, count, nbytes, duration(part.modelled_ns), share))
         rows += map(_place_row, _places_of(report, part.name))
-    return _table(rows, left=(0,))
+    return _narrowed(rows, (2, 1), width)
 
 
 def _places_of(report: BenchReport, name: str) -> list[Place]:
@@ -177,6 +177,19 @@ def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def _narrowed(rows: Sequence[Sequence[str]], spare: Sequence[int], width: int) -> list[str]:
+    """Return a table; columns that can be spared go one after the other where it is too wide."""
+    lines = _table(rows, left=(0,))
+    gone: set[int] = set()
+    for column in spare:
+        if max(map(len, lines)) <= width:
+            break
+        gone.add(column)
+        kept = [[cell for index, cell in enumerate(row) if index not in gone] for row in rows]
+        lines = _table(kept, left=(0,))
+    return lines
 
 
 def _indented(lines: Sequence[str], by: int = 4) -> list[str]:

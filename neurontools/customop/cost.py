@@ -1,7 +1,6 @@
 """Modelled device time of a kernel: what its cores did, at the rates of `fixtures/gpsimd/rates.yaml`.
 
-docs/cost-model.md says how the numbers come about. An operator that a graph calls is modelled by what its kernel does
-with made-up inputs of the same shapes; one that cannot be run so, by how its source reaches its tensors.
+docs/cost-model.md says how the numbers come about; `call_times.py` asks here for the operators of a graph.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.customop.calls import CoreWork
-    from neurontools.customop.package import Package
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +28,8 @@ class TensorOperand:
 Operand = TensorOperand | float | int | None
 """A tensor, a number, or None for a number that is not known when a graph is compiled."""
 
-_operators: dict[str, tuple[Package, int]] = {}
-_counted: dict[tuple[str, int, tuple[Operand, ...]], int] = {}
-
-ACCESSES_PER_ELEMENT = (
-    1.5  # the documented relu touches input and output three times (customops.md section 11)
-)
+# The documented relu touches input and output three times (customops.md section 11).
+ACCESSES_PER_ELEMENT = 1.5
 
 
 def work_ns(work: Sequence[CoreWork]) -> int:
@@ -88,30 +82,3 @@ def analytic_ns(access: Access, numels: Sequence[int], itemsizes: Sequence[int],
     sizes += [sizes[-1]] * (len(numels) - len(sizes))
     nbytes = sum(count * size for count, size in zip(numels, sizes, strict=False))
     return round(rates.launch_ns + rates.transfer_ns(-(-nbytes // cores)))
-
-
-def remember_operator(package: Package, index: int) -> None:
-    """Model an operator of a loaded library from now on, in place of one of an older library of that name."""
-    _operators[package.manifest.operators[index].qualified] = (package, index)
-
-
-def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
-    """Return the modelled time of a call of a loaded operator in nanoseconds.
-
-    Args:
-        qualified: `library::operator`.
-        operands: what it is called with; the same operands take the same time, whatever tensors hold.
-
-    Returns:
-        The time, None when no loaded library has the operator.
-    """
-    if qualified not in _operators:
-        return None
-    package, index = _operators[qualified]
-    key = (package.sha256, index, tuple(operands))
-    if key not in _counted:
-        # Loaded late: most who load a library compile no graph.
-        from neurontools.customop.trial import trial_ns
-
-        _counted[key] = trial_ns(package, index, operands)
-    return _counted[key]

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop import cost
+from neurontools.customop.call_times import remember_operator
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.identity import code_digest
@@ -101,7 +101,7 @@ def register(package: Package) -> LoadedLibrary:
             _registry.operations[entry.qualified] = made
             _registry.callers[entry.qualified] = Caller(made, _registry.codes)
             _registry.owners[entry.qualified] = package.sha256
-            cost.remember_operator(package, index)
+            remember_operator(package, index)
             if entry.qualified not in _registry.schemas:
                 _define(torch, entry)
         _close_unused(replaced)

@@ -83,7 +83,8 @@ def _call_ns(graph: Graph, library: LoadedLibrary) -> tuple[tuple[int, int], ...
 
 
 def _modelled_ns(node: Node) -> int:
-    from neurontools.customop.cost import TensorOperand, operator_ns
+    from neurontools.customop.call_times import operator_ns
+    from neurontools.customop.cost import TensorOperand
 
     operands = tuple(
         TensorOperand(value.shape, value.dtype)

@@ -21,8 +21,9 @@ from neurontools.customop.bench_inputs import (
     parse_template,
 )
 from neurontools.customop.bench_text import report_text
+from neurontools.customop.call_times import operator_ns, remember_operator
 from neurontools.customop.check_inputs import Pattern
-from neurontools.customop.cost import TensorOperand, operator_ns, remember_operator
+from neurontools.customop.cost import TensorOperand
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.quantities import amount, duration, percent, percents
 from neurontools.customop.runner import TensorInput

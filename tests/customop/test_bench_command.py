@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,8 +55,9 @@ def test_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--calls", "2")
-    sentences = out[out.index("  measured ") :].splitlines()
-    assert max(map(len, sentences)) <= 50
+    lines = [line for line in out.splitlines() if not line.startswith(("relu", "  modelled"))]
+    assert max(map(len, lines)) <= 50
+    assert re.search(r"^      relu\.cpp:39 input 0 +39\.322 us$", out, re.MULTILINE)
 
 
 def test_a_project_is_built_first_and_all_operators_are_benched(
@@ -210,3 +215,30 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "neuron-customop bench librelu.so forward --shape 32x4096\n" in out
     assert "say nothing about the device" in out
+
+
+def test_an_interrupt_ends_it_and_its_worker(library: Library, home: Path) -> None:
+    path = library("faults")
+    command = "from neurontools.commands.customop import main; raise SystemExit(main())"
+    words = ("bench", str(path), "nap", "--input", "4:float32", "--input", "30.0")
+    bench = subprocess.Popen(
+        [sys.executable, "-c", command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    worker = _child_of(bench.pid)
+    bench.send_signal(signal.SIGINT)
+    out, err = bench.communicate(timeout=60)
+    assert (bench.returncode, out, err) == (130, "", "")
+    assert not Path(f"/proc/{worker}").exists()
+    assert home.is_dir()
+
+
+def _child_of(pid: int) -> int:
+    """Return a process's worker, once it has one."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for child in children.read_text().split():
+            if "neuron-customop-worker" in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+        time.sleep(0.02)
+    raise AssertionError("no worker was started")
