@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools.dashboard.error_shares import ErrorShares
 from neurontools.dashboard.jobs import job_of
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter
@@ -52,7 +53,7 @@ DEFAULT_RULES = (
         Condition.IDLE_CLAIM, 0.01, for_s=60.0
     ),  # highest share (0..1) of utilization of a process that is idle
     Rule(Condition.DEVICE_MEMORY, 0.90),  # share (0..1) of a device's memory in use
-    Rule(Condition.ERROR_RATE, 0.01, clear_s=10.0),  # share (0..1) of a process's executions that failed
+    Rule(Condition.ERROR_RATE, 0.01),  # share (0..1) of a process's executions of ten seconds that failed
     Rule(Condition.ECC, 0),  # uncorrected memory errors since the snapshot before: more than this
     Rule(
         Condition.STRAGGLER, 1.5, for_s=5.0, clear_s=10.0
@@ -101,6 +102,7 @@ class Watch:
         if len(self._rules) < len(rules):
             raise UsageError("two alert rules for one condition", "keep one of each")
         self._since_s: dict[_Subject, float] = {}
+        self._error_shares = ErrorShares()
         self._told: dict[_Subject, tuple[float, str]] = {}
         self._ecc_until_s: dict[int, float] = {}
 
@@ -148,7 +150,7 @@ class Watch:
         self, now_s: float, snapshot: Snapshot, rows: Sequence[ProcessRow], happened: Iterable[Happening]
     ) -> Iterator[_Finding]:
         yield from self._devices(now_s, snapshot, happened)
-        yield from self._processes(rows)
+        yield from self._processes(now_s, rows)
         yield from self._stragglers(rows)
 
     def _devices(self, now_s: float, snapshot: Snapshot, happened: Iterable[Happening]) -> Iterator[_Finding]:
@@ -174,15 +176,16 @@ class Watch:
                 else:
                     del self._ecc_until_s[index]
 
-    def _processes(self, rows: Sequence[ProcessRow]) -> Iterator[_Finding]:
+    def _processes(self, now_s: float, rows: Sequence[ProcessRow]) -> Iterator[_Finding]:
         idle, errors = self._rules.get(Condition.IDLE_CLAIM), self._rules.get(Condition.ERROR_RATE)
+        failing = self._error_shares.look(now_s, rows) if errors else {}
         for row in rows:
             process = row.process
             if idle and process.cores and row.utilization <= idle.threshold:
                 cores = f"{len(process.cores)} core{'s' if len(process.cores) > 1 else ''}"
                 yield (Condition.IDLE_CLAIM, process.pid, None), f"process {process.pid} holds {cores} idle"
-            if errors and row.failed_share > errors.threshold:
-                text = f"process {process.pid}: {100 * row.failed_share:.1f} % of its executions fail"
+            if errors and (share := failing.get(process.pid, 0.0)) > errors.threshold:
+                text = f"process {process.pid}: {100 * share:.1f} % of its executions fail"
                 yield (Condition.ERROR_RATE, process.pid, None), text
 
     def _stragglers(self, rows: Sequence[ProcessRow]) -> Iterator[_Finding]:

@@ -51,6 +51,11 @@ class ProcessRow:
         # Snapshots share what did not change between them, so a process that rests costs nothing to judge.
         self._rests = before is after
 
+    @property
+    def before(self) -> ProcessState | None:
+        """The process at the interval's begin, None when it came since."""
+        return self._before
+
     @cached_property
     def utilization(self) -> float:
         """The mean share (0..1) of wall time in which its cores executed."""

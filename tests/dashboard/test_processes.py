@@ -161,21 +161,37 @@ def test_two_rules_for_one_condition_are_refused() -> None:
         Watch([Rule(Condition.ECC, 0), Rule(Condition.ECC, 1)])
 
 
-def test_what_goes_up_and_down_around_the_threshold_is_one_alert(
+def test_an_alert_lasts_while_its_condition_comes_and_goes(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
-    watch = Watch([Rule(Condition.ERROR_RATE, 0.01, clear_s=5)])
-    failed, told = 0, []
+    watch = Watch([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=5)])
+    busy_ns, told = 0, []
     for second in range(1, 20):
-        before = machine_at(second - 1, process_at(7, statuses=((0, 10 * second), (5, failed))))
-        failed += second in {2, 4, 8}
-        after = machine_at(second, process_at(7, statuses=((0, 10 * second + 10), (5, failed))))
+        before = machine_at(second - 1, process_at(7, busy_ns=busy_ns))
+        busy_ns += 0 if second in {2, 4, 8} else HALF_SECOND_NS
+        after = machine_at(second, process_at(7, busy_ns=busy_ns))
         told.append(bool(look(watch, second, before, after)))
     assert told == [second in range(2, 13) for second in range(1, 20)]
 
 
 def test_an_alert_ends_with_its_process(machine_at: MakeMachine, process_at: MakeProcess) -> None:
-    watch = Watch([Rule(Condition.ERROR_RATE, 0.01, clear_s=60)])
-    before, after = (machine_at(at, process_at(7, statuses=((0, 10 * at), (5, at)))) for at in (1, 2))
-    assert look(watch, 2, before, after) == [("error-rate", 7, None)]
-    assert look(watch, 3, after, machine_at(3)) == []
+    watch = Watch([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=60)])
+    assert look(watch, 1, machine_at(0, process_at(7)), machine_at(1, process_at(7))) == [
+        ("idle-claim", 7, None)
+    ]
+    assert look(watch, 2, machine_at(1, process_at(7)), machine_at(2)) == []
+
+
+def test_one_failure_in_a_slow_second_is_no_alarm_and_many_are_one_until_they_are_past(
+    machine_at: MakeMachine, process_at: MakeProcess
+) -> None:
+    watch = Watch([Rule(Condition.ERROR_RATE, 0.01)])
+    executed, failed, told = 1000, 0, []
+    before = machine_at(0, process_at(7, statuses=((0, executed), (5, failed))))
+    for second in range(1, 41):
+        executed += 50
+        failed += 1 if second == 12 else 10 if second in {20, 21} else 0
+        after = machine_at(second, process_at(7, statuses=((0, executed), (5, failed))))
+        told.append(bool(look(watch, second, before, after)))
+        before = after
+    assert told == [second in range(20, 31) for second in range(1, 41)]
