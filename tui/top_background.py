@@ -61,7 +61,8 @@ def is_dark(colour: str) -> bool | None:
     if kind not in {"rgb", "rgba"} or len(channels) < 3 or not all(map(_CHANNEL.fullmatch, channels)):
         return None
     red, green, blue = (int(text, 16) / (16 ** len(text) - 1) for text in channels)
-    return 0.299 * red + 0.587 * green + 0.114 * blue < _HALF
+    brightness: float = 0.299 * red + 0.587 * green + 0.114 * blue
+    return brightness < _HALF
 
 
 def hinted_dark(environment: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from neurontools.tui.top_background import QUESTION, BackgroundAnswers, may_be_asked
+from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -68,9 +69,10 @@ class TopDriver(LinuxDriver):
         if self._is_started:
             return
         before = self._writer_thread
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         self._is_started = self._writer_thread is not before  # in the background it waits instead
-        if self._is_started and getattr(self._app, "follows_background", False) and may_be_asked(os.environ):
+        asks = isinstance(self._app, PageActions) and self._app.follows_background
+        if self._is_started and asks and may_be_asked(os.environ):
             self.write(QUESTION)
 
     def stop_application_mode(self) -> None:
@@ -80,7 +82,8 @@ class TopDriver(LinuxDriver):
             super().stop_application_mode()
 
     def _told_background(self, dark: bool) -> None:
-        self._app.call_later(self._app.told_background, dark)  # type: ignore[attr-defined]  a TopApp
+        if isinstance(self._app, PageActions):
+            self._app.call_later(self._app.told_background, dark)
 
     def _read(self) -> bytes:
         # What a terminal that was taken away says, where it does not say that it ended.

@@ -54,7 +54,7 @@ def _visible(machines: Sequence[Machine], current: int | None, width: int) -> li
     first = 0
     while first < at and sum(width_of(text) + 2 for _, text in names[first : at + 1]) > room:
         first += 1
-    shown = []
+    shown: list[tuple[int | None, str]] = []
     for position, text in names[first:]:
         room -= width_of(text) + 2
         if room < 0 and shown:
