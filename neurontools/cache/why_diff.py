@@ -164,7 +164,10 @@ class _Partners:
         self._inputs: dict[int, int] = {}
         taken: set[int] = set()
         for i, j in pairs:
-            for left, right in zip(old.operations[i].operands, new.operations[j].operands, strict=False):
+            ones, others = old.operations[i].operands, new.operations[j].operands
+            for left, right in zip(ones, others, strict=False):
+                if len(ones) != len(others) and left.tensor != right.tensor:
+                    continue
                 a, b = self._source(old, left, self._operations), self._source(new, right, partners)
                 if a >= 0 and b >= 0 and a not in self._inputs and b not in taken:
                     self._inputs[a] = b
@@ -259,14 +262,18 @@ def _aspects(old: Operation, new: Operation) -> frozenset[Aspect]:
     found = set()
     left = [*(operand.tensor for operand in old.operands), *old.results]
     right = [*(operand.tensor for operand in new.operands), *new.results]
-    if [tensor.shape for tensor in left] != [tensor.shape for tensor in right]:
-        found.add(Aspect.SHAPE)
-    if [tensor.dtype for tensor in left] != [tensor.dtype for tensor in right]:
-        found.add(Aspect.DTYPE)
+    # Lists of other lengths have nothing to be compared place by place; they are another wiring.
+    if (len(old.operands), len(old.results)) != (len(new.operands), len(new.results)):
+        found.add(Aspect.WIRING)
+    else:
+        if [tensor.shape for tensor in left] != [tensor.shape for tensor in right]:
+            found.add(Aspect.SHAPE)
+        if [tensor.dtype for tensor in left] != [tensor.dtype for tensor in right]:
+            found.add(Aspect.DTYPE)
+        if [operand.window for operand in old.operands] != [operand.window for operand in new.operands]:
+            found.add(Aspect.LAYOUT)
     if old.constants != new.constants:
         found.add(Aspect.CONSTANT)
-    if [operand.window for operand in old.operands] != [operand.window for operand in new.operands]:
-        found.add(Aspect.LAYOUT)
     return frozenset(found)
 
 

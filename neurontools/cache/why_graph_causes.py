@@ -79,6 +79,8 @@ def _cut_moved(diff: GraphDiff, *, alone: bool) -> Cause | None:
     differing = sum(bool(step.aspects - {Aspect.WIRING}) for step in pairs)
     if not in_one_piece or not at_an_end or differing or _backward_only(diff, added or removed):
         return None
+    if diff.old.cut and diff.old.cut == diff.new.cut:
+        return None
     longer = "longer" if added else "shorter"
     where = "end" if first.old == first.new == 0 else "start"
     cuts = f" ({diff.old.cut} -> {diff.new.cut})" if diff.old.cut and diff.new.cut else ""

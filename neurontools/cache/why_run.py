@@ -18,7 +18,7 @@ from neurontools.cache.why_series import Miss, Series, series_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from neurontools.cache.why_entry import EntryFacts
 
@@ -147,7 +147,7 @@ def _explain(root: str, events: tuple[Event, ...], run: str, progress: Progress 
         hits=sum(event.kind is EventKind.HIT for event in own),
         compiled_s=sum(event.seconds for event in own if event.kind is EventKind.MISS),
         misses=tuple(reports),
-        series=series_of(misses, known),
+        series=(*_shared(reports), *series_of(misses, known)),
         left_out=len(wanted) - len(reports),
     )
 
@@ -173,6 +173,20 @@ class _History:
             return MissReport(event, facts, None, 0.0, (_first(facts),))
         comparison = compare(near.facts, facts)
         return MissReport(event, facts, comparison, near.likeness, causes_of(comparison))
+
+
+def _shared(reports: list[MissReport]) -> Iterator[Series]:
+    """Yield what the journal tells of several compiles alike, such as a cache that was deleted."""
+    told: dict[CauseName, list[MissReport]] = {}
+    for report in reports:
+        if report.comparison is None and report.causes[0].name is not CauseName.FIRST:
+            told.setdefault(report.causes[0].name, []).append(report)
+    for name, alike in told.items():
+        if len(alike) > 1:
+            first = alike[0].causes[0]
+            text = f"{len(alike)} of {len(reports)} compiles; of the first: {first.text}"
+            modules = tuple(dict.fromkeys(report.event.module for report in alike))
+            yield Series(Cause(name, first.confidence, text, first.advice), modules)
 
 
 def _first(facts: EntryFacts) -> Cause:

@@ -154,8 +154,9 @@ def _explained(report: RunReport) -> dict[str, Cause]:
     for series in report.series:
         members = [miss for miss in report.misses if miss.event.module in series.modules]
         for position, miss in enumerate(members):
-            is_first = any(cause.name is CauseName.FIRST for cause in miss.causes)
-            if miss.comparison is not None or (position and is_first):
+            is_first = miss.causes[0].name is CauseName.FIRST
+            is_same = miss.causes[0].name is series.cause.name
+            if miss.comparison is not None or is_same or (position and is_first):
                 found[miss.event.module] = series.cause
     return found
 
