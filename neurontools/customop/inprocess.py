@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class InProcessExecutor:
             abi.SHAPE_COMMAND: _load(parts.shape, f"{name}-shape"),
             abi.RUN_COMMAND: _load(parts.kernel, f"{name}-kernel"),
         }
+        _live.add(self)
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         """Run a function on the caller's own bytes."""
@@ -50,6 +52,21 @@ class InProcessExecutor:
 
     def close(self) -> None:
         """Nothing to free: code that was loaded stays."""
+
+    def forked(self) -> None:
+        """Forget, in a forked child, that a thread of the parent is in a call."""
+        self._lock = threading.Lock()
+
+
+_live: weakref.WeakSet[InProcessExecutor] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for executor in list(_live):
+        executor.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:

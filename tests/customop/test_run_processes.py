@@ -160,6 +160,29 @@ def test_a_fork_while_a_kernel_runs_waits_for_nothing(faults: Any) -> None:
     assert done == [True]
 
 
+def test_a_fork_of_a_process_without_workers_waits_for_nothing(library: Callable[[str], Path]) -> None:
+    program = script(
+        """
+        executor = ops._registry.operations["faults::nap"].executor
+        thread = threading.Thread(target=torch.ops.faults.nap, args=(x, 0.5))
+        thread.start()
+        while not executor._lock.locked():
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if torch.equal(torch.ops.faults.copy(x), x) else 2)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        thread.join()
+        sys.exit(code)
+        """,
+        str(library("faults")),
+        env={**os.environ, "NEURONTOOLS_CUSTOMOP_INPROCESS": "1"},
+    )
+    _, errors = program.communicate(timeout=60)
+    assert (program.returncode, errors) == (0, "")
+
+
 def test_threads_on_two_libraries_get_their_own_results(faults: Any, library: Callable[[str], Path]) -> None:
     load_library(library("relu_tcm"))
     problems: list[str] = []
