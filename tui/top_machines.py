@@ -146,7 +146,7 @@ class MachinesPage(Page):
 
 def machines_title(count: int, width: int) -> Line:
     """Return the title bar of the list."""
-    text = f"neuron-top {__version__} looking at {count} machines"
+    text = f"neuron-top {__version__} looking at {_counted(count)}"
     return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
 
 
@@ -156,7 +156,7 @@ def _sum(summaries: Sequence[Summary]) -> Summary:
     busy = sum((one.utilization or 0.0) * (one.cores or 0) for one in known)
     missing = len(summaries) - len(known)
     return Summary(
-        name=f"{len(summaries)} machines",
+        name=_counted(len(summaries)),
         source="",
         state=f"{missing} without data" if missing else "ok",
         devices=sum(one.devices or 0 for one in known),
@@ -222,6 +222,10 @@ def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
         for column in _fitting(width)
     ]
     return fit([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+
+
+def _counted(machines: int) -> str:
+    return "1 machine" if machines == 1 else f"{machines} machines"
 
 
 def _size(count: int | None) -> str:
