@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
@@ -13,13 +14,16 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.customop.check_report import CheckReport, CheckSettings
+    from neurontools.customop.project import CheckWords
 
 _WIDTH = 11
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `check`."""
-    parser.add_argument("library", metavar="LIB")
+    parser.add_argument(
+        "library", nargs="?", metavar="LIB", help="the library (default: that of the customop.yaml here)"
+    )
     parser.add_argument("op", nargs="?", metavar="OP", help="one operator (default: all of them)")
     parser.add_argument(
         "--input",
@@ -57,7 +61,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     from neurontools.customop.package import find_operator, read_package
     from neurontools.customop.settings import EXEC_TIMEOUT
 
-    package = read_package(arguments.library)
+    library, words = _library(arguments)
+    package = read_package(library)
     entries = package.manifest.operators
     if (
         arguments.op is None
@@ -68,19 +73,15 @@ def run_check(arguments: argparse.Namespace) -> int:
         raise UsageError("--input, --reference and --backward are about one operator", f"name it: {names}")
     if arguments.cases < 0 or not 0 < arguments.timeout < 1e6:
         raise UsageError("--cases must not be below 0, and --timeout must be above", "leave them out")
-    settings = _settings(arguments)
+    indexes = range(len(entries)) if arguments.op is None else [find_operator(package, arguments.op)]
+    settings = {index: _settings(arguments, words.get(entries[index].name)) for index in indexes}
     os.environ.setdefault(EXEC_TIMEOUT, str(arguments.timeout))
     _quiet()
-    indexes = range(len(entries)) if arguments.op is None else [find_operator(package, arguments.op)]
     reports = []
     for index in indexes:
         console.notice(f"checking {entries[index].qualified}")
-        reports.append(check(package, index, settings))
-    console.out(
-        _json(reports)
-        if arguments.json
-        else "\n".join(_text(report, arguments.library) for report in reports)
-    )
+        reports.append(check(package, index, settings[index]))
+    console.out(_json(reports) if arguments.json else "\n".join(_text(report, library) for report in reports))
     return 1 if any(report.findings for report in reports) else 0
 
 
@@ -92,20 +93,37 @@ def _quiet() -> None:
     logging.getLogger("neurontools.customop").setLevel(logging.ERROR)
 
 
-def _settings(arguments: argparse.Namespace) -> CheckSettings:
+def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]:
+    """Return the path of the library, and what the project that it is of says about checking it."""
+    from neurontools.customop.project import FILE_NAME, find_project, load_project
+
+    given: str | None = arguments.library
+    if given is None:
+        place = find_project(Path())
+        if place is None:
+            raise UsageError(f"no LIB given, and no {FILE_NAME} here", "neuron-customop check LIB")
+        project = load_project(place)
+        return os.path.relpath(project.library), project.checks
+    for place in (find_project(Path(given).parent), find_project(Path())):
+        if place is not None:
+            project = load_project(place)
+            if os.path.abspath(given) == str(project.library):
+                return given, project.checks
+    return given, {}
+
+
+def _settings(arguments: argparse.Namespace, words: CheckWords | None) -> CheckSettings:
     from neurontools.customop.check_inputs import parse_pattern
     from neurontools.customop.check_report import CheckSettings
 
-    backward = None
-    if arguments.backward is not None:
-        backward = tuple(_gradient(text) for text in arguments.backward)
+    backward = words.backward if arguments.backward is None and words else arguments.backward
     return CheckSettings(
-        tuple(map(parse_pattern, arguments.input)),
-        arguments.reference,
-        backward,
+        tuple(map(parse_pattern, arguments.input or (words.inputs if words else ()))),
+        arguments.reference or (words.reference if words else ""),
+        None if backward is None else tuple(map(_gradient, backward)),
         arguments.cases,
         arguments.seed,
-        arguments.tolerance,
+        words.tolerance if arguments.tolerance is None and words else arguments.tolerance,
     )
 
 

@@ -23,16 +23,48 @@ _KEYS = {
     "release": bool,
     "sanitize": bool,
     "stack_size": int,
+    "check": dict,
 }
-_FORM = {str: "text", list: "a list", bool: "true or false", int: "a number"}
+_CHECK_KEYS = {"input": list, "reference": str, "backward": list, "tolerance": float}
+_FORM = {
+    str: "text",
+    list: "a list",
+    bool: "true or false",
+    int: "a number",
+    float: "a number such as 0.001",
+    dict: "keys: operators and what to check them with",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckWords:
+    """What an operator is to be checked with, as the options of `neuron-customop check` say it.
+
+    Args:
+        inputs: `--input`, one for each.
+        reference: `--reference`, "" for none.
+        backward: `--backward`, one for each; None: what is found by name.
+        tolerance: `--tolerance`, None for torch's own.
+    """
+
+    inputs: tuple[str, ...] = ()
+    reference: str = ""
+    backward: tuple[str, ...] | None = None
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project's file and what it says is to be built."""
+    """A project's file, what it says is to be built, and what its operators are to be checked with, by name."""
 
     path: Path
     request: BuildRequest
+    checks: dict[str, CheckWords]
+
+    @property
+    def library(self) -> Path:
+        """Where the library is, once it was built."""
+        return Path(os.path.abspath(self.request.directory or ".")) / f"lib{self.request.name}.so"
 
 
 def find_project(place: Path) -> Path | None:
@@ -61,7 +93,22 @@ def load_project(path: Path) -> Project:
     )
     if "stack_size" in raw:
         request = with_stack(request, cast("int", raw["stack_size"]))
-    return Project(path, request)
+    return Project(path, request, _checks(path, cast("dict[object, object]", raw.get("check", {}))))
+
+
+def _checks(path: Path, raw: dict[object, object]) -> dict[str, CheckWords]:
+    checks = {}
+    for name, given in raw.items():
+        place = f"check: {name}"
+        if not isinstance(given, dict):
+            raise CustomOpBuildError(f"{path}: {place} is {given!r}", f"keys are {', '.join(_CHECK_KEYS)}")
+        _check_keys(path, given, _CHECK_KEYS, place)
+        words = cast("dict[str, object]", given)
+        backward = tuple(_texts(path, words, "backward")) if "backward" in words else None
+        inputs = tuple(map(str, cast("list[object]", words.get("input", []))))
+        tolerance = cast("float | None", words.get("tolerance"))
+        checks[str(name)] = CheckWords(inputs, str(words.get("reference", "")), backward, tolerance)
+    return checks
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -83,15 +130,20 @@ def _read(path: Path) -> dict[str, object]:
     return raw
 
 
-def _check(path: Path, raw: dict[object, object]) -> None:
+def _check_keys(path: Path, raw: dict[object, object], keys: dict[str, type], place: str = "") -> None:
+    where = f"{path}: {place}: " if place else f"{path}: "
     for key, value in raw.items():
-        kind = _KEYS.get(str(key))
+        kind = keys.get(str(key))
         if kind is None:
-            close = difflib.get_close_matches(str(key), _KEYS, 1)
-            hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}"
-            raise CustomOpBuildError(f"{path}: unknown key {key}", hint)
+            close = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(keys)}"
+            raise CustomOpBuildError(f"{where}unknown key {key}", hint)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CustomOpBuildError(f"{path}: {key} is {value!r}", f"give {_FORM[kind]}")
+            raise CustomOpBuildError(f"{where}{key} is {value!r}", f"give {_FORM[kind]}")
+
+
+def _check(path: Path, raw: dict[object, object]) -> None:
+    _check_keys(path, raw, _KEYS)
     for key in ("name", "compute", "shape"):
         if key not in raw:
             raise CustomOpBuildError(f"{path}: no {key}", f"add {key}: ... to it")
