@@ -9,19 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.memory import MemoryUse
-from neurontools.tui import top_rows
+from neurontools.tui import top_machines, top_rows
 from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_columns import DEFAULT_COLUMNS
+from neurontools.tui.top_machines_source import MachineUpdate
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_pages import make_pages, page_text
 from neurontools.tui.top_settings import TopSettings
-from neurontools.tui.top_source import FixedSource, Tick
+from neurontools.tui.top_source import FixedSource, Tick, Trouble
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -33,6 +34,7 @@ Compare = Callable[..., bool]
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("dark", "light")
 PAGES = ("history", "processes", "devices", "events")
+MACHINES = (("pretrain", "sim:pretrain"), ("serve", "sim:serve"), ("staging", "sim:staging"))
 GOLDENS = Path(__file__).parent / "goldens"
 SECOND_NS = 1_000_000_000
 
@@ -42,6 +44,7 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Colours, one version, one time zone, one name of every user."""
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr(top_rows, "__version__", "1.2.3")
+    monkeypatch.setattr(top_machines, "__version__", "1.2.3")
     monkeypatch.setattr("neurontools.dashboard.process_table.user_name", lambda uid: f"user{uid}")
     monkeypatch.setattr("neurontools.tui.top_columns.user_name", lambda uid: f"user{uid}")
     monkeypatch.setenv("TZ", "UTC")
@@ -163,6 +166,26 @@ def test_what_keys_open(
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme="colorblind"))
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing(*keys))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_several_machines(
+    snap_compare: Compare, minute: tuple[Tick, ...], trn2: Ticks, size: tuple[int, int], theme: str
+) -> None:
+    app = TopApp(of_several(minute, trn2), settings=TopSettings(theme=theme), machines=MACHINES)
+    assert snap_compare(app, terminal_size=size, run_before=at_the_end)
+
+
+def test_one_of_several_machines(snap_compare: Compare, minute: tuple[Tick, ...], trn2: Ticks) -> None:
+    app = TopApp(of_several(minute, trn2), settings=TopSettings(theme="dark"), machines=MACHINES)
+    assert snap_compare(app, terminal_size=(120, 40), run_before=pressing("n", "v"))
+
+
+def of_several(minute: tuple[Tick, ...], trn2: Ticks) -> Any:
+    """A machine with alerts, one without, one that is not there."""
+    told = [MachineUpdate(0, tick) for tick in minute] + [MachineUpdate(1, tick) for tick in trn2]
+    return FixedSource(*told, MachineUpdate(2, Trouble("machine not running, waiting for it")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [80, 160])
