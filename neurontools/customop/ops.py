@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def register(package: Package) -> LoadedLibrary:
     """Register a library's operators in torch; harmless when they are already.
 
     A library that was built anew takes over the operators of the old one, if their schemas are the same. What the lazy
-    device has recorded is run first, with the old code.
+    device has recorded is run first, with the old code; what torch.compile has compiled is compiled again.
 
     Raises:
         CustomOpLibraryError: an operator exists already with another schema, or belongs to somebody else.
@@ -81,8 +82,16 @@ def register(package: Package) -> LoadedLibrary:
     """
     torch = import_torch()
     code = code_digest(package)
-    if _takes_over(package, code):
+    takes_over = _takes_over(package, code)
+    if takes_over:
         announce_takeover()  # not under the lock: listeners may be busy with a call of an operator
+    loaded = _register(torch, package, code)
+    if takes_over:
+        _forget_compiled()
+    return loaded
+
+
+def _register(torch: Any, package: Package, code: str) -> LoadedLibrary:
     with _registry.lock:
         known = _registry.libraries.get(package.sha256)
         if known is not None and all(_registry.owners.get(op) == package.sha256 for op in known.ops):
@@ -129,6 +138,12 @@ def operation(qualified: str) -> Operation:
     if found is None:
         raise CustomOpLibraryError(f"no loaded library has an operator {qualified}", "load its library first")
     return found
+
+
+def _forget_compiled() -> None:
+    dynamo: Any = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
+    if dynamo is not None:
+        dynamo.reset()
 
 
 def _takes_over(package: Package, code: str) -> bool:

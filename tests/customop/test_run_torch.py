@@ -125,6 +125,34 @@ def test_each_shape_is_compiled_by_itself_even_when_dynamic_shapes_are_asked_for
     assert counter.frame_count == 3
 
 
+SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor shape(torch::Tensor x) { return torch::zeros({x.size(0) * FACTOR}, torch::kFloat); }
+NEURON_LIBRARY(growing, m) { m.def("grow", &shape, "grow"); }
+"""
+KERNEL = """#include <torch/torch.h>
+torch::Tensor grow(torch::Tensor x) { return torch::ones({x.size(0) * FACTOR}, torch::kFloat); }
+"""
+
+
+def test_compiled_models_follow_a_library_that_was_built_anew(scratch: Path) -> None:
+    def build_and_load(factor: int) -> None:
+        for name, text in (("shape", SHAPE), ("kernel", KERNEL)):
+            (scratch / f"{name}.cpp").write_text(text.replace("FACTOR", str(factor)))
+        load("growing", [scratch / "kernel.cpp"], [scratch / "shape.cpp"], scratch, ["-O0"])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x: torch.ops.growing.grow(x) + x.new_ones(1), backend="eager", fullgraph=True
+    )
+    sized = torch.compile(lambda x: torch.ops.growing.grow(x).shape[0], backend="eager", fullgraph=True)
+    for factor in (2, 3):
+        build_and_load(factor)
+        assert compiled(torch.zeros(4)).tolist() == [2.0] * 4 * factor
+        assert sized(torch.zeros(4)) == 4 * factor
+        assert torch.ops.growing.grow(torch.zeros(4, device="meta")).shape == (4 * factor,)
+
+
 class Model(torch.nn.Module):
     """One operator and an addition."""
 
