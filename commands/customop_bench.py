@@ -89,14 +89,14 @@ def run_bench(arguments: argparse.Namespace) -> int:
     place, op = _target(arguments.target)
     package = _package(place)
     entries = package.manifest.operators
-    if op is None and len(entries) > 1 and (arguments.input or arguments.compare):
+    if op is None and len(entries) > 1 and (arguments.input or arguments.compare is not None):
         names = ", ".join(entry.name for entry in entries)
         raise UsageError("--input and --compare are about one operator", f"name it: {names}")
     indexes = range(len(entries)) if op is None else [find_operator(package, op)]
     say = _Progress()
     groups = [bench(package, index, settings, say) for index in indexes]
     others: tuple[BenchReport, ...] = ()
-    if arguments.compare:
+    if arguments.compare is not None:
         other, other_op = _other(arguments.compare, groups[0][0])
         others = bench(other, find_operator(other, other_op), settings, say)
     return _tell(arguments, groups, others)
@@ -110,8 +110,8 @@ def _tell(
 
     reports = [report for group in groups for report in group]
     threshold = arguments.threshold / 100
-    comparisons = compare(Path(arguments.baseline), reports) if arguments.baseline else ()
-    if arguments.save:
+    comparisons = compare(Path(arguments.baseline), reports) if arguments.baseline is not None else ()
+    if arguments.save is not None:
         save(Path(arguments.save), reports)
     if arguments.json:
         console.out(_json(reports, others, comparisons))
@@ -152,7 +152,7 @@ def _settings(arguments: argparse.Namespace) -> BenchSettings:
         raise UsageError(
             f"--cores {arguments.cores} is not between 1 and {MAX_CORES}", f"--cores {MAX_CORES}"
         )
-    if arguments.calls < 0 or arguments.warm_up < 0 or arguments.threshold < 0:
+    if arguments.calls < 0 or arguments.warm_up < 0 or not arguments.threshold >= 0:
         raise UsageError("--calls, --warm-up and --threshold must not be below 0", "leave them out")
     return BenchSettings(
         tuple(map(parse_template, arguments.input)),

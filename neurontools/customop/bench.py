@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +11,7 @@ from neurontools.customop.bench_counts import read_places
 from neurontools.customop.bench_inputs import DEFAULT_SHAPES, Point, bind, default_templates, wants_shape
 from neurontools.customop.bench_parts import parts_of
 from neurontools.customop.bench_report import BenchReport, CoreCount, CoreTime, Measured
-from neurontools.customop.caller import Caller
+from neurontools.customop.bench_timing import measure, on_every_number_of_cores
 from neurontools.customop.check_inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
@@ -25,6 +22,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.customop.bench_counts import Place
     from neurontools.customop.bench_inputs import Template
     from neurontools.customop.calls import CoreWork, Executor
     from neurontools.customop.manifest import OperatorEntry
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CALLS = 50
 DEFAULT_WARM_UP = 3
-_SECONDS_MAX = 5.0
 _REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit", "bounds"})
 
 Input = TensorInput | float | int
@@ -110,20 +107,10 @@ class _Bench:
     def at(self, templates: Sequence[Template], point: Point) -> BenchReport:
         """Return the report for one step of a sweep."""
         inputs, arguments, output, counted = self._first(templates, point)
+        places = read_places(self.executor, self.package)
         words = Case(inputs).words
         self.say(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
-        places = read_places(self.executor, self.package)
-        report = self._report(words, arguments, output, counted)
-        report = replace(
-            report,
-            places=places,
-            parts=parts_of(counted.work[report.slowest_core], report.slowest_core, places),
-        )
-        report = replace(
-            report,
-            core_counts=self._core_counts(arguments, report.modelled_ns),
-            measured=self._measure(arguments),
-        )
+        report = self._report(words, arguments, output, counted, places)
         report = replace(report, notes=self._notes(report))
         return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self._multicore()))
 
@@ -157,7 +144,12 @@ class _Bench:
         return Operation(self.package, self.index, self.executor, cores=cores, count_places=count_places)
 
     def _report(
-        self, words: tuple[str, ...], arguments: list[Any], output: Any, counted: Completed
+        self,
+        words: tuple[str, ...],
+        arguments: list[Any],
+        output: Any,
+        counted: Completed,
+        places: tuple[Place, ...],
     ) -> BenchReport:
         entry = self.package.manifest.operators[self.index]
         tensors = [*(value for value in arguments if hasattr(value, "numel")), output]
@@ -173,11 +165,11 @@ class _Bench:
             cores=self.cores,
             modelled_ns=counted.modelled_ns,
             slowest_core=slowest,
-            parts=(),
+            parts=parts_of(counted.work[slowest], slowest, places),
             core_times=core_times,
-            core_counts=(),
-            places=(),
-            measured=None,
+            core_counts=self._core_counts(arguments, counted.modelled_ns),
+            places=places,
+            measured=self._measure(arguments),
             advice=(),
             warnings=counted.warnings,
             notes=(),
@@ -186,45 +178,13 @@ class _Bench:
     def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
         if not self._multicore():
             return (CoreCount(1, modelled_ns, 1.0, 1.0),)
-        rows: list[CoreCount] = []
-        for cores in range(1, abi.MAX_CORES + 1):
-            self.say(f"on {cores} of {abi.MAX_CORES} cores")
-            try:
-                counted = execute(self._operation(cores), arguments, self.codes)[1]
-            except NeuronCustomOpError as error:
-                rows.append(CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}"))
-                continue
-            one = rows[0].modelled_ns if rows else counted.modelled_ns  # None: it fails on one
-            speedup = None if one is None else one / counted.modelled_ns
-            rows.append(CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.work)))
-        return tuple(rows)
+        return tuple(on_every_number_of_cores(self._operation, arguments, self.codes, self.say))
 
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:
             return None
         operation = self._operation(self.cores)
-        caller = Caller(operation, self.codes)
-        for _ in range(self.settings.warm_up):
-            execute(operation, arguments, self.codes)
-            caller(*arguments)
-        kernels: list[int] = []
-        calls: list[int] = []
-        end = time.monotonic() + _SECONDS_MAX
-        while len(calls) < self.settings.calls and (not calls or time.monotonic() < end):
-            kernels.append(execute(operation, arguments, self.codes)[1].elapsed_ns)
-            begin_ns = time.perf_counter_ns()
-            caller(*arguments)  # as torch.ops does
-            calls.append(time.perf_counter_ns() - begin_ns)
-            self.say(f"{len(calls)} of {self.settings.calls} calls")
-        return Measured(
-            len(calls),
-            self.settings.warm_up,
-            round(statistics.median(kernels)),
-            _percentile(kernels, 0.99),
-            min(kernels),
-            round(statistics.median(calls)),
-            _percentile(calls, 0.99),
-        )
+        return measure(operation, arguments, self.codes, self.settings.calls, self.settings.warm_up, self.say)
 
     def _notes(self, report: BenchReport) -> tuple[str, ...]:
         manifest = self.package.manifest
@@ -270,11 +230,6 @@ def _core_times(work: Sequence[CoreWork]) -> tuple[CoreTime, ...]:
     )
 
 
-def _balance(work: Sequence[CoreWork]) -> float:
-    times = [cost.core_ns(core) for core in work]
-    return sum(times) / len(times) / max(times) if max(times) else 1.0
-
-
 def _argument_bytes(arguments: Sequence[Any]) -> dict[int, int]:
     return {
         position: value.numel() * value.element_size()
@@ -287,11 +242,6 @@ def _mostly_computes(report: BenchReport, measured: Measured) -> bool:
     # Cores run one after the other here, and no GPSIMD core computes faster than this computer. Memory is left out.
     memory_ns = 2 * report.tensor_bytes
     return measured.kernel_best_ns - memory_ns > 2 * report.modelled_ns * report.cores
-
-
-def _percentile(values: Sequence[int], share: float) -> int:
-    """Return the smallest value that at least this share of them does not exceed."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def _ignore(_line: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -41,8 +42,10 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
     """Write modelled times to a file, in one step; measured times are not kept, they depend on the computer.
 
     Raises:
-        OSError: it cannot be written.
+        BaselineError: it cannot be written, or is something else than a file.
     """
+    if path.exists() and not path.is_file():
+        raise BaselineError(f"cannot write the baseline {path}: it is no file", "give the path of a file")
     document = {
         "format": FORMAT,
         "rates": _rates_digest(),
@@ -52,8 +55,12 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
     try:
         fresh.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise BaselineError(
+            f"cannot write the baseline {path}: {error.strerror}", "give the path of a file"
+        ) from error
 
 
 def compare(path: Path, reports: Sequence[BenchReport]) -> tuple[Comparison, ...]:

@@ -145,5 +145,7 @@ def _tensor(pattern: Pattern, letters: dict[str, int], shape: Sizes, seed: int) 
 def _size(word: str, text: str) -> int:
     found = _SIZE.match(word)
     if found is None:
-        raise UsageError(f"{text} makes no sense", "sizes look like 1024, 4K or 32x4096; sweeps like N=1K,4K")
+        raise UsageError(
+            f"sizes {text!r} make no sense", "sizes look like 1024, 4K or 32x4096; sweeps like N=1K,4K"
+        )
     return int(found["number"]) * _UNITS[found["unit"]]

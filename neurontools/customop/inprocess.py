@@ -30,9 +30,11 @@ class InProcessExecutor:
 
     def __init__(self, parts: Parts, name: str) -> None:
         self._lock = threading.Lock()
+        kernel = _load(parts.kernel, f"{name}-kernel")
         self._functions = {
             abi.SHAPE_COMMAND: _load(parts.shape, f"{name}-shape"),
-            abi.RUN_COMMAND: _load(parts.kernel, f"{name}-kernel"),
+            abi.RUN_COMMAND: kernel,
+            abi.PLACES_COMMAND: kernel,
         }
         _live.add(self)
 

@@ -201,6 +201,14 @@ def test_counting_by_place_changes_no_count(package: Read) -> None:
         assert operator_ns(f"{home}::forward", (TensorOperand((37, 53), "float32"),)) == report.modelled_ns
 
 
+def test_it_works_inside_python_too(package: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = benched(package("relu_multicore"), "forward", "37x53:float32")
+    monkeypatch.setenv("NEURONTOOLS_CUSTOMOP_INPROCESS", "1")
+    inside = benched(package("relu_multicore"), "forward", "37x53:float32", calls=1)
+    assert inside.parts == outside.parts
+    assert inside.places == outside.places
+
+
 def test_more_elements_never_take_less_time(package: Read) -> None:
     sizes = (1, 16, 17, 1023, 1024, 1025, 5000)
     settings = BenchSettings(points=tuple(Point((), (size,)) for size in sizes), calls=0)
