@@ -7,6 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.events import EventKind
 from neurontools.cache.tables import counted, moment, plain
 from neurontools.cache.why_cause import CauseName
 from neurontools.cache.why_diff_text import diff_lines
@@ -105,9 +106,12 @@ def lone_text(report: LoneReport, look: Look) -> str:
 
 def run_text(report: RunReport, look: Look) -> str:
     """Return why a run compiled."""
-    compiled = counted(len(report.misses) + report.left_out, "compile", "compiles")
+    replayed = sum(miss.event.kind is EventKind.REPLAY for miss in report.misses)
+    compiled = counted(len(report.misses) + report.left_out - replayed, "compile", "compiles")
     head = f"{report.run}, {moment(report.started_unix_s)}: {compiled}"
     head += f" ({report.compiled_s:.3f} s), {counted(report.hits, 'hit', 'hits')}"
+    if replayed:
+        head += f", {counted(replayed, 'failure', 'failures')} replayed"
     lines = [*look.wrapped(head, 0, "run"), *look.wrapped(report.root, 0, "cache"), ""]
     if not report.misses:
         lines.append("nothing to explain: it found all of its graphs")
@@ -126,7 +130,7 @@ def run_text(report: RunReport, look: Look) -> str:
 def _miss_lines(number: int, miss: MissReport, look: Look, series: Cause | None) -> Iterator[str]:
     event = miss.event
     title = f"{number}. {event.module}  {moment(event.unix_s)[11:]}"
-    title += f"  {event.seconds:.3f} s" if event.kind == "miss" else f"  {event.kind}"
+    title += f"  {event.seconds:.3f} s" if event.kind is EventKind.MISS else f"  {event.kind}"
     yield look.painted(plain(title), _BOLD)
     comparison = miss.comparison
     if series is not None and not look.full:

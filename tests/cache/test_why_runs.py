@@ -1,9 +1,8 @@
-"""Why real runs compiled: small scripts under neuron-run, one for each classic cause, explained by the command."""
+"""Why a real program compiled: one script under neuron-run that makes each classic mistake, explained by the command."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,62 +15,68 @@ if TYPE_CHECKING:
 
     from tests.conftest import Tool
 
-TRAIN = """import sys
+    Why = Callable[..., dict[str, Any]]
+
+# Each mistake is a run of its own, with a model of its own width, so that no graph is met twice.
+SCRIPT = """import os
 import torch, torch.nn as nn, torch.nn.functional as F
 import torch_xla.core.xla_model as xm
+from neurontools.cache import events
 
-mode = sys.argv[1]
 device = xm.xla_device()
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-sizes = {"shape": [8, 9, 10, 11], "last": [8, 8, 8, 3]}.get(mode, [8, 8, 8, 8])
-for step, size in enumerate(sizes):
-    x, y = torch.randn(size, 6).to(device), torch.randint(0, 3, (size,)).to(device)
-    if mode == "scalar":
-        x = torch.clamp(x, max=step + 1)
-    optimizer.zero_grad()
-    with torch.autocast("xla", dtype=torch.bfloat16, enabled=mode == "autocast" and step == 3):
-        out = model(x)
-    if mode == "cut" and step >= 2:
+
+def train(mode, width, make):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 3)).to(device)
+    optimizer = make(model.parameters(), lr=0.1)
+    sizes = {"shape": [8, 9, 10, 11], "last": [8, 8, 8, 3]}.get(mode, [8, 8, 8, 8])
+    for step, size in enumerate(sizes):
+        x, y = torch.randn(size, 6).to(device), torch.randint(0, 3, (size,)).to(device)
+        if mode == "scalar":
+            x = torch.clamp(x, max=step + 1)
+        optimizer.zero_grad()
+        with torch.autocast("xla", dtype=torch.bfloat16, enabled=mode == "autocast" and step == 3):
+            out = model(x)
+        if mode == "cut" and step >= 2:
+            xm.mark_step()
+        loss = F.cross_entropy(out.float(), y)
+        loss.backward()
+        if mode == "item" and step >= 2:
+            print(loss.item())
+        optimizer.step()
+        held = out.mean() if mode == "kept" and step == 3 else None
         xm.mark_step()
-    loss = F.cross_entropy(out.float(), y)
-    loss.backward()
-    optimizer.step()
-    xm.mark_step()
-if mode == "eval":
-    model.eval()
-    with torch.no_grad():
-        print(F.cross_entropy(model(x), y).item())
+    if mode == "eval":
+        model.eval()
+        with torch.no_grad():
+            print(F.cross_entropy(model(x), y).item())
+
+def fail():
+    try:
+        torch.fft.fft(torch.ones(4).to(device))
+        xm.mark_step()
+    except Exception as error:
+        print(error)
+
+modes = ["shape", "last", "cut", "scalar", "autocast", "eval", "adam", "item", "kept"]
+for number, mode in enumerate([*modes, "fail", "again"]):
+    os.environ["NEURONTOOLS_CACHE_RUN"] = mode
+    events._run_of.cache_clear()
+    if mode in modes:
+        train(mode, 8 + number, torch.optim.Adam if mode == "adam" else torch.optim.SGD)
+    else:
+        fail()
 """
-SMALL = """import torch
-import torch_xla.core.xla_model as xm
-x = torch.ones(4, 4).to(xm.xla_device())
-print((x @ x + 1).sum().item())
-"""
-COMPLEX = """import torch
-import torch_xla.core.xla_model as xm
-x = torch.ones(4).to(xm.xla_device())
-torch.fft.fft(x)
-xm.mark_step()
-"""
+
+
+def line_of(text: str) -> str:
+    """Where a piece of the script stands, as graphs name it."""
+    number = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
+    return f"train.py:{number}"
 
 
 @pytest.fixture
-def run(tool: Tool, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run a script under neuron-run; further words are its arguments."""
-    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
-
-    def start(text: str, *words: str) -> int:
-        script = home / "train.py"
-        script.write_text(text)
-        return tool("neuron-run", "--", "python", str(script), *words).returncode
-
-    return start
-
-
-@pytest.fixture
-def why(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+def why(capsys: pytest.CaptureFixture[str]) -> Why:
     """Return what `why --json` says."""
 
     def ask(*words: str) -> dict[str, Any]:
@@ -86,35 +91,38 @@ def names(causes: list[dict[str, Any]]) -> list[str]:
     return [cause["name"] for cause in causes]
 
 
-def test_a_shape_that_changes_is_a_series_with_its_values(
-    run: Callable[..., int],
-    why: Callable[..., dict[str, Any]],
-    capsys: pytest.CaptureFixture[str],
-    home: Path,
+def test_each_classic_cause_of_a_real_program_is_told(
+    tool: Tool, home: Path, why: Why, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(TRAIN, "shape") == 0
-    report = why("--last")
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    (home / "train.py").write_text(SCRIPT)
+    run = tool("neuron-run", "--", "python", str(home / "train.py"))
+    assert run.returncode == 0, run.stderr
+    check_shape(why, capsys)
+    check_last_batch(why)
+    check_cut(why, capsys)
+    check_scalar(why)
+    check_others(why)
+    check_failure(why, capsys)
+
+
+def check_shape(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
+    report = why("--run", "neurontools:shape")
     assert len(report["misses"]) == 4
     (cause,) = report["causes"]
     assert (cause["name"], cause["confidence"]) == ("shape that changes", "certain")
     assert cause["values"] == ["8", "9", "10", "11"]
     assert "pad to 11" in cause["advice"]
     assert names(report["misses"][0]["causes"]) == ["first compile"]
-    assert names(report["misses"][1]["causes"]) == ["another shape"]
-    assert main(["why", "--last"]) == 0
+    assert [names(miss["causes"]) for miss in report["misses"][1:]] == [["another shape"]] * 3
+    assert main(["why", "--run", "neurontools:shape"]) == 0
     shown = capsys.readouterr().out
     assert "  values:    8, 9, 10, 11\n" in shown
     assert shown.count("as above   shape that changes") == 3
-    # The process id is the run's name, too, and stands in the name of a profile's directory.
-    process = report["run"].partition(":")[0]
-    assert why("--run", process) == report
-    (home / "profile" / f"i-0_pid_{process}").mkdir(parents=True)
-    assert why("--run", str(home / "profile")) == report
 
 
-def test_a_last_partial_batch_is_told(run: Callable[..., int], why: Callable[..., dict[str, Any]]) -> None:
-    assert run(TRAIN, "last") == 0
-    report = why("--last")
+def check_last_batch(why: Why) -> None:
+    report = why("--run", "neurontools:last")
     assert names(report["causes"]) == ["last partial batch"]
     assert report["causes"][0]["values"] == ["8", "3"]
     assert "drop_last=True" in report["causes"][0]["advice"]
@@ -122,66 +130,68 @@ def test_a_last_partial_batch_is_told(run: Callable[..., int], why: Callable[...
     assert names(second["causes"]) == ["last partial batch"]
     inputs = [item for item in second["differences"] if item["subject"] == "inputs"]
     assert (inputs[0]["old"], inputs[0]["new"]) == ("float32[8,6]", "float32[3,6]")
-    assert inputs[0]["source"].endswith("train.py:17")
+    assert inputs[0]["source"].endswith(line_of("out = model(x)"))
 
 
-def test_a_cut_that_moved_is_told_with_both_places(
-    run: Callable[..., int], why: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(TRAIN, "cut") == 0
-    report = why("--last")
+def check_cut(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
+    report = why("--run", "neurontools:cut")
     assert len(report["misses"]) == 3
     (cause,) = report["causes"]
     assert (cause["name"], cause["confidence"]) == ("mark_step moved", "certain")
-    assert "train.py:19" in cause["text"]
-    assert "train.py:23" in cause["text"]
     assert len(cause["modules"]) == 3
+    early = line_of("            xm.mark_step()")
+    assert early in cause["text"]
     # The first half alone tells it, too.
-    half = next(miss for miss in report["misses"] if miss["entry"]["cut"].endswith(":19"))
-    pair = why(half["nearest"]["path"], half["entry"]["path"])
-    assert names(pair["causes"]) == ["mark_step moved"]
-    assert main(["why", half["nearest"]["path"], half["entry"]["path"]]) == 0
+    half = next(miss for miss in report["misses"] if miss["entry"]["cut"].endswith(early))
+    pair = (half["nearest"]["path"], half["entry"]["path"])
+    assert names(why(*pair)["causes"]) == ["mark_step moved"]
+    assert main(["why", *pair]) == 0
     assert "cut by -" in capsys.readouterr().out
+    item = why("--run", "neurontools:item")
+    assert "mark_step moved" in names(item["causes"])
+    assert line_of("print(loss.item())") in item["causes"][0]["text"]
 
 
-def test_a_number_of_the_script_in_the_graph_is_told_with_its_values(
-    run: Callable[..., int], why: Callable[..., dict[str, Any]]
-) -> None:
-    assert run(TRAIN, "scalar") == 0
-    report = why("--last")
+def check_scalar(why: Why) -> None:
+    report = why("--run", "neurontools:scalar")
     (cause,) = report["causes"]
     assert (cause["name"], cause["values"]) == ("Python scalar baked in", ["1", "2", "3", "4"])
     assert "aten.clamp" in cause["text"]
-    assert "train.py:14" in cause["text"]
-    assert all(names(miss["causes"]) == ["Python scalar baked in"] for miss in report["misses"][1:])
+    assert line_of("torch.clamp") in cause["text"]
+    assert [names(miss["causes"]) for miss in report["misses"][1:]] == [["Python scalar baked in"]] * 3
 
 
-def test_autocast_in_some_steps_is_told(run: Callable[..., int], why: Callable[..., dict[str, Any]]) -> None:
-    assert run(TRAIN, "autocast") == 0
+def check_others(why: Why) -> None:
+    for run, name, words in (
+        ("autocast", "data type changed", "float32 -> bfloat16"),
+        ("eval", "training or evaluation", "bernoulli"),
+        ("adam", "first step of the optimizer", line_of("optimizer.step()")),
+        ("kept", "the computation changed", line_of("held = ")),
+    ):
+        report = why("--run", f"neurontools:{run}")
+        assert len(report["misses"]) == 2
+        (cause,) = report["misses"][1]["causes"]
+        assert cause["name"] == name
+        assert words in cause["text"]
+
+
+def check_failure(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
+    (failed,) = why("--run", "neurontools:fail")["misses"]
+    assert (failed["event"], names(failed["causes"])) == ("failure", ["first compile"])
+    (replayed,) = why("--last")["misses"]
+    assert names(replayed["causes"]) == ["cached failure was replayed"]
+    assert main(["why", "--last"]) == 0
+    assert "0 compiles (0.000 s), 0 hits, 1 failure replayed" in capsys.readouterr().out.replace("\n           ", " ")
+
+
+def test_a_run_is_named_by_process_and_by_the_directory_of_its_profile(home: Path, why: Why) -> None:
+    from neurontools.cache.events import EventKind, Events
+
+    written = Events(str(home / "compile-cache"))
+    written.add(EventKind.MISS, "MODULE_1+e30acd3a", 0.1)
+    written.close()
     report = why("--last")
-    assert len(report["misses"]) == 2
-    assert names(report["misses"][1]["causes"]) == ["data type changed"]
-    assert "float32 -> bfloat16" in report["misses"][1]["causes"][0]["text"]
-
-
-def test_evaluation_behind_training_is_told(
-    run: Callable[..., int], why: Callable[..., dict[str, Any]]
-) -> None:
-    assert run(TRAIN, "eval") == 0
-    report = why("--last")
-    assert len(report["misses"]) == 2
-    cause = report["misses"][1]["causes"][0]
-    assert cause["name"] == "training or evaluation"
-    assert "bernoulli" in cause["text"]
-
-
-def test_a_failure_that_is_replayed_and_a_deleted_cache_are_told(
-    run: Callable[..., int], why: Callable[..., dict[str, Any]], home: Path
-) -> None:
-    for expected in ("first compile", "cached failure was replayed"):
-        assert run(COMPLEX) == 1
-        assert names(why("--last")["misses"][0]["causes"]) == [expected]
-    assert run(SMALL) == 0
-    shutil.rmtree(home / "compile-cache")
-    assert run(SMALL) == 0
-    assert names(why("--last")["misses"][0]["causes"]) == ["entry was deleted"]
+    process = report["run"].partition(":")[0]
+    assert why("--run", process) == report
+    (home / "profile" / f"i-0_pid_{process}").mkdir(parents=True)
+    assert why("--run", str(home / "profile")) == report
