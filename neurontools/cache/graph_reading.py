@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_GRAPH_BYTES = 1 << 26
 _MOST_DIMENSIONS = 64
+_FLOAT_INPUT = "$"
 
 
 class UnreadableGraphError(Exception):
@@ -98,13 +99,15 @@ class _Reader:
                 return ""
             case Lifted():
                 # Which of the float inputs it is follows from the order of the operators.
-                return "$"
+                return _FLOAT_INPUT
             case Symbol():
                 return arg.name
             case tuple():
                 if any(isinstance(item, View) for item in arg):
                     texts = [self._argument(item, operands) for item in arg]
                     return f"a list of {len(arg)}" if not any(texts) else f"[{', '.join(texts)}]"
+                if len(arg) > 1 and all(isinstance(item, Lifted) for item in arg):
+                    return f"[{_FLOAT_INPUT} x{len(arg)}]"
                 return "[" + ", ".join(self._argument(item, operands) for item in arg) + "]"
             case _:
                 return repr(arg)

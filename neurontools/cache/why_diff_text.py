@@ -65,7 +65,8 @@ def _operand_text(graph: GraphFacts, operand: Operand) -> str:
         number = operand.input_number
         name = graph.input_names[number] if number < len(graph.input_names) else ""
         return f"{name or f'input {number}'}:{operand.tensor}"
-    return f"%{operand.producer}:{operand.tensor}"
+    result = f".{operand.result}" if operand.result else ""
+    return f"%{operand.producer}{result}:{operand.tensor}"
 
 
 def _lines(diff: GraphDiff, *, full: bool) -> Iterator[DiffLine]:
