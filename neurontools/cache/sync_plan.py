@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry, Scan
 
 _RESULTS = frozenset({layout.NEFF, layout.DONE})
+_LAST = _RESULTS | {layout.LOG}
 _NEVER = {State.LOCKED: "it is being compiled", State.INTERRUPTED: "a compile was interrupted"}
 
 
@@ -108,7 +109,7 @@ def carries(state: State) -> Callable[[str], bool]:
 
 def in_writing_order(names: list[str]) -> list[str]:
     """Return an entry's files so that what says that it is finished comes last."""
-    return sorted(names, key=lambda name: (name in {layout.NEFF, layout.LOG}, name == layout.DONE, name))
+    return sorted(names, key=lambda name: (name in _LAST, name == layout.DONE, name))
 
 
 def _reason_against(entry: Entry, choice: Choice) -> str:

@@ -43,9 +43,12 @@ def send_entry(
     is_result = layout.DONE in names
     if is_result and not replace and all(name in there for name in _RESULT):
         return False
-    first = True
+    first = alone = True
     for name in names:
+        if name == layout.DONE and not alone and layout.NEFF not in _objects(connection, target):
+            raise RemoteError(f"cannot write {target}: another host is writing it", "run it again")
         first = _send(connection, f"{directory}/{name}", f"{target}/{name}", there.get(name))
+        alone = alone and first
     if not is_result:
         return True
     now = _objects(connection, target)

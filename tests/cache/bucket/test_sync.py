@@ -16,6 +16,7 @@ from neurontools.cache.entries import scan
 from neurontools.cache.locks import try_lock
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
+from neurontools.cache.sync_plan import in_writing_order
 from neurontools.cache.verify import check
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
@@ -81,6 +82,25 @@ def test_only_what_belongs_to_nobody_travels(bucket: str, home: Path, run: Run) 
         layout.DONE,
         f"{layout.TAG_PREFIX}v2",
     }
+
+
+def test_the_marker_is_written_last(
+    bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neurontools.cache.remote.connection import Connection
+
+    written: list[str] = []
+    upload = Connection.upload
+
+    def noted(self: Connection, path: str, *rest: Any, **options: Any) -> bool:
+        written.append(path.rpartition("/")[2])
+        return upload(self, path, *rest, **options)
+
+    monkeypatch.setattr(Connection, "upload", noted)
+    assert run("sync", fill(home / "here", 1), bucket).code == 0
+    assert written == [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    names = ["model.done", "model.neff", "a", ".tag-z", "model.log", "zz"]
+    assert in_writing_order(names)[-3:] == ["model.log", "model.neff", "model.done"]
 
 
 def test_states_and_filters_choose(bucket: str, home: Path, run: Run) -> None:
@@ -211,11 +231,9 @@ def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
     # The same graphs under other names: the NEFFs differ, so a mixture would show.
     roots = [fill(home / name, 10, name=name) for name in ("one", "two")]
     processes = [start(str(root), bucket, "--json") for root in roots]
-    results: list[dict[str, Any]] = []
-    for process in processes:
-        out, err = process.communicate(timeout=120)
-        assert (process.returncode, err) == (0, "")
-        results.append(json.loads(out))
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    results = [json.loads(out) for out, _ in outputs]
     assert [len(result["moved"]) + len(result["present"]) for result in results] == [10, 10]
     assert_sound(bucket, 10)
     names = {entry.name.rstrip("0123456789") for entry in scan(bucket).entries}
@@ -335,3 +353,44 @@ def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: 
     assert ended.code == 1
     assert "No space left on device" in ended.err
     assert modules(run("ls", "--cache-dir", home / "there", "--json")) == []
+
+
+def test_a_file_that_cannot_be_read_stops_nothing_else(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neurontools.cache import sync_ends
+
+    here = fill(home / "here", 3)
+    bad = str(min(here.rglob(layout.GRAPH)))
+    copy = sync_ends._copy_plain
+
+    def broken(path: str, target: str) -> None:
+        if path == bad:
+            raise OSError(5, "Input/output error", path)
+        copy(path, target)
+
+    monkeypatch.setattr(sync_ends, "_copy_plain", broken)
+    result = run("sync", here, home / "there", "--json")
+    assert (result.code, len(result.json["moved"]), result.json["failed"]) == (1, 2, 1)
+    assert result.json["left_out"][0]["reason"] == "cannot be read: Input/output error"
+
+
+def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
+    bucket: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.errors import RemoteError
+    from neurontools.cache.remote.sending import send_entry
+
+    entry = next(path.parent for path in fill(home / "here", 1).rglob(layout.NEFF))
+    upload = Connection.upload
+
+    def taken(self: Connection, path: str, *rest: Any, **options: Any) -> bool:
+        # S3 answers so while another upload of the same object is under way, which may yet fail.
+        return False if path.endswith(layout.NEFF) else upload(self, path, *rest, **options)
+
+    monkeypatch.setattr(Connection, "upload", taken)
+    names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    with pytest.raises(RemoteError, match="another host is writing it"):
+        send_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.parent.name}/{entry.name}")
+    assert done_in(bucket) == 0
