@@ -192,7 +192,8 @@ class Exporter:
                 case SystemGroup.HARDWARE_COUNTERS:
                     self._ecc.clear()
         if series:
-            tags = {owned.tag for owned in self._executions.values()}
-            for counters in (self._errors, self._statuses):
+            running = {owned.tag for owned in self._executions.values()}
+            using = {owned.tag for owned in self._cores.values()}
+            for counters, tags in ((self._errors, running), (self._statuses, running), (self._gpsimd, using)):
                 for labels in [labels for labels in counters if labels[0] not in tags]:
                     del counters[labels]

@@ -299,6 +299,17 @@ def test_random_numbers_have_a_stream_of_their_own(machine: InMemoryMachine) -> 
     assert torch.equal(on_device.cpu(), on_cpu)
 
 
+def test_torch_saves_and_restores_the_random_state_of_a_device(machine: InMemoryMachine) -> None:
+    module = torch.get_device_module("xla")
+    torch.manual_seed(3)
+    state = module.get_rng_state("xla:0")
+    first = torch.rand(3, device="xla").tolist()
+    module.set_rng_state(state, 0)
+    assert torch.rand(3, device="xla").tolist() == first
+    other = module.get_rng_state(torch.device("xla", 1))
+    assert torch.equal(other, state)  # each device has a stream of its own
+
+
 def test_the_random_state_can_be_saved_and_restored(machine: InMemoryMachine) -> None:
     api.manual_seed(5)
     _ = torch.rand(3, device="xla").cpu()
