@@ -40,6 +40,11 @@ class KeysInTurn(App[int]):
         self._lap: KeysInTurn.Passed | None = None
         self._lap_end: asyncio.TimerHandle | None = None
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether something that was typed has still to be dealt with."""
+        return self._lap is not None
+
     async def on_event(self, event: events.Event) -> None:
         """Keep what is typed until its turn; everything else is Textual's."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:

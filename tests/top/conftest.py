@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import textual._queue
+import textual.app
+import textual.pilot
+from textual._context import active_app
 
+from neurontools.commands.top import main
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.host import CpuTimes, HostSample
@@ -33,6 +39,7 @@ from neurontools.machine.snapshot import (
     Snapshot,
 )
 from neurontools.tui.top_source import Tick
+from neurontools.tui.top_typing import KeysInTurn
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -202,6 +209,58 @@ def single(ticks: Make) -> tuple[Tick, Tick]:
     return ticks(jobs=(Job(3141, "mnist", (0,), (0.7342,)),))
 
 
+@pytest.fixture
+def top(capsys: pytest.CaptureFixture[str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """neuron-top without a terminal in this process, for what needs no process of its own: `top("--once")`."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, out, err)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def quick_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pilots go on when the app has nothing left to do, not when this computer has been idle for a while."""
+    for module in (textual.app, textual.pilot):
+        monkeypatch.setattr(module, "wait_for_idle", settled)
+
+
+async def settled(*_: float) -> None:
+    """Wait until no message is on its way in the app, then let it draw, and wait again."""
+    app = active_app.get()
+    for _round in range(2):
+        quiet = 0
+        until = time.monotonic() + _PATIENCE_S
+        while quiet < QUIET_STEPS and time.monotonic() < until:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if is_quiet(app) else 0
+        app.screen._on_timer_update()  # as Pilot.pause
+
+
+def is_quiet(app: textual.app.App[object]) -> bool:
+    if app._exit:
+        return True
+    pumps = [app, *(node for screen in app.screen_stack for node in screen.walk_children(with_self=True))]
+    keys_wait = isinstance(app, KeysInTurn) and app.has_keys
+    return (
+        not keys_wait
+        and all(worker.is_finished for worker in app.workers)
+        and all(waits(pump._message_queue) for pump in pumps)
+    )
+
+
+def waits(queue: textual._queue.Queue[object]) -> bool:
+    return queue.empty() and bool(queue.ready_event._waiters)
+
+
+QUIET_STEPS = 8  # of the event loop: what another thread hands in takes a few before it is a message
 LEAVE_SCREEN = b"\x1b[?1049l"
 _PATIENCE_S = 30.0
 SIZE_AND_COLOUR = {"NO_COLOR", "COLUMNS", "LINES"}
@@ -227,17 +286,22 @@ def working(machine: launch.DaemonInfo) -> Iterator[PageWriter]:
 
 
 class Terminal:
-    """neuron-top in a pseudo-terminal, which controls it (signals it when it is closed) or not."""
+    """neuron-top, or another program, in a pseudo-terminal, which controls it (signals it when it is closed) or not."""
 
     def __init__(
-        self, *arguments: str, size: tuple[int, int] = (120, 40), controls: bool = True, **environ: str
+        self,
+        *arguments: str,
+        size: tuple[int, int] = (120, 40),
+        controls: bool = True,
+        program: str = "neuron-top",
+        **environ: str,
     ) -> None:
         self._master, slave = pty.openpty()
         control = (lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        command = [str(Path(sys.executable).parent / "neuron-top"), *arguments]
+        command = [str(Path(sys.executable).parent / program), *arguments]
         environment = {key: value for key, value in os.environ.items() if key not in SIZE_AND_COLOUR}
         self.process = subprocess.Popen(
             command,

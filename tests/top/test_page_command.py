@@ -20,24 +20,25 @@ if TYPE_CHECKING:
     from neurontools.machine.pages.page import PageWriter
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
+Top = Tool
 PAGES = ("overview", "history", "processes", "devices", "events")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_prints_as_text_and_as_json(tool: Tool, working: PageWriter, page: str) -> None:
-    done = tool("neuron-top", "--once", "--interval", "0.3", "--page", page)
+def test_every_page_prints_as_text_and_as_json(top: Top, working: PageWriter, page: str) -> None:
+    done = top("--once", "--interval", "0.1", "--page", page)
     assert (done.returncode, done.stderr) == (0, "")
     assert "(trn1.32xlarge)" in done.stdout.splitlines()[0]
     assert "\x1b" not in done.stdout
-    done = tool("neuron-top", "--once", "--interval", "0.3", "--page", page, "--json")
+    done = top("--once", "--interval", "0.1", "--page", page, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert (found["page"], found["machine"], found["instance_type"]) == (page, "default", "trn1.32xlarge")
 
 
-def test_the_numbers_of_the_json(tool: Tool, working: PageWriter) -> None:
+def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
     def page(name: str, *more: str) -> dict[str, object]:
-        done = tool("neuron-top", "--once", "--json", "--interval", "0.5", "--page", name, *more)
+        done = top("--once", "--json", "--interval", "0.2", "--page", name, *more)
         return json.loads(done.stdout)
 
     (row,) = page("processes")["processes"]
@@ -65,15 +66,15 @@ def test_the_numbers_of_the_json(tool: Tool, working: PageWriter) -> None:
         (("--exec-on-alert", "no-such-command-here -x"), "no command 'no-such-command-here'"),
     ],
 )
-def test_nonsense_is_refused(tool: Tool, arguments: tuple[str, ...], said: str) -> None:
-    done = tool("neuron-top", *arguments)
+def test_nonsense_is_refused(top: Top, arguments: tuple[str, ...], said: str) -> None:
+    done = top(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_the_names_of_the_keys_are_listed_without_a_machine(tool: Tool) -> None:
-    done = tool("neuron-top", "--list-keys")
+def test_the_names_of_the_keys_are_listed_without_a_machine(top: Top) -> None:
+    done = top("--list-keys")
     assert done.returncode == 0
     assert any(line.split() == ["quit", "q", "quit"] for line in done.stdout.splitlines())
     assert "processes.sort-utilization" in done.stdout
@@ -158,7 +159,7 @@ def test_a_command_that_went_away_is_named_on_the_screen(
     assert shown.exit_code() == 0
 
 
-def test_synthetic_processes_count_as_users_of_the_vcpus(tool: Tool, machine: object) -> None:
+def test_synthetic_processes_count_as_users_of_the_vcpus(top: Top, machine: object) -> None:
     done = subprocess.Popen(
         [os.path.join(os.path.dirname(sys.executable), "neurontools"), "scenario", "play", "training-32"],
         stdout=subprocess.DEVNULL,
@@ -171,7 +172,7 @@ def test_synthetic_processes_count_as_users_of_the_vcpus(tool: Tool, machine: ob
             while sum(process.uses_device for process in client.snapshot().processes) < 32:
                 assert time.monotonic() < until, done.poll()
                 time.sleep(0.05)
-        found = json.loads(tool("neuron-top", "--once", "--json", "--interval", "1").stdout)
+        found = json.loads(top("--once", "--json", "--interval", "1").stdout)
         runtime = found["vcpus"]["runtime"]
         assert runtime["user"] + runtime["system"] > 0
     finally:
