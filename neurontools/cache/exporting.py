@@ -18,15 +18,19 @@ from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.generations import Generation
+from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     from neurontools.cache.entry_reader import Entry
     from neurontools.cache.walk import Place
+
+    Nearby: TypeAlias = Callable[[Place], AbstractContextManager[tuple[str, Place]]]
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
@@ -120,8 +124,7 @@ def _write(
         for number, place in enumerate(places):
             if progress is not None:
                 progress(number, len(places))
-            with nearby(place) as (local, here):
-                found = _export_one(written, local, here, judge)
+            found = _export_near(written, nearby, place, judge)
             if isinstance(found, int):
                 paths.append(place.path)
                 stored_bytes += found
@@ -131,7 +134,7 @@ def _write(
     return paths, stored_bytes, left_out
 
 
-def _nearby(root: str) -> Callable[[Place], AbstractContextManager[tuple[str, Place]]]:
+def _nearby(root: str) -> Nearby:
     """Return what gives a local root and the place of an entry in it: in a bucket, that of a copy."""
     if not is_remote(root):
         return lambda place: nullcontext((root, place))
@@ -140,6 +143,18 @@ def _nearby(root: str) -> Callable[[Place], AbstractContextManager[tuple[str, Pl
 
     tree = BucketTree(root)
     return lambda place: copied(tree, root, place)
+
+
+def _export_near(
+    written: tarfile.TarFile, nearby: Nearby, place: Place, judge: Callable[[Entry], str]
+) -> int | str:
+    try:
+        with nearby(place) as (local, here):
+            return _export_one(written, local, here, judge)
+    except RemoteError as error:
+        if error.is_gone:
+            return "gone meanwhile"
+        raise
 
 
 def _export_one(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache import verify
 from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.copies import copied
+from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.tree import BucketTree
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ def check_bucket(
     connection = Connection(root)
 
     def check(place: Place) -> tuple[int, tuple[Finding, ...]]:
+        try:
+            return check_copy(place)
+        except RemoteError as error:
+            if error.is_gone:
+                return 0, ()
+            raise
+
+    def check_copy(place: Place) -> tuple[int, tuple[Finding, ...]]:
         with copied(BucketTree(root, connection=connection), root, place) as (local, here):
             number, found = verify.check(local, [here])
             there = tuple(replace(finding, path=root + finding.path.removeprefix(local)) for finding in found)

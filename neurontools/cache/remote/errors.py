@@ -60,6 +60,11 @@ class RemoteError(NeuronToolsError):
             Trouble.UNREACHABLE,
         }
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether an object was removed or replaced after it was listed."""
+        return self.trouble in {Trouble.GONE, Trouble.TAKEN}
+
 
 def told(error: Exception, bucket: str, doing: str) -> RemoteError:
     """Return what an exception of s3fs or botocore means.

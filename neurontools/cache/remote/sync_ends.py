@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.copies import copied, copy_entry
-from neurontools.cache.remote.errors import RemoteError, Trouble
+from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.sending import send_entry
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.sync_ends import NotMovedError, check_sound, files_to_move, relative_of
@@ -80,6 +80,6 @@ def _told_as_gone() -> Iterator[None]:
     try:
         yield
     except RemoteError as error:
-        if error.trouble not in {Trouble.GONE, Trouble.TAKEN}:
+        if not error.is_gone:
             raise
         raise NotMovedError("changed or gone meanwhile") from error

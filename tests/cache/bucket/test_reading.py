@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.cache.bucket.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
 
 if TYPE_CHECKING:
+    from neurontools.cache.remote.connection import Stored
     from tests.cache.bucket.conftest import Run, Server
 
 ENTRY = "neuronxcc-2.16.372.0+4a9b2326/MODULE_9219523464496887986+e30acd3a"
@@ -261,3 +262,28 @@ def test_a_bucket_itself_may_be_the_root(bucket: str, run: Run) -> None:
     put(root, DONE)
     assert modules(run("ls", "--cache-dir", root + "/", "--json")) == ["MODULE_9219523464496887986+e30acd3a"]
     assert connect(root).bucket == root.removeprefix("s3://")
+
+
+def test_what_is_removed_while_it_is_read_is_left_out(
+    bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neurontools.cache.remote.connection import Connection
+
+    upload(fill(home / "here", 2), bucket)
+    put(bucket, DONE)
+    download = Connection.download
+
+    def late(self: Connection, stored: Stored, file: IO[bytes]) -> None:
+        if ENTRY in stored.path:
+            self.delete([stored.path])
+        download(self, stored, file)
+
+    monkeypatch.setattr(Connection, "download", late)
+    checked = run("verify", "--cache-dir", bucket, "--json")
+    assert (checked.code, checked.json["checked"]) == (0, 2)
+    put(bucket, DONE)
+    exported = run("export", "--cache-dir", bucket, home / "x.tar", "--json").json
+    assert [item["reason"] for item in exported["left_out"]] == ["gone meanwhile"]
+    put(bucket, DONE)
+    synced = run("sync", bucket, home / "synced", "--json").json
+    assert [item["reason"] for item in synced["left_out"]] == ["changed or gone meanwhile"]
