@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from neurontools.commands.customop import main
-from neurontools.customop.check import check, first_difference
+from neurontools.customop.check import check
+from neurontools.customop.check_differences import first_difference
 from neurontools.customop.check_inputs import Pattern, cases, parse_pattern
 from neurontools.customop.check_report import CheckReport, CheckSettings
 from neurontools.customop.package import Package, find_operator

@@ -1,0 +1,48 @@
+"""Where two tensors differ, as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neurontools.customop.marshalling import import_torch
+
+
+def first_difference(left: Any, right: Any) -> str | None:
+    """Return where the bytes of two tensors differ first, as `[2, 5]: 1.0 and 2.0`; None when they are the same."""
+    torch = import_torch()
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return f"{shape_words(left)} and {shape_words(right)}"
+    raw = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[left.element_size()]
+    unequal = (left.reshape(-1).view(raw) != right.reshape(-1).view(raw)).nonzero()
+    if not len(unequal):
+        return None
+    flat = int(unequal[0])
+    return (
+        f"{_place(left, flat)}: {left.reshape(-1)[flat].item():.6g} and {right.reshape(-1)[flat].item():.6g}"
+    )
+
+
+def worst_difference(output: Any, expected: Any) -> str:
+    """Return where a result is farthest from what it should be."""
+    torch = import_torch()
+    apart = (output.double() - expected.double()).abs()
+    apart = torch.where(apart.isnan() & ~(output.isnan() & expected.isnan()), torch.inf, apart).nan_to_num(
+        0.0, torch.inf
+    )
+    flat = int(apart.reshape(-1).argmax())
+    ours, theirs = output.reshape(-1)[flat].item(), expected.reshape(-1)[flat].item()
+    return f"worst at {_place(output, flat)}: {ours:.6g}, the reference gives {theirs:.6g}"
+
+
+def _place(tensor: Any, flat: int) -> str:
+    place = []
+    for size in reversed(tensor.shape):
+        place.append(flat % size)
+        flat //= size
+    return str(place[::-1])
+
+
+def shape_words(tensor: Any) -> str:
+    """Return shape and dtype as `8x4:float32`."""
+    sizes = "x".join(map(str, tensor.shape)) or "scalar"
+    return f"{sizes}:{str(tensor.dtype).removeprefix('torch.')}"
