@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     Tool = Callable[..., subprocess.CompletedProcess[str]]
 
-SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_tcm"
 HEAD = """
     import os, sys, time
     import torch
@@ -120,8 +118,9 @@ def test_numbers_choose_shapes_and_an_edited_library_takes_over(
 
 
 STEP = """
-    custom_op.load(sys.argv[2], [sys.argv[1] + "/relu.cpp"], [sys.argv[1] + "/shape.cpp"], build_directory=".")
-    y = torch.ops.relu_tcm.forward(torch.randn(4, 8).to("xla"))
+    sources = [f"{sys.argv[1]}/kernel.cpp"], [f"{sys.argv[1]}/shape.cpp"]
+    custom_op.load(sys.argv[2], *sources, build_directory=".", extra_cflags=["-O0"])
+    y = torch.ops.wide.fill(torch.zeros(2, 1).to("xla"), 3)
     xm.mark_step()
 """
 
@@ -129,18 +128,20 @@ STEP = """
 def test_the_compile_cache_knows_an_operator_by_its_code(
     run: Callable[..., str], tool: Tool, scratch: Path
 ) -> None:
-    shutil.copytree(SAMPLE, scratch / "here")
-    shutil.copytree(SAMPLE, scratch / "there")
-    assert "Call compiler" in run(STEP, "here", "relu")
+    for name in ("here", "there"):
+        (scratch / name).mkdir()
+        (scratch / name / "shape.cpp").write_text(SHAPE.replace("EXTRA", "0"))
+        (scratch / name / "kernel.cpp").write_text(KERNEL.replace("EXTRA", "0"))
+    assert "Call compiler" in run(STEP, "here", "fill")
     moved = run(STEP, "there", "renamed")
     assert "Using a cached neff" in moved
     assert "Call compiler" not in moved
-    with (scratch / "there" / "relu.cpp").open("a") as source:
-        source.write("// another comment\n")
+    with (scratch / "there" / "kernel.cpp").open("a") as source:
+        source.write("// a comment\n")
     assert "Call compiler" in run(STEP, "there", "renamed")
     modules = [path.name for path in (scratch.parent / "compile-cache").glob("*/MODULE_*")]
     shown = [tool("neuron-cache", "show", module).stdout for module in modules]
-    assert sorted("librelu.so" in text for text in shown) == [False, True]
+    assert sorted("libfill.so" in text for text in shown) == [False, True]
     assert sorted("librenamed.so" in text for text in shown) == [False, True]
 
 
