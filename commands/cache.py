@@ -14,6 +14,7 @@ from neurontools.commands import (
     cache_prune,
     cache_stats,
     cache_sync,
+    cache_tui,
     cache_verify,
     cache_watch,
     cache_why,
@@ -29,6 +30,7 @@ _EXAMPLES = """examples:
   neuron-cache ls --filter state=failed 'used>30d'
   neuron-cache show 92195234
   neuron-cache stats
+  neuron-cache tui
   neuron-cache watch
   neuron-cache why --last
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
@@ -53,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
     for group in (
         cache_list,
+        cache_tui,
         cache_watch,
         cache_stats,
         cache_why,

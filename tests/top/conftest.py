@@ -345,6 +345,9 @@ class Terminal:
     def press(self, keys: str) -> None:
         self.send(keys.encode())
 
+    def resize(self, width: int, height: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
     def send(self, data: bytes) -> None:
         os.write(self._master, data)
 

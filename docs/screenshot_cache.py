@@ -1,0 +1,61 @@
+"""Make the picture of the cache browser for the docs, from a cache that real runs have filled.
+
+python docs/screenshot_cache.py [DIRECTORY]     (default: docs/images)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROGRAM = """
+import sys, torch, torch_xla.core.xla_model as xm
+device, width = xm.xla_device(), int(sys.argv[1])
+model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(width // 32)]).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows in (32, 32, 17):
+    optimizer.zero_grad()
+    model(torch.randn(rows, width).to(device)).sum().backward()
+    optimizer.step()
+    xm.mark_step()
+if width == 128:
+    torch.complex(*[torch.ones(4).to(device)] * 2)
+    xm.mark_step()
+"""
+
+
+async def take(root: str, path: Path) -> None:
+    """Browse a root, mark some entries and save the screen."""
+    from neurontools.tui import cache_reading
+    from neurontools.tui.cache_app import CacheApp
+
+    app = CacheApp(cache_reading.new_browser(root), theme="dark")
+    async with app.run_test(size=(120, 30)) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.press("down", "down", "space", "space", "down", "down")
+        await pilot.pause(1)
+        app.save_screenshot(path.name, str(path.parent))
+
+
+def main(directory: Path) -> None:
+    """Fill a cache, take the picture, remove the cache."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="nt-") as home:
+        os.environ |= {"NEURONTOOLS_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
+        script = Path(home, "train.py")
+        script.write_text(PROGRAM)
+        run = str(Path(sys.executable).parent / "neuron-run")
+        for width in (64, 128, 256, 320):
+            command = [run, "--cache", f"{home}/cache", "--instance", "trn1.2xlarge", "--", "python", str(script)]
+            subprocess.run([*command, str(width)], stderr=subprocess.DEVNULL, check=False)
+        os.chdir(home)
+        asyncio.run(take("cache", directory / "neuron-cache-tui.svg"))
+
+
+if __name__ == "__main__":
+    os.environ.pop("NO_COLOR", None)
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "images").resolve())

@@ -1,0 +1,1 @@
+"""What a browser of a cache shows and what it marks, without a screen: tree, rows, marks, totals."""

@@ -1,0 +1,117 @@
+"""What the cache browser reads and does, away from the screen: the list, texts about an entry, marks, removals."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.cache import lock_list, marks, prune_text, why_pair, why_text
+from neurontools.cache.browser.browser import Browser
+from neurontools.cache.entries import scan
+from neurontools.cache.quantities import format_size
+from neurontools.cache.removal import is_network
+from neurontools.cache.show import describe_entry
+from neurontools.cache.show_text import details_text
+from neurontools.cache.tables import counted
+from neurontools.cache.walk import Place, walk
+
+if TYPE_CHECKING:
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.pruning import Pruning
+    from neurontools.errors import NeuronToolsError
+
+
+def new_browser(root: str) -> Browser:
+    """Return the browser of a root, with nothing read yet."""
+    return Browser(root, network=is_network(root))
+
+
+def read_entries(root: str) -> tuple[Entry, ...]:
+    """Return what a root holds.
+
+    Raises:
+        NotACacheError: it holds other things.
+    """
+    return scan(root).entries
+
+
+def entry_text(root: str, entry: Entry) -> str:
+    """Return what `neuron-cache show` says of an entry.
+
+    Raises:
+        NeuronToolsError: it is gone.
+    """
+    return details_text(describe_entry(root, place_of(entry)), time.time())
+
+
+def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
+    """Return what `neuron-cache why` says of one entry, or of two in this order.
+
+    Raises:
+        NeuronToolsError: one is gone or cannot be read.
+    """
+    look = why_text.Look(width=width, colour=False, cut=False, full=True, most_lines=1000, here="")
+    if len(paths) > 1:
+        return why_text.pair_text(why_pair.explain_pair(root, *paths), look)
+    report = why_pair.explain_entry(root, paths[0])
+    if isinstance(report, why_pair.LoneReport):
+        return why_text.lone_text(report, look)
+    return why_text.pair_text(report, look)
+
+
+def locks_text(root: str) -> str:
+    """Return what `neuron-cache locks` says."""
+    return lock_list.locks_text(root, lock_list.locks_of(walk(root).places), time.time())
+
+
+def change_pins(entries: tuple[Entry, ...]) -> str:
+    """Pin entries, or unpin them where all are pinned; return what was done.
+
+    Raises:
+        MarkError: one is gone or cannot be written to.
+    """
+    unpin = all(entry.pinned for entry in entries)
+    changed = sum((marks.remove_pin if unpin else marks.set_pin)(place_of(entry)) for entry in entries)
+    return f"{changed} unpinned" if unpin else f"{changed} pinned"
+
+
+def add_tag(entries: tuple[Entry, ...], tag: str) -> str:
+    """Tag entries; return what was done.
+
+    Raises:
+        NeuronToolsError: a tag cannot be called that, or an entry not be written to.
+    """
+    return f"{sum(marks.set_tag(place_of(entry), tag) for entry in entries)} tagged {tag}"
+
+
+def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
+    """Return what a person should know before entries are deleted: at most so many of them, and the total."""
+    plan = work.plan
+    lines = [
+        f"{format_size(choice.entry.size_bytes):>9}  {choice.entry.module}" for choice in plan.remove[:most]
+    ]
+    if len(plan.remove) > most:
+        lines.append(f"{'':>9}  and {len(plan.remove) - most} more")
+    lines += [f"stays: {choice.entry.module}: {choice.reason}" for choice in plan.spare[:most]]
+    total = counted(len(plan.remove), "entry", "entries")
+    return (*lines, f"{format_size(plan.freed_bytes):>9}  {total} in all")
+
+
+def delete(work: Pruning) -> str:
+    """Delete entries, as far as they may still go, and return what came of it."""
+    removal, _ = work.carry_out()
+    spared = (*work.plan.spare, *removal.spared)
+    words = prune_text.removal_text(removal).splitlines()[-1]
+    if spared:
+        words += f"; {len(spared)} spared: {spared[0].reason}"
+    return words
+
+
+def trouble_of(error: NeuronToolsError) -> str:
+    """Return an error as one line."""
+    return " ".join(error.message.split())
+
+
+def place_of(entry: Entry) -> Place:
+    """Return where an entry is."""
+    return Place(entry.path, entry.generation, entry.compiler, entry.module)
