@@ -36,6 +36,22 @@ def test_rates_are_over_the_interval(machine_at: MakeMachine, process_at: MakePr
     assert 2**10 * 1e-6 <= found.latency_s(50) <= 2**10.5 * 1e-6  # type: ignore[operator]
 
 
+def test_time_of_custom_operators_is_that_of_the_interval(
+    machine_at: MakeMachine, process_at: MakeProcess
+) -> None:
+    def spent(*gpsimd_ns: int) -> ProcessState:
+        process = process_at(7, cores=(0, 1))
+        uses = zip(process.cores, gpsimd_ns, strict=True)
+        return replace(process, cores=tuple(replace(use, gpsimd_ns=spent_ns) for use, spent_ns in uses))
+
+    assert row(machine_at, spent(5, 100), spent(25, 100)).gpsimd_ns == 20
+    assert (
+        row(machine_at, spent(5, 7), spent(3, 9)).gpsimd_ns == 2
+    )  # a counter that began anew takes nothing away
+    same = spent(5, 7)
+    assert row(machine_at, same, same).gpsimd_ns == 0
+
+
 def test_without_an_earlier_snapshot_there_are_no_rates(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:

@@ -292,6 +292,22 @@ async def test_details_show_models_cores_and_scroll(opened: Open, training: Tick
         assert not any("Process 5117" in line for line in shown(app))
 
 
+async def test_details_tell_of_custom_operators_where_there_are_any(opened: Open, training: Ticks) -> None:
+    def with_gpsimd(tick: Tick, gpsimd_ns: int) -> Tick:
+        first, *others = tick.snapshot.processes
+        use, *rest = first.cores
+        process = replace(first, cores=(replace(use, gpsimd_ns=gpsimd_ns), *rest))
+        return replace(tick, snapshot=replace(tick.snapshot, processes=(process, *others)))
+
+    before, after = with_gpsimd(training[0], 10_000_000), with_gpsimd(training[1], 22_500_000)
+    async with opened("processes", before, after, size=(120, 40)) as (app, pilot):
+        await pilot.press("enter")
+        (line,) = (line for line in shown(app) if "custom ops" in line)
+        assert "12.5ms of GPSIMD time in this interval, 22.5ms in all (modelled)" in line
+        await pilot.press("down")
+        assert not any("custom ops" in line for line in shown(app))
+
+
 async def test_the_clipboard_gets_pid_and_command(opened: Open, training: Ticks) -> None:
     async with opened("processes", *training) as (app, pilot):
         await pilot.press("down", "y")
