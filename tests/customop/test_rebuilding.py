@@ -68,6 +68,14 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
+def compiling_through(home: Path, text: str) -> str:
+    """Return a PATH on which compilations of the user's sources go through a program: it takes the place of ccache.
+
+    Another compiler would have its runtime compiled first.
+    """
+    return f"{program(home / 'bin' / 'ccache', text).parent}:{os.environ['PATH']}"
+
+
 def work_of(library: Path) -> Path:
     """Return where a library's object files are; the cache is shared with other tests that run now."""
     return cache_home() / "work" / hashlib.sha256(os.fsencode(library)).hexdigest()[:24]
@@ -154,13 +162,11 @@ def test_builders_with_other_settings_take_turns_and_leave_a_whole_library(sourc
 def test_a_builder_that_is_killed_leaves_the_old_library_and_no_lock(sources: Path, home: Path) -> None:
     work = work_of(build(request()).path)
     before = (sources / "libagain.so").read_bytes()
-    slow = program(
-        home / "bin" / "slow-g++",
-        f'case "$*" in *kernel_*) touch {home}/reached; sleep 60;; esac; exec g++ "$@"',
+    slow = compiling_through(
+        home, f'case "$*" in *kernel_*) touch {home}/reached; sleep 60;; esac; exec "$@"'
     )
-    build(request(directory=home / "warm"))  # the runtime of that compiler takes its time
     (sources / "one.cpp").write_text(ONE + "// more\n")
-    job = builder(CXX=str(slow))
+    job = builder(PATH=slow)
     wait_until((home / "reached").exists)
     os.killpg(job.pid, signal.SIGKILL)
     job.communicate()
@@ -176,12 +182,13 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     header = sources / "two.h"
     build(request())
     # The compiler has read the header when it is written to: the first result is of the old contents.
-    writer = program(
-        home / "bin" / "g++-and-writer",
-        f'g++ "$@" || exit; case "$*" in *kernel_1*) test -e {home}/once || {{ touch {home}/once; '
+    writer = compiling_through(
+        home,
+        f'"$@" || exit; case "$*" in *kernel_1*) test -e {home}/once || {{ touch {home}/once; '
         f'echo "#define TWO 4" > {header}; }};; esac',
     )
-    monkeypatch.setenv("CXX", str(writer))
+    monkeypatch.setenv("PATH", writer)
+    (sources / "two.cpp").write_text(TWO + "// more\n")
     result = build(request())
     assert header.read_text() == "#define TWO 4\n"
     assert changed_sources(result.manifest.sources) == ()
@@ -202,11 +209,10 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
 def test_a_file_that_never_stands_still_is_named(
     sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = program(
-        home / "bin" / "g++-and-pest",
-        f'g++ "$@" || exit; case "$*" in *kernel_*) echo "// $$" >> {sources}/one.cpp;; esac',
+    pest = compiling_through(
+        home, f'"$@" || exit; case "$*" in *kernel_*) echo "// $$" >> {sources}/one.cpp;; esac'
     )
-    monkeypatch.setenv("CXX", str(writer))
+    monkeypatch.setenv("PATH", pest)
     with pytest.raises(
         CustomOpBuildError, match=r"one\.cpp, or a file that it includes, changes while it is"
     ):
@@ -217,8 +223,7 @@ def test_ccache_is_used_where_it_is_installed(
     sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = home / "ccache.log"
-    cache = program(home / "bin" / "ccache", f'echo "$*" >> {log}; exec "$@"')
-    monkeypatch.setenv("PATH", f"{cache.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", compiling_through(home, f'echo "$*" >> {log}; exec "$@"'))
     build(request())
     first = log.read_text().splitlines()
     assert len(first) == 3
@@ -235,8 +240,7 @@ def test_ccache_is_used_where_it_is_installed(
 def test_a_ccache_that_fails_is_no_reason_not_to_build(
     sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = program(home / "bin" / "ccache", 'echo "ccache: error: no space" >&2; exit 1')
-    monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", compiling_through(home, 'echo "ccache: error: no space" >&2; exit 1'))
     assert build(request()).rebuilt
 
 
