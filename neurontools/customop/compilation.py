@@ -158,7 +158,7 @@ def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: 
     Raises:
         CustomOpBuildError: a symbol is missing or defined twice.
     """
-    inputs = [str(path) for path in (*objects, *toolchain.objects)]
+    inputs = [str(path) for path in (*objects, toolchain.runtime)]
     traps = () if toolchain.compiler.is_zig else (_TRAPS,)
     command = [*toolchain.compiler.command, "-shared", *traps, *inputs, "-o", str(library)]
     if not (
@@ -226,7 +226,7 @@ def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, st
         return missing_kernel(owners[kernel], kernel, [unit.source], foreign=not undeclared)
     if kernel and _OVERLOADED.search(output):
         return CustomOpBuildError(
-            f"operator {owners[kernel]}: kernel function {kernel} in {unit.source} is overloaded",
+            f"operator {owners.get(kernel, kernel)}: kernel function {kernel} in {unit.source} is overloaded",
             "give kernels different names",
         )
     lines = told.errors or tuple(output.splitlines()[:20])

@@ -8,12 +8,13 @@ import platform
 import shutil
 import tempfile
 import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.customop import interface
-from neurontools.customop.compilation import Unit, compile_units, describe, link
+from neurontools.customop.compilation import Compiled, Unit, compile_units, describe, link
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
 from neurontools.customop.package import Parts
@@ -27,8 +28,16 @@ from neurontools.customop.signature import (
     number_warnings,
     parse_description,
 )
-from neurontools.customop.toolchain import Toolchain, home, prepare
-from neurontools.customop.units import KernelUnit, access_of, assign_kernels, defines, kernel_unit, shape_unit
+from neurontools.customop.toolchain import Toolchain, home, planned, prepare
+from neurontools.customop.units import (
+    KernelUnit,
+    access_of,
+    assign_kernels,
+    defines,
+    guess_kernel_units,
+    kernel_unit,
+    shape_unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,11 +72,18 @@ def make(request: BuildRequest, compiler: Compiler, key: str, path: Path, say: C
     Raises:
         CustomOpBuildError: compiler errors, or operators that break a rule.
     """
-    toolchain = _prepare(compiler, request, say)
+    if compiler.is_zig:
+        say("using the compiler of the package ziglang: its very first compile takes about a minute")
+    toolchain = planned(compiler, sanitize=request.sanitize)
     try:
         work = _work_directory(path)
-        with tempfile.TemporaryDirectory(prefix=_JOB, dir=work) as scratch:
-            return _Job(request, toolchain, work, Path(scratch), say).run(key)
+        with (
+            tempfile.TemporaryDirectory(prefix=_JOB, dir=work) as scratch,
+            ThreadPoolExecutor(max_workers=2) as beside,
+        ):
+            # The user's sources are compiled meanwhile: only linking needs the runtime.
+            ready = beside.submit(prepare, compiler, say, sanitize=request.sanitize)
+            return _Job(request, toolchain, ready, work, Path(scratch), say).run(key, beside)
     except OSError as error:
         raise CustomOpBuildError(
             f"cannot write {error.filename or home()}: {error.strerror}",
@@ -79,18 +95,22 @@ def make(request: BuildRequest, compiler: Compiler, key: str, path: Path, say: C
 class _Job:
     request: BuildRequest
     toolchain: Toolchain
+    ready: Future[Toolchain]
     work: Path
     scratch: Path
     say: Callable[[str], None]
 
-    def run(self, key: str) -> Made:
+    def run(self, key: str, beside: Executor) -> Made:
         request = self.request
+        early = beside.submit(self._compile_kernels_early)
         sources = [Path(path) for path in absolute(request.shape)]
         shape = self._library("shape", [shape_unit(path) for path in sources], {})
         operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
         check_operators(operators)
         units = assign_kernels([Path(path) for path in absolute(request.compute)], operators)
         owners = {operator.kernel: operator.qualified for operator in operators}
+        for line in early.result():
+            self.say(line)
         kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners)
         _, kernels = parse_description(describe(self.toolchain, kernel.path, "the compute sources"))
         parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
@@ -113,14 +133,38 @@ class _Job:
         )
         return Made(manifest, parts, (*shape.warnings, *kernel.warnings, *number_warnings(operators)))
 
-    def _library(self, kind: str, texts: Sequence[str], owners: dict[str, str]) -> _Linked:
+    def _compile_kernels_early(self) -> list[str]:
+        """Compile the kernels while the shape sources are, which tell what they are: as last time, or by a guess.
+
+        What turns out wrong is compiled again: objects are found by the text of their units.
+
+        Returns:
+            What to say of it.
+        """
+        told: list[str] = []
+        sources = [Path(path) for path in absolute(self.request.compute)]
+        try:
+            texts = guess_kernel_units(self.work, sources, self.request.shape)
+            self._compile("kernel", texts, {}, told.append)
+        except (CustomOpBuildError, OSError):
+            return []  # whoever compiles them again tells of it
+        return told
+
+    def _compile(
+        self, kind: str, texts: Sequence[str], owners: dict[str, str], say: Callable[[str], None]
+    ) -> tuple[Sequence[Unit], Compiled]:
         given = self.request.shape if kind == "shape" else self.request.compute
         units = [
             Unit(self.work / f"{kind}_{index}.cpp", text, given[index]) for index, text in enumerate(texts)
         ]
         flags = (*self._flags(kind), *self.request.cflags)
-        compiled = compile_units(self.toolchain, units, flags, owners, self.scratch, self.say)
+        return units, compile_units(self.toolchain, units, flags, owners, self.scratch, say)
+
+    def _library(self, kind: str, texts: Sequence[str], owners: dict[str, str]) -> _Linked:
+        given = self.request.shape if kind == "shape" else self.request.compute
+        units, compiled = self._compile(kind, texts, owners, self.say)
         library = self.scratch / f"{kind}.so"
+        self.ready.result()
         link(self.toolchain, [unit.object for unit in units], library, given)
         return _Linked(library, compiled.warnings, compiled.sources)
 
@@ -141,12 +185,6 @@ class _Linked:
     path: Path
     warnings: tuple[str, ...]
     sources: dict[str, str]
-
-
-def _prepare(compiler: Compiler, request: BuildRequest, say: Callable[[str], None]) -> Toolchain:
-    if compiler.is_zig:
-        say("using the compiler of the package ziglang: its very first compile takes about a minute")
-    return prepare(compiler, say, sanitize=request.sanitize)
 
 
 def _work_directory(path: Path) -> Path:

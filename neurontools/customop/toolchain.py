@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
+# Each is compiled at once: together the sources take little longer than one of them, for they share their headers.
 RUNTIME_SOURCES = ("runtime", "storage", "checks", "counting", "tcm", "traps")
 WORKER_SOURCES = ("worker", "mailbox", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
@@ -40,14 +41,14 @@ class Toolchain:
     Args:
         compiler: the compiler.
         worker: path of the worker executable.
-        objects: paths of the runtime's object files.
+        runtime: path of the runtime's object file.
         key: changes when anything that goes into a library beside the user's sources does.
         sanitize_flags: what compiling and linking take for the sanitizers; empty without them.
     """
 
     compiler: Compiler
     worker: Path
-    objects: tuple[Path, ...]
+    runtime: Path
     key: str
     sanitize_flags: tuple[str, ...] = ()
 
@@ -83,15 +84,21 @@ def prepare(
     Raises:
         CustomOpBuildError: our own sources do not compile with it, or the cache directory cannot be written.
     """
-    key = toolchain_key(compiler, sanitize=sanitize)
-    flags = SANITIZE_FLAGS if sanitize else ()
-    directory = home() / f"tools-{key}"
+    toolchain = planned(compiler, sanitize=sanitize)
+    directory = toolchain.worker.parent
     if not directory.is_dir():
         if on_progress:
             on_progress("compiling the runtime of custom operators, once for this compiler")
-        _build(compiler, directory, flags)
-    objects = tuple(directory / f"{name}.o" for name in RUNTIME_SOURCES)
-    return Toolchain(compiler, directory / "worker", objects, key, flags)
+        _build(compiler, directory, toolchain.sanitize_flags)
+    return toolchain
+
+
+def planned(compiler: Compiler, *, sanitize: bool = False) -> Toolchain:
+    """Return what `prepare` does, before its files are there."""
+    key = toolchain_key(compiler, sanitize=sanitize)
+    directory = home() / f"tools-{key}"
+    flags = SANITIZE_FLAGS if sanitize else ()
+    return Toolchain(compiler, directory / "worker", directory / "runtime.o", key, flags)
 
 
 def sources_digest() -> str:
@@ -129,14 +136,24 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
 def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> None:
     traps = ("-DNEURONTOOLS_NO_WRAP",) if compiler.is_zig else ()
     common = (*compiler.command, *BASE_FLAGS, *flags, *traps, "-I", str(INCLUDE))
-    worker = [str(SOURCE / f"{name}.cpp") for name in WORKER_SOURCES]
-    commands = [(*common, "-O2", *worker, "-o", "worker", "-ldl", "-pthread")]
-    # One source each: zig makes only the first object of several, and processors share the work.
-    commands += [(*common, "-O3", "-c", str(SOURCE / f"{name}.cpp")) for name in RUNTIME_SOURCES]
+    runtime, worker = (
+        _together(scratch, "runtime", RUNTIME_SOURCES),
+        _together(scratch, "worker", WORKER_SOURCES),
+    )
+    commands = [
+        (*common, "-O1", "-c", runtime),
+        (*common, "-O1", worker, "-o", "worker", "-ldl", "-pthread"),
+    ]
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda command: _run(command, scratch), commands))
+
+
+def _together(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
+    unit = scratch / f"{name}.cpp"
+    unit.write_text("".join(f'#include "{SOURCE / source}.cpp"\n' for source in sources), encoding="utf-8")
+    return str(unit)
 
 
 def _run(command: tuple[str, ...], directory: Path) -> None:

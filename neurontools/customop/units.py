@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neurontools.customop.signature import DescribedOperator
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_QUOTED = re.compile(r'"([A-Za-z_][\w:]*)"')
 _CALL = re.compile(r"\b(\w+)\s*(?:<[^<>;()]*>)?\s*\(")
 _ELEMENT = re.compile(r"[.>]\s*(?:template\s+)?accessor\s*<|\bdata_ptr\b")
 _STREAM = re.compile(r"\b(?:read|write)_stream_accessor\b")
@@ -63,6 +64,31 @@ def assign_kernels(sources: Sequence[Path], operators: Sequence[DescribedOperato
 def defines(source: Path, kernel: str) -> bool:
     """Return whether a source seems to define a kernel: a macro may define it all the same."""
     return _defines(_code(source), kernel)
+
+
+def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Path]) -> list[str]:
+    """Return the texts of compute units as they will probably be, before the shape sources were compiled.
+
+    Args:
+        work: the directory of the last build's units: what was right then mostly is again.
+        sources: the compute sources.
+        shapes: the shape sources; a name in quotes there that a compute source defines is taken for a kernel.
+    """
+    last = [work / f"kernel_{index}.cpp" for index in range(len(sources))]
+    if all(path.is_file() for path in last):
+        return [path.read_text(encoding="utf-8") for path in last]
+    names = dict.fromkeys(
+        name
+        for path in shapes
+        for name in _QUOTED.findall(path.read_text(encoding="utf-8", errors="replace"))
+    )
+    texts = {source: _code(source) for source in sources}
+    found: dict[Path, list[str]] = {source: [] for source in sources}
+    for name in names:
+        home = next((source for source in sources if _defines(texts[source], name)), None)
+        if home is not None:
+            found[home].append(name)
+    return [kernel_unit(KernelUnit(source, tuple(kernels))) for source, kernels in found.items()]
 
 
 def access_of(source: Path, kernel: str) -> Access:

@@ -100,10 +100,12 @@ void run_core(const abi::Request& request, const Callable& callable) {
   output = wrap(request.output, Origin::kOutput, false);
   tcm_begin();
   {
-    const Lending lending(output.impl());
+    Lending lending(output.impl());
     Arguments arguments;
     unpack(request, callable, arguments);
-    take_result(callable.call(callable.function, arguments), request.output.data);
+    const torch::Tensor result = callable.call(callable.function, arguments);
+    lending.end(result.defined() ? &result.impl() : nullptr);
+    take_result(result, request.output.data);
   }
   tcm_end();
   places_end_core();

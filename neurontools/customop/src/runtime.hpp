@@ -41,13 +41,15 @@ void list_counts(std::size_t first, char* text, std::size_t size);
 struct TensorImpl;
 
 /// While it lives, the first temporary of the output's size and dtype lies where the output goes: mostly it is what the
-/// kernel returns, and need not be copied then. At the end one that the kernel keeps gets memory of its own.
+/// kernel returns, and need not be copied then.
 class Lending {
  public:
   explicit Lending(const TensorImpl& output);
   Lending(const Lending&) = delete;
   Lending& operator=(const Lending&) = delete;
   ~Lending();
+  /// The kernel returned `result`: a temporary that it keeps gets memory of its own, unless it is the result.
+  void end(const TensorImpl* result);
 };
 
 /// The kernel asks for the output: when a temporary lies there, it gets other memory, which is copied at the end.

@@ -13,7 +13,12 @@ namespace {
 template <typename T>
 void fill_elements(const TensorImpl& impl, T value) {
   T* data = static_cast<T*>(impl.data());
-  for (std::int64_t i = 0; i < impl.numel; ++i) data[i] = value;
+  const T zero{};
+  if (impl.numel == 0) return;
+  if (std::memcmp(&value, &zero, sizeof value) == 0)
+    std::memset(static_cast<void*>(data), 0, impl.nbytes);
+  else
+    for (std::int64_t i = 0; i < impl.numel; ++i) data[i] = value;
 }
 
 const TensorImpl* lender = nullptr;  // the output, while nobody has its memory
@@ -31,14 +36,19 @@ bool borrow(const std::shared_ptr<TensorImpl>& impl) {
 
 Lending::Lending(const TensorImpl& output) { lender = context.multicore ? nullptr : &output; }
 
-Lending::~Lending() {
+void Lending::end(const TensorImpl* result) {
   lender = nullptr;
   const std::shared_ptr<TensorImpl> kept = borrower.lock();  // by the kernel, in a static variable
-  borrower.reset();
-  if (kept == nullptr) return;
+  if (kept == nullptr || kept.get() == result) return;
   const void* borrowed = kept->storage;
   kept->allocate();
   std::memcpy(kept->storage, borrowed, kept->nbytes);
+  borrower.reset();
+}
+
+Lending::~Lending() {
+  end(nullptr);
+  borrower.reset();
 }
 
 void give_output_memory_of_its_own(TensorImpl& output) {
