@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.timer import Timer
 
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.lines import Line
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top_source import Source
 
 _PLAY_S = 0.1
+_BEHIND_S = 0.2
 
 
 def _commands() -> type[TopCommands]:
@@ -117,6 +119,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         self.source = source
         self._notices = notices
         self._panes: tuple[LinePane, ...] = ()
+        self._later: Timer | None = None
         self.silent_after_s = silent_after_s
         self.set_keymap(dict(self.settings.keys))
 
@@ -159,10 +162,22 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
 
     def paint(self) -> None:
         """Show the model: only what its page shows is computed, and only lines that changed are written."""
+        if isinstance(self._driver, TopDriver) and self._driver.is_behind:
+            self._paint_later()
+            return
         frame = self._frame()
         with self.batch_update():
             for pane in self._panes:
                 pane.show(frame.get(pane.id or "", ()))
+
+    def _paint_later(self) -> None:
+        # A terminal that takes nothing must not stop the app: it listens to signals and goes on when it can.
+        if self._later is None:
+            self._later = self.set_timer(_BEHIND_S, self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._later = None
+        self.paint()
 
     def _frame(self) -> Frame:
         width, height = self.size

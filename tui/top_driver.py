@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import weakref
 from codecs import getincrementaldecoder
@@ -22,11 +23,15 @@ from neurontools.tui.top_background import QUESTION, BackgroundAnswers, may_be_a
 from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
+    from queue import Queue
+
     from textual.app import App
 
 # What ends a program by default, and would leave the terminal as it is.
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _READ_BYTES = 4096
+_MOST_WAITING = 3
+_LAST_WRITES_S = 5.0
 _ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # surely later than the moment that the parser waits for
 
 
@@ -35,8 +40,9 @@ class TopDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        self._file = Screen(self._file.fileno())
-        self.exit_event = SelectableEvent()
+        assert sys.__stderr__ is not None
+        self._file = Screen(sys.__stderr__.fileno())  # type: ignore[assignment]  all that its writer needs
+        self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
         for number in _ENDING:
             self._loop.add_signal_handler(number, app.exit, 128 + number)
@@ -49,7 +55,7 @@ class TopDriver(LinuxDriver):
         # An escape key and the begin of a sequence look the same until some time has passed.
         patience_s: float | None = _ESCAPE_S
         while not self.exit_event.is_set():
-            ready = select([self.fileno, self.exit_event], [], [], patience_s)[0]
+            ready = select([self.fileno, self._ending.fileno()], [], [], patience_s)[0]
             if self.fileno in ready:
                 data = self._read()
                 if not data:
@@ -71,9 +77,30 @@ class TopDriver(LinuxDriver):
         before = self._writer_thread
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._is_started = self._writer_thread is not before  # in the background it waits instead
+        if not self._is_started:
+            return
+        self._waiting.maxsize = (
+            0  # whoever draws must not stop where the terminal does; `is_behind` keeps it short
+        )
         asks = isinstance(self._app, PageActions) and self._app.follows_background
-        if self._is_started and asks and may_be_asked(os.environ):
+        if asks and may_be_asked(os.environ):
             self.write(QUESTION)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal does not take what was written, so that more would only have to wait."""
+        return self._waiting.qsize() > _MOST_WAITING if self._writer_thread else False
+
+    @property
+    def _waiting(self) -> Queue[str | None]:
+        assert self._writer_thread is not None
+        return self._writer_thread._queue  # noqa: SLF001  has no other way to tell
+
+    def close(self) -> None:
+        """Wait until everything is written, but not for ever for a terminal that takes nothing."""
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._waiting.put(None)
+            self._writer_thread.join(_LAST_WRITES_S)
 
     def stop_application_mode(self) -> None:
         """Give the terminal back, unless that was done."""

@@ -172,6 +172,40 @@ def test_it_ends_when_its_terminal_is_closed_while_it_is_stopped(terminal: Calla
     assert shown.process.wait(timeout=PATIENCE_S) == 129
 
 
+def test_a_terminal_that_takes_nothing_does_not_keep_it_from_ending(terminal: Callable[..., Any]) -> None:
+    shown = terminal("--interval", "0.1", size=(200, 60))
+    shown.read_until("(trn1.32xlarge)")
+    shown.press("phdeo" * 40)
+    time.sleep(1)  # nothing tells that a writer waits
+    shown.process.send_signal(signal.SIGTERM)
+    assert shown.process.wait(timeout=PATIENCE_S) == 143
+
+
+def test_a_terminal_that_takes_everything_again_gets_the_newest_screen(terminal: Callable[..., Any]) -> None:
+    shown = terminal("--interval", "0.1", size=(200, 60))
+    shown.read_until("(trn1.32xlarge)")
+    shown.press("phdeo" * 40 + "p")
+    time.sleep(1)
+    shown.read_until(">F3:Processes<")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None:
+    shown = terminal("--interval", "0.2")
+    shown.read_until("(trn1.32xlarge)")
+    for width, height in ((10, 3), (1, 1), (300, 100), (59, 15)):
+        shown.resize(width, height)
+        shown.press("po")
+    shown.read_until("here are 59x15")
+    shown.resize(300, 100)
+    assert " ND15 " in shown.read_until("Neuron Apps")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
 def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[..., Any]) -> None:
     shown = terminal("--interval", "0.2")
     shown.read_until("(trn1.32xlarge)")
