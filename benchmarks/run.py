@@ -25,6 +25,7 @@ BENCHMARKS = (
     "mlp_steps",
     "cache",
     "top",
+    "customop",
 )
 
 

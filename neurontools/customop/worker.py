@@ -8,6 +8,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from neurontools.customop.calls import Failure, Outcome
 from neurontools.customop.mailbox import WorkerGoneError
 from neurontools.customop.session import Session
 from neurontools.customop.settings import call_limits
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
     from neurontools.customop import abi
     from neurontools.customop.arena import Block
-    from neurontools.customop.calls import Buffer, Outcome
+    from neurontools.customop.calls import Buffer
     from neurontools.customop.package import Parts
     from neurontools.customop.prepared import PreparedCall
+
+_ATTEMPTS = 3
 
 
 class WorkerExecutor:
@@ -84,12 +87,16 @@ class WorkerExecutor:
     def _in_turn(self, step: Callable[[Session, float, int], Outcome | None]) -> Outcome | None:
         timeout_s, stdout_bytes = call_limits()
         with self._lock:
-            try:
-                return self._attempt(step, timeout_s, stdout_bytes)
-            except WorkerGoneError:
-                # Somebody ended it while it was idle: it has no state, so a new one does as well.
-                self._end()
-                return self._attempt(step, timeout_s, stdout_bytes)
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._attempt(step, timeout_s, stdout_bytes)
+                except WorkerGoneError:
+                    # Somebody ended it while it was idle: it has no state, so a new one does as well.
+                    self._end()
+            failure = Failure(
+                "worker", f"{_ATTEMPTS} workers were ended before they took the call", fatal=True
+            )
+            return Outcome(failure)
 
     def leave(self) -> None:
         """End the worker at the end of the process; one that is in a call of a daemon thread ends with the process."""

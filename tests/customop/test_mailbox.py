@@ -1,0 +1,169 @@
+"""Requests and replies in shared memory: whoever waits is woken, and nobody waits for a worker that is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from neurontools.customop.caller import Caller
+from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.mailbox import Mailbox
+from neurontools.customop.marshalling import Codes
+from neurontools.customop.operation import Operation
+from neurontools.customop.worker import WorkerExecutor
+
+Find = Callable[[str], Operation]
+Call = Callable[..., torch.Tensor]
+
+
+@pytest.fixture
+def executor(operation: Find) -> WorkerExecutor:
+    found = operation("faults::copy").executor
+    assert isinstance(found, WorkerExecutor)
+    return found
+
+
+@pytest.fixture
+def copy(operation: Find) -> Call:
+    return Caller(operation("faults::copy"), Codes())
+
+
+@pytest.fixture
+def nap(operation: Find) -> Call:
+    return Caller(operation("faults::nap"), Codes())
+
+
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks: every message goes with a system call."""
+    monkeypatch.setattr("neurontools.customop.mailbox._IN_ORDER", False)
+
+
+def pid_of(executor: WorkerExecutor) -> int:
+    pid = executor.pid
+    assert pid is not None
+    return pid
+
+
+def test_many_quick_calls(copy: Call) -> None:
+    for number in range(3000):
+        x = torch.full((4,), float(number))
+        assert torch.equal(copy(x), x)
+
+
+@pytest.mark.usefixtures("asleep")
+def test_without_looking(copy: Call) -> None:
+    for number in range(300):
+        x = torch.full((4,), float(number))
+        assert torch.equal(copy(x), x)
+
+
+def test_more_wake_ups_than_a_pipe_holds_do_not_block() -> None:
+    box = Mailbox()
+    box._looks = False
+    for _ in range(70_000):
+        box.post()  # nobody reads
+    box.close()
+
+
+def test_threads_get_their_own_results(copy: Call) -> None:
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        x = torch.full((6,), float(seed))
+        wrong.extend(seed for _ in range(300) if not torch.equal(copy(x), x))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_worker_killed_in_a_call_is_one_error(executor: WorkerExecutor, nap: Call, copy: Call) -> None:
+    x = torch.rand(4)
+    copy(x)
+    killer = threading.Timer(0.3, os.kill, (pid_of(executor), signal.SIGKILL))
+    killer.start()
+    with pytest.raises(NeuronCustomOpError, match="worker: the worker was ended by SIGKILL"):
+        nap(x, 60.0)
+    killer.join()
+    assert torch.equal(copy(x), x)
+
+
+def test_kills_at_any_moment_are_errors_or_go_unnoticed(executor: WorkerExecutor, copy: Call) -> None:
+    x = torch.rand(4)
+    copy(x)
+    done = threading.Event()
+
+    def kill() -> None:
+        for turn in range(25):
+            pid = executor.pid
+            if pid is not None:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            done.wait(0.001 * (turn % 5))
+        done.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    kinds = set()
+    while not done.is_set():
+        try:
+            assert torch.equal(copy(x), x)
+        except NeuronCustomOpError as error:
+            kinds.add(error.kind)
+    killer.join()
+    assert kinds <= {"worker"}
+    assert torch.equal(copy(x), x)
+
+
+def test_a_stopped_worker_is_a_timeout(
+    executor: WorkerExecutor, copy: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.rand(4)
+    copy(x)
+    stopped = pid_of(executor)
+    os.kill(stopped, signal.SIGSTOP)
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.2")
+    with pytest.raises(NeuronCustomOpError, match=r"timeout: no end after 0\.2 s"):
+        copy(x)
+    monkeypatch.delenv("NEURON_RT_EXEC_TIMEOUT")
+    assert torch.equal(copy(x), x)
+    assert not Path(f"/proc/{stopped}").exists()
+
+
+def test_an_idle_worker_rests(executor: WorkerExecutor, copy: Call) -> None:
+    x = torch.rand(4)
+    for _ in range(200):
+        copy(x)
+    state = Path(f"/proc/{pid_of(executor)}/stat")
+    ready = threading.Event()
+    for _ in range(2000):
+        if state.read_text().rpartition(")")[2].split()[0] == "S":
+            break
+        ready.wait(0.001)
+    busy = [int(field) for field in state.read_text().rpartition(")")[2].split()[11:13]]
+    ready.wait(0.3)
+    assert [int(field) for field in state.read_text().rpartition(")")[2].split()[11:13]] == busy
+
+
+def test_what_a_quick_kernel_prints_is_kept(
+    operation: Find, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "4096")
+    monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
+    fault = Caller(operation("faults::fault"), Codes())
+    for _ in range(2):
+        fault(torch.rand(5), torch.rand(5), 72)
+    fault(torch.rand(5), torch.rand(5), 99)
+    assert capfd.readouterr().err.count("5 elements") == 2
