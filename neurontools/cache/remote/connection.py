@@ -1,34 +1,24 @@
-"""Requests to one bucket, by s3fs: lists in pages, objects and parts of them, writes that replace nothing by accident.
-
-Credentials, region and endpoint are those of the usual AWS variables and files. Everything ends in bounded time:
-connecting after 5 s, silence after 20 s, three attempts.
-"""
+"""Requests to one bucket: lists in pages, objects and parts of them, writes that replace nothing by accident."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
+from neurontools.cache.remote.client import AT_ONCE, ATTEMPTS, client, failures, require_packages
 from neurontools.cache.remote.errors import RemoteError, Trouble, refusal, told
 from neurontools.cache.remote.url import SCHEME, split
-from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-ATTEMPTS = 3
-CONNECT_S = 5
-SILENCE_S = 20
-AT_ONCE = 32
 _PAGE = 1000
 _CHUNK_BYTES = 1 << 20
 _DIGEST_KEY = "sha256"
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +38,6 @@ class Digests:
     size_bytes: int
     md5: bytes
     sha256: bytes
-
-
-def require_packages() -> None:
-    """Refuse buckets where the packages for them are not there; imports none of them.
-
-    Raises:
-        MissingDependencyError: s3fs is missing.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("s3fs") is None:
-        raise MissingDependencyError(
-            "compile caches in buckets (s3://) need the package s3fs, which is not installed",
-            "pip install 'neurontools[s3]'",
-        )
 
 
 class Connection:
@@ -196,7 +171,7 @@ class Connection:
 
     async def _part(self, path: str, span: str) -> bytes:
         with self._told(f"read {path}"):
-            answer = await self._s3()._call_s3(  # noqa: SLF001  s3fs names the awaitable form so
+            answer = await client()._call_s3(  # noqa: SLF001  s3fs names the awaitable form so
                 "get_object", Bucket=self.bucket, Key=split(path)[1], Range=span
             )
             async with answer["Body"] as body:
@@ -209,7 +184,7 @@ class Connection:
         span = {"Range": f"bytes={start}-"} if start else {}
         doing = f"read {stored.path}"
         with self._told(doing):
-            answer = await self._s3()._call_s3(  # noqa: SLF001
+            answer = await client()._call_s3(  # noqa: SLF001
                 "get_object", Bucket=self.bucket, Key=split(stored.path)[1], IfMatch=f'"{stored.tag}"', **span
             )
         async with answer["Body"] as body:
@@ -235,30 +210,18 @@ class Connection:
 
             return await asyncio.gather(*(one(call) for call in calls))
 
-        return list(sync(self._s3().loop, run))
+        return list(sync(client().loop, run))
 
     def _call(self, operation: str, **fields: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._s3().call_s3(operation, Bucket=self.bucket, **fields)
+        answer: dict[str, Any] = client().call_s3(operation, Bucket=self.bucket, **fields)
         return answer
-
-    def _s3(self) -> Any:
-        settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
-        return _filesystem(os.getpid(), settings)
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except _failures() as error:
+        except failures() as error:
             raise told(error, self.bucket, doing) from error
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from aiohttp import ClientError
-    from botocore.exceptions import BotoCoreError
-    from botocore.exceptions import ClientError as Refusal
-
-    return OSError, ValueError, BotoCoreError, Refusal, ClientError
 
 
 def digests_of(file: IO[bytes]) -> Digests:
@@ -270,26 +233,3 @@ def digests_of(file: IO[bytes]) -> Digests:
         sha256.update(chunk)
         size += len(chunk)
     return Digests(size, md5.digest(), sha256.digest())
-
-
-@lru_cache(maxsize=4)
-def _filesystem(pid: int, settings: tuple[tuple[str, str], ...]) -> Any:
-    # The thread that speaks does not live on in a forked child, so each process has one of its own.
-    del pid
-    import s3fs
-
-    config = {
-        "connect_timeout": CONNECT_S,
-        "read_timeout": SILENCE_S,
-        "retries": {"total_max_attempts": ATTEMPTS, "mode": "standard"},
-        "max_pool_connections": AT_ONCE,
-        # The md5 that is sent with each object is understood by every server, newer checksums are not.
-        "request_checksum_calculation": "when_required",
-        "response_checksum_validation": "when_required",
-    }
-    if any(value and name in _ENDPOINTS for name, value in settings):
-        # A server of one's own has seldom a name for each bucket.
-        config["s3"] = {"addressing_style": "path"}
-    files = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
-    files.retries = 1
-    return files

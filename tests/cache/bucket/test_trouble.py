@@ -107,9 +107,9 @@ def test_nobody_listens(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_s3fs
 def test_a_server_that_says_nothing_is_given_up(deaf: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neurontools.cache.remote import connection
+    from neurontools.cache.remote import client
 
-    monkeypatch.setattr(connection, "SILENCE_S", 0.2)
+    monkeypatch.setattr(client, "SILENCE_S", 0.2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf}")
     refused = run("ls", "--cache-dir", "s3://some/x")
     assert refused.code == 1
