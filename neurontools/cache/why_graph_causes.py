@@ -15,8 +15,9 @@ from neurontools.cache.why_cause import (
     Confidence,
 )
 from neurontools.cache.why_compare import Subject, changed_constants, is_collective
-from neurontools.cache.why_diff import CASTS, Aspect
+from neurontools.cache.why_diff import Aspect
 from neurontools.cache.why_diff_text import shortened
+from neurontools.cache.why_partners import CASTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -181,7 +181,9 @@ def check_failure(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
     (replayed,) = why("--last")["misses"]
     assert names(replayed["causes"]) == ["cached failure was replayed"]
     assert main(["why", "--last"]) == 0
-    assert "0 compiles (0.000 s), 0 hits, 1 failure replayed" in capsys.readouterr().out.replace("\n           ", " ")
+    assert "0 compiles (0.000 s), 0 hits, 1 failure replayed" in capsys.readouterr().out.replace(
+        "\n           ", " "
+    )
 
 
 def test_a_run_is_named_by_process_and_by_the_directory_of_its_profile(home: Path, why: Why) -> None:
