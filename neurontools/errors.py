@@ -1,5 +1,7 @@
 """The one exception tree: every failure that a user can cause or cure is a `NeuronToolsError`."""
 
+from __future__ import annotations
+
 
 class NeuronToolsError(Exception):
     """A failure with a remedy.
@@ -20,6 +22,18 @@ class NeuronToolsError(Exception):
         self.remedy = remedy
         if remedy:
             self.add_note(f"hint: {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python would call `__init__` with the message alone: a pool of processes waits for ever for such an error.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[NeuronToolsError], args: tuple[object, ...], state: dict[str, object]
+) -> NeuronToolsError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(NeuronToolsError):

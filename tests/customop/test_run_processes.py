@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -115,6 +116,22 @@ def test_the_workers_of_a_data_loader_call_operators(
     assert torch.equal(torch.cat(list(loader))[:, 0], torch.arange(24.0))
     assert executor_of("faults::copy").pid == mine
     assert torch.equal(faults.copy(torch.ones(3)), torch.ones(3))
+
+
+def call_fault(x: torch.Tensor, which: int) -> torch.Tensor:
+    """Call the operator that fails, by a name that can be sent to another process."""
+    return torch.ops.faults.fault(x, x, which)
+
+
+def test_an_error_in_a_pool_of_processes_arrives_as_it_is(faults: Any) -> None:
+    x = torch.arange(8.0)
+    with (
+        multiprocessing.get_context("fork").Pool(1) as pool,
+        pytest.raises(NeuronCustomOpError, match="index 8 is out of bounds") as caught,
+    ):
+        pool.apply_async(call_fault, (x, 4)).get(60)
+    assert (caught.value.op, caught.value.kind, caught.value.core) == ("faults::fault", "bounds", 0)
+    assert any("hint: " in note for note in caught.value.__notes__)
 
 
 def test_children_forked_while_threads_call_have_workers_of_their_own(faults: Any) -> None:
