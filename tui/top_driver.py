@@ -41,7 +41,8 @@ class TopDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         assert sys.__stderr__ is not None
-        self._file = Screen(sys.__stderr__.fileno())  # type: ignore[assignment]  all that its writer needs
+        # It is all that the driver's writer needs of a file.
+        self._file = Screen(sys.__stderr__.fileno())  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
         for number in _ENDING:

@@ -233,15 +233,22 @@ def quick_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def settled(*_: float) -> None:
-    """Wait until no message is on its way in the app, then let it draw, and wait again."""
+    """Wait until no message is on its way in the app, then let it lay out and draw, until there is nothing to draw."""
     app = active_app.get()
-    for _round in range(2):
+    until = time.monotonic() + _PATIENCE_S
+    rounds = 0
+    while (rounds < 3 or must_draw(app)) and time.monotonic() < until:
         quiet = 0
-        until = time.monotonic() + _PATIENCE_S
         while quiet < QUIET_STEPS and time.monotonic() < until:
             await asyncio.sleep(0)
             quiet = quiet + 1 if is_quiet(app) else 0
         app.screen._on_timer_update()  # as Pilot.pause
+        rounds += 1
+
+
+def must_draw(app: textual.app.App[object]) -> bool:
+    screen = app.screen
+    return not app._exit and bool(screen._layout_required or screen._dirty_widgets)
 
 
 def is_quiet(app: textual.app.App[object]) -> bool:
@@ -251,6 +258,7 @@ def is_quiet(app: textual.app.App[object]) -> bool:
     keys_wait = isinstance(app, KeysInTurn) and app.has_keys
     return (
         not keys_wait
+        and app._resize_timer is None
         and all(worker.is_finished for worker in app.workers)
         and all(waits(pump._message_queue) for pump in pumps)
     )
