@@ -62,7 +62,8 @@ def user_flags(compiler: Compiler) -> tuple[str, ...]:
     """Return the flags that every source of a user is compiled with: standard, warnings, our headers."""
     # binutils takes the wrong file of version 5 line tables that clang writes.
     clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics", "-gdwarf-4") if compiler.is_clang else ()
-    return (*BASE_FLAGS, "-Wno-narrowing", *clang, "-isystem", str(INCLUDE))
+    zig = ("-UNDEBUG",) if compiler.is_zig else ()  # it leaves assert() out where it optimises
+    return (*BASE_FLAGS, "-Wno-narrowing", *clang, *zig, "-isystem", str(INCLUDE))
 
 
 def toolchain_key(compiler: Compiler, *, sanitize: bool) -> str:

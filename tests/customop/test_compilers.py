@@ -64,12 +64,10 @@ LINES = {
 }
 
 
-def test_faults_are_told_at_their_lines(operation: Operation, compiler: str) -> None:
+def test_faults_are_told_at_their_lines(operation: Operation) -> None:
     source = request_for("faults").compute[0].read_text().splitlines()
     x = torch.arange(8.0)
     for which, (kind, mark) in LINES.items():
-        if (compiler, kind) == ("zig", "assert"):
-            continue  # a known gap: it ends at the time limit only
         with pytest.raises(NeuronCustomOpError) as caught:
             execute(operation, (x, x.clone(), which), Codes())
         line = next(i for i, text in enumerate(source, 1) if text.endswith(f"// {mark}"))
