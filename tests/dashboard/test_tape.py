@@ -87,12 +87,12 @@ def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(0, 1000), st.randoms())
 def test_every_moment_comes_back_as_it_was_in_any_order(count, block, seed, order):
+    numbers = list(range(count))
+    order.shuffle(numbers)  # this may end an example, so no file is open yet
     tape = Tape(block_moments=block)
     made = moments(count, seed=seed)
     for moment in made:
         assert tape.add(moment)
-    numbers = list(range(count))
-    order.shuffle(numbers)
     for number in numbers:
         assert tape.moment(number) == made[number]
         assert tape.time_ns(number) == made[number].snapshot.taken_ns
