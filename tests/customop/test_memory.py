@@ -50,7 +50,8 @@ def copies(operation: Find) -> Callable[[str], int]:
 def nothing_stays() -> Iterator[None]:
     yield
     gc.collect()
-    assert arena._current() is None
+    left = arena._current()  # libraries that other tests loaded may keep it
+    assert left is None or left._held == 0
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (1,), (3, 5), (1024,), (1025,), (300_000,), ()], ids=str)
