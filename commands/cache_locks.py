@@ -14,6 +14,7 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     location,
     print_json,
+    width,
 )
 
 if TYPE_CHECKING:
@@ -70,13 +71,13 @@ def _locks(arguments: argparse.Namespace) -> int:
         for held in found:
             console.out(held.lock.path)
     else:
-        console.out(lock_list.locks_text(root, found, time.time()))
+        console.out(lock_list.locks_text(root, found, time.time(), width()))
     return 0
 
 
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
     from neurontools.cache import lock_list, prune_text
-    from neurontools.cache.removal import break_locks
+    from neurontools.cache.pruning import break_any_locks
 
     stale = lock_list.stale_locks(found, age_s)
     if stale and not arguments.dry_run:
@@ -85,7 +86,7 @@ def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...]
             if not confirmed("locks", f"Remove {len(stale)} of {len(found)} locks?"):
                 console.out("nothing removed")
                 return 1
-        stale = break_locks(root, stale, age_s)
+        stale = break_any_locks(root, stale, age_s)
     if arguments.json:
         print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
     else:

@@ -211,7 +211,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _clear_locks(arguments: argparse.Namespace) -> int:
     from neurontools.cache import lock_list, prune_text
-    from neurontools.cache.removal import break_locks
+    from neurontools.cache.pruning import break_any_locks
     from neurontools.cache.walk import walk
     from neurontools.commands.cache_options import print_json
 
@@ -219,7 +219,7 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
     found = lock_list.locks_of(walk(root).places)
     stale = lock_list.stale_locks(found, 0.0)
     if stale and not arguments.dry_run:
-        stale = break_locks(root, stale, 0.0)
+        stale = break_any_locks(root, stale, 0.0)
     if arguments.json:
         print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
     else:

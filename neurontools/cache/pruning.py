@@ -56,12 +56,29 @@ class Pruning:
         Raises:
             NeuronToolsError: the root cannot be written to.
         """
-        broken = break_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
+        broken = break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
         if self.quarantine:
             delete_tree(self.quarantine)
         if not self.plan.remove:
             return Removal((), ()), broken
+        if is_remote(self.plan.root):
+            from neurontools.cache.remote.removal import remove_from_bucket
+
+            return remove_from_bucket(self.plan, self.rules, progress), broken
         return carry_out(self.plan, self.rules, network=self.network, progress=progress), broken
+
+
+def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove locks of a directory or a bucket that are still as stale as they were found; return those removed.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    if is_remote(root):
+        from neurontools.cache.remote.removal import break_bucket_locks
+
+        return break_bucket_locks(root, locks, age_s)
+    return break_locks(root, locks, age_s)
 
 
 def only(root: str, places: Sequence[Place]) -> Scan:

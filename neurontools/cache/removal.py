@@ -86,10 +86,6 @@ def carry_out(
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
-    if is_remote(plan.root):
-        from neurontools.cache.remote.removal import remove_from_bucket
-
-        return remove_from_bucket(plan, rules, progress)
     usage = Usage(plan.root)
     removed, spared = [], []
     try:
@@ -154,10 +150,6 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
-    if is_remote(root):
-        from neurontools.cache.remote.removal import break_bucket_locks
-
-        return break_bucket_locks(root, locks, age_s)
     broken = []
     try:
         with root_locked(root):

@@ -82,10 +82,6 @@ def check(
         places: which entries.
         progress: is told now and then how many entries of how many are done.
     """
-    if is_remote(root):
-        from neurontools.cache.remote.checking import check_bucket
-
-        return check_bucket(root, places, progress)
     reader = EntryReader(root)
     findings: list[Finding] = []
     checked = 0

@@ -1,4 +1,4 @@
-"""`neuron-cache verify` in a bucket: every entry is copied here, checked, and the copy thrown away."""
+"""`neuron-cache verify` wherever the root is. In a bucket every entry is copied here, checked, and the copy thrown away."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.copies import copied
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.tree import BucketTree
+from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from neurontools.cache.walk import Place
 
 _AT_ONCE = 8
+
+
+def check_root(
+    root: str, places: Sequence[Place], progress: Callable[[int, int], None] | None = None
+) -> tuple[int, tuple[Finding, ...]]:
+    """Return how many entries of a directory or a bucket were checked, and what is wrong with them."""
+    if is_remote(root):
+        return check_bucket(root, places, progress)
+    return verify.check(root, places, progress)
 
 
 def check_bucket(

@@ -14,10 +14,10 @@ import pytest
 from neurontools.cache import layout
 from neurontools.cache.entries import scan
 from neurontools.cache.locks import try_lock
+from neurontools.cache.remote.checking import check_root
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.sync_plan import in_writing_order
-from neurontools.cache.verify import check
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from tests.cache.bucket.conftest import TRN1, connect, fill, keys, modules, put
@@ -32,7 +32,7 @@ CLI = [str(Path(sys.executable).parent / "neuron-cache")]
 
 def assert_sound(root: str, number: int) -> None:
     places = walk(root).places
-    assert check(root, places) == (number, ())
+    assert check_root(root, places) == (number, ())
     assert {entry.state for entry in scan(root, details=False).entries} == {State.DONE}
 
 
