@@ -14,7 +14,6 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     location,
     print_json,
-    width,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _locks(arguments: argparse.Namespace) -> int:
         for held in found:
             console.out(held.lock.path)
     else:
-        console.out(lock_list.locks_text(root, found, time.time(), width()))
+        console.out(lock_list.locks_text(root, found, time.time()))
     return 0
 
 

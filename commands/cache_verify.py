@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_verb, location, print_json, width
+from neurontools.commands.cache_options import Progress, add_verb, location, print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +56,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verify_text.verify_json(root, checked, findings, repairs, kept))
     else:
-        console.out(verify_text.findings_text(root, checked, findings, kept, width()))
+        console.out(verify_text.findings_text(root, checked, findings, kept))
         if repairs:
             console.out(verify_text.repairs_text(repairs))
     left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)
