@@ -19,7 +19,6 @@ from neurontools.tui.top_machines import Machine, MachinesPage, machines_title
 from neurontools.tui.top_machines_actions import MACHINE_KEYS
 from neurontools.tui.top_model import TopModel
 from neurontools.tui.top_mouse import MouseActions
-from neurontools.tui.top_names import AUTO
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_pages import make_pages
 from neurontools.tui.top_rows import title_line
@@ -112,9 +111,9 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
             page.on_choose = self.turn_to_machine
             self.pages = (*self.pages, page)
             self.page = page if self.page is self.pages[0] else self.page
-        self.follows_background = colour and self.settings.theme == AUTO
-        dark = hinted_dark(os.environ)
-        self.look = theme_for(self.settings.theme, dark=dark) if colour else MONOCHROME
+        self.theme_name = self.settings.theme
+        self.is_dark = hinted_dark(os.environ)
+        self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
         self.source_ended = asyncio.Event()
         self.source = source
         self._notices = notices

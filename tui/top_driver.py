@@ -19,7 +19,7 @@ from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
-from neurontools.tui.top_background import QUESTION, BackgroundAnswers, may_be_asked
+from neurontools.tui.top_background import BackgroundAnswers
 from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ class TopDriver(LinuxDriver):
         self._waiting.maxsize = (
             0  # whoever draws must not stop where the terminal does; `is_behind` keeps it short
         )
-        asks = isinstance(self._app, PageActions) and self._app.follows_background
-        if asks and may_be_asked(os.environ):
-            self.write(QUESTION)
+        if isinstance(self._app, PageActions):
+            self._app.ask_background()
 
     @property
     def is_behind(self) -> bool:

@@ -11,7 +11,8 @@ PAGE_LETTERS = {"overview": "o", "history": "h", "processes": "p", "devices": "v
 """The letter of each page, beside its function key."""
 
 AUTO = "auto"
-THEME_NAMES = (AUTO, "dark", "light", "colorblind")
+COLORBLIND = "colorblind"
+THEME_NAMES = (AUTO, "dark", "light", COLORBLIND)
 """The themes; the first is the default: dark or light, as the terminal is."""
 
 _NAMED_KEYS = frozenset(

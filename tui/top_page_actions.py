@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from textual.app import App
 
 from neurontools.tui.line_pane import LinePane
+from neurontools.tui.top_background import QUESTION, may_be_asked
 from neurontools.tui.top_clipboard import copy_into_tmux, in_tmux
 from neurontools.tui.top_help import HelpScreen, help_lines
-from neurontools.tui.top_names import AUTO
+from neurontools.tui.top_names import AUTO, THEME_NAMES
 from neurontools.tui.top_page import Choose, Copy, Notice, Prompt
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_prompt import ChooseScreen, PromptScreen
-from neurontools.tui.top_theme import MONOCHROME, THEMES, theme_for
+from neurontools.tui.top_theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 
 if TYPE_CHECKING:
     from neurontools.tui.lines import Line
@@ -30,8 +31,15 @@ class PageActions(App[int]):
     pages: tuple[Page, ...]
     page: Page
     look: Theme
-    follows_background = False
-    """Whether the look is that of the terminal, and not one that the user chose."""
+    theme_name = AUTO
+    """The theme that the user wants."""
+    is_dark = True
+    """Whether the terminal is dark, as far as it is known."""
+
+    @property
+    def follows_background(self) -> bool:
+        """Whether the look depends on the terminal's background."""
+        return self.look is not MONOCHROME and self.theme_name in ADAPTING
 
     @property
     def is_classic(self) -> bool:
@@ -87,26 +95,31 @@ class PageActions(App[int]):
 
     def action_next_theme(self) -> None:
         """Change to the theme after this one."""
-        names = list(THEMES)
-        if self.look is not MONOCHROME:
-            self.use_theme(names[(names.index(self.look.name) + 1) % len(names)])
+        self.use_theme(THEME_NAMES[(THEME_NAMES.index(self.theme_name) + 1) % len(THEME_NAMES)])
 
     def told_background(self, dark: bool) -> None:
-        """Wear the look of the terminal, unless the user chose one."""
-        theme = theme_for(AUTO, dark=dark)
+        """Wear the look for the terminal's background, unless the user chose a theme that does not adapt."""
+        self.is_dark = dark
+        theme = theme_for(self.theme_name, dark=dark)
         if self.follows_background and theme is not self.look:
             self.wear(theme)
             self.paint()
+
+    def ask_background(self) -> None:
+        """Ask the terminal for its background where the look depends on it; `told_background` gets the answer."""
+        if self._driver is not None and self.follows_background and may_be_asked(os.environ):
+            self._driver.write(QUESTION)
 
     def use_theme(self, name: str) -> None:
         """Change to a theme by its name."""
         if self.look is MONOCHROME:
             self.notify("colours are off (NO_COLOR)", markup=False)
             return
-        self.follows_background = False
-        self.wear(THEMES[name])
-        self.notify(f"theme {name}: {THEMES[name].meaning}", markup=False)
+        self.theme_name = name
+        self.wear(theme_for(name, dark=self.is_dark))
+        self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
         self.paint()
+        self.ask_background()
 
     def action_exit(self, code: int) -> None:
         """End the app with an exit code."""

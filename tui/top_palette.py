@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from textual.command import DiscoveryHit, Hit, Provider
 
+from neurontools.tui.top_names import THEME_NAMES
 from neurontools.tui.top_page_actions import PageActions
-from neurontools.tui.top_theme import THEMES
+from neurontools.tui.top_theme import meaning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +41,8 @@ class TopCommands(Provider):
             return
         for page in app.pages:
             yield f"page: {page.title}", "turn to this page", partial(app.action_page, page.name)
-        for theme in THEMES.values():
-            yield f"theme: {theme.name}", theme.meaning, partial(app.use_theme, theme.name)
+        for name in THEME_NAMES:
+            yield f"theme: {name}", meaning_of(name), partial(app.use_theme, name)
         for key in app.page.bindings():
             yield f"{app.page.title}: {key.text}", f"key {key.keys}", partial(app.action_page_key, key.name)
         for name, binding in app.screen_stack[0].active_bindings.items():

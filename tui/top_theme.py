@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 
 from neurontools.tui.lines import HEAT, Role
-from neurontools.tui.top_names import AUTO
+from neurontools.tui.top_names import AUTO, COLORBLIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,6 +145,35 @@ _COLOURBLIND = _Colours(
     graph="#56b4e9",
     heat=("#3b434d", "#2b4a7f", "#4a78b5", "#7fa8c9", "#c9b458", "#f7e225"),
 )
+# The same where the background is light: yellow to blue, the busier the darker.
+_COLOURBLIND_ON_LIGHT = _Colours(
+    text="#24292f",
+    strong="#000000",
+    dim="#6e7781",
+    head="#57606a",
+    good="#0072b2",
+    good_part="#8fc1de",
+    off="#c5cbd1",
+    bad="#b35900",
+    mark="#f5e6a8",
+    mark_on="#00527f",
+    mark_part="#4a8fb8",
+    mark_off="#8a8052",
+    bar="#0b3d66",
+    on_bar="#ffffff",
+    on_bar_dim="#b8cdf0",
+    on_bar_current="#f0e442",
+    section="#c3d7e8",
+    on_section="#06182b",
+    on_section_dim="#2f4d68",
+    selected="#12305f",
+    on_selected="#ffe45c",
+    trouble="#f0c419",
+    on_trouble="#10101a",
+    alert="#a34700",
+    graph="#0072b2",
+    heat=("#d8dde3", "#cbb94a", "#a1986a", "#787775", "#48557a", "#0a2a5e"),
+)
 
 
 def _styles(colours: _Colours) -> dict[Role, Style]:
@@ -208,19 +237,34 @@ _PLAIN_STYLES = {
 }
 
 MONOCHROME = Theme("monochrome", "no colours at all", "#0d1117", _PLAIN_STYLES)
+_BLUE_TO_YELLOW = "blue to yellow instead of green to red, dark or light as the terminal is"
 THEMES = {
     theme.name: theme
     for theme in (
         Theme("dark", "for dark terminals", "#0d1117", _styles(_DARK)),
         Theme("light", "for light terminals", "#ffffff", _styles(_LIGHT), dark=False),
-        Theme("colorblind", "blue to yellow instead of green to red", "#0d1117", _styles(_COLOURBLIND)),
+        Theme(COLORBLIND, _BLUE_TO_YELLOW, "#0d1117", _styles(_COLOURBLIND)),
     )
 }
-"""The themes by name; the first is the default."""
+"""The themes by name; the first is the default. Of one that adapts it is the look on a dark terminal."""
 
 DEFAULT_THEME = THEMES["dark"]
+ADAPTING = frozenset({AUTO, COLORBLIND})
+"""The names of themes that look different on dark and on light terminals."""
+
+_ON_LIGHT = {
+    AUTO: THEMES["light"],
+    COLORBLIND: Theme(COLORBLIND, _BLUE_TO_YELLOW, "#ffffff", _styles(_COLOURBLIND_ON_LIGHT), dark=False),
+}
 
 
 def theme_for(name: str, *, dark: bool) -> Theme:
-    """Return a theme by its name, for "auto" the one for a dark or a light terminal."""
-    return THEMES[("dark" if dark else "light") if name == AUTO else name]
+    """Return a theme by its name, of one that adapts the look on a dark or a light terminal."""
+    if not dark and name in ADAPTING:
+        return _ON_LIGHT[name]
+    return DEFAULT_THEME if name == AUTO else THEMES[name]
+
+
+def meaning_of(name: str) -> str:
+    """Return in a few words what a theme is for."""
+    return "dark or light, as the terminal is" if name == AUTO else THEMES[name].meaning

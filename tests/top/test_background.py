@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.color_triplet import ColorTriplet
 
+from neurontools.tui.lines import HEAT, Role
 from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_background import QUESTION, BackgroundAnswers, hinted_dark, is_dark, may_be_asked
+from neurontools.tui.top_names import THEME_NAMES
 from neurontools.tui.top_settings import TopSettings
 from neurontools.tui.top_source import FixedSource, Tick
+from neurontools.tui.top_theme import theme_for
 
 Open = Callable[..., Any]
 LIGHT = "\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
@@ -116,15 +120,94 @@ def test_without_colour_nothing_is_asked(terminal: Open) -> None:
     assert QUESTION.encode() not in shown.output
 
 
-async def test_a_theme_that_the_user_turned_to_is_kept(
-    training: tuple[Tick, Tick], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def app(training: tuple[Tick, Tick], monkeypatch: pytest.MonkeyPatch) -> TopApp:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    app = TopApp(FixedSource(*training), settings=TopSettings())
+    return TopApp(FixedSource(*training), settings=TopSettings())
+
+
+async def test_a_theme_that_the_user_turned_to_is_kept(app: TopApp) -> None:
     async with app.run_test() as pilot:
         app.told_background(False)
         assert app.look.name == "light"
         await pilot.press("ctrl+t")
-        assert app.look.name == "colorblind"
-        app.told_background(True)
-        assert app.look.name == "colorblind"
+        assert app.look.name == "dark"
+        app.told_background(False)
+        assert app.look.name == "dark"
+
+
+async def test_the_themes_go_round_and_auto_is_one_of_them(app: TopApp) -> None:
+    async with app.run_test() as pilot:
+        seen = []
+        for _ in THEME_NAMES:
+            await pilot.press("ctrl+t")
+            seen.append(app.theme_name)
+        assert seen == [*THEME_NAMES[1:], "auto"]
+        app.told_background(False)
+        assert app.look.name == "light"
+
+
+async def test_the_theme_for_the_colourblind_adapts_too(app: TopApp) -> None:
+    async with app.run_test() as pilot:
+        app.use_theme("colorblind")
+        assert app.look is theme_for("colorblind", dark=True)
+        app.told_background(False)
+        await pilot.pause()
+        assert app.look is theme_for("colorblind", dark=False)
+        assert (app.look.name, app.look.background, app.theme) == ("colorblind", "#ffffff", "textual-light")
+
+
+def test_a_theme_that_adapts_asks_when_it_is_turned_to(terminal: Open) -> None:
+    shown = terminal("--theme", "light", TERM="xterm-256color", COLORTERM="truecolor")
+    shown.read_until("(trn1.32xlarge)")
+    assert QUESTION.encode() not in shown.output
+    shown.press("\x14")
+    shown.read_until_bytes(QUESTION.encode())
+    shown.press(LIGHT + "p")
+    shown.read_until("F3:Processes")
+    shown.press("q")
+    assert shown.exit_code() == 0
+
+
+LOOKS = [(name, dark) for name in THEME_NAMES for dark in (True, False)]
+TEXTS = (Role.PLAIN, Role.STRONG, Role.VALUE, Role.DIM, Role.HEAD, Role.ALERT, Role.GRAPH, Role.METER_SYSTEM)
+BARS = (
+    Role.TITLE,
+    Role.TITLE_DIM,
+    Role.TROUBLE,
+    Role.SECTION,
+    Role.SECTION_DIM,
+    Role.SELECTED,
+    Role.MARKED_ON,
+)
+
+
+@pytest.mark.parametrize(("name", "dark"), LOOKS)
+def test_everything_can_be_read(name: str, dark: bool) -> None:
+    look = theme_for(name, dark=dark)
+    for role in (*TEXTS, *BARS, Role.BAR, Role.BAR_DIM, Role.BAR_CURRENT):
+        style = look.styles[role]
+        ground = style.bgcolor.get_truecolor() if style.bgcolor else ColorTriplet(*_channels(look.background))
+        assert style.color
+        light, faint = sorted(map(luminance, (style.color.get_truecolor(), ground)), reverse=True)
+        assert (light + 0.05) / (faint + 0.05) > 3, role
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_the_heat_of_the_colourblind_is_told_by_lightness_alone(dark: bool) -> None:
+    styles = theme_for("colorblind", dark=dark).styles
+    heat = [luminance(colour.get_truecolor()) for role in HEAT if (colour := styles[role].color)]
+    assert heat == sorted(heat, reverse=not dark)
+    assert len(set(heat)) == len(HEAT)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def luminance(colour: ColorTriplet) -> float:
+    """Return the relative luminance as WCAG 2 defines it."""
+    red, green, blue = (
+        value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
