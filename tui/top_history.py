@@ -9,7 +9,7 @@ from neurontools.dashboard.process_history import LATENCIES, Measure
 from neurontools.machine.view import device_processes, process_key
 from neurontools.tui.lines import Line, Role, fit, fixed
 from neurontools.tui.top_curves import Columns, chart_lines, columns_for, curve_spans, head_text
-from neurontools.tui.top_history_rows import VIEWS, HistoryRow, Opens
+from neurontools.tui.top_history_rows import VIEWS, HistoryRow, Opens, View
 from neurontools.tui.top_page import Cursor, Page, PageKey
 from neurontools.tui.top_rows import section
 
@@ -69,7 +69,7 @@ class HistoryPage(Page):
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the chart of the selected row, and the rows."""
         rows = self._rows(model)
-        columns = columns_for(width, self._label_width(width), hour=self._hour)
+        columns = columns_for(width, _label_width(self._view, width), hour=self._hour)
         high = _CHART_LINES if height >= _LEAST_FOR_HIGH_CHART else _LOW_CHART_LINES
         if height < _LEAST_FOR_CHART or not rows:
             high = 0
@@ -79,11 +79,25 @@ class HistoryPage(Page):
         if high:
             row = rows[self._cursor.row]
             drawn += chart_lines(row.curve, row.name, width, high, hour=self._hour)
-        drawn.append(section(f" {self._view.title:<{columns.label - 1}}{head_text(columns)}", width))
+        drawn.append(_head(self._view, columns, width))
         self._top = len(drawn)
         drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
         if not rows and model.snapshot:
-            drawn.append(fit(((" no process uses a device", Role.DIM),), width))
+            drawn.append(_nothing(width))
+        return drawn
+
+    def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
+        """Return the chart of all cores, and all that its keys turn to, with every row open."""
+        drawn: list[Line] = []
+        for view in VIEWS if model.snapshot else ():
+            closed = view.rows(model, ())
+            rows = view.rows(model, {row.opens for row in closed})
+            if not drawn:
+                drawn += chart_lines(rows[0].curve, rows[0].name, width, _CHART_LINES, hour=self._hour)
+            columns = columns_for(width, _label_width(view, width), hour=self._hour)
+            drawn += [fit((), width), _head(view, columns, width)]
+            drawn += [_line(row, columns, width) for row in rows]
+            drawn += [] if rows else [_nothing(width)]
         return drawn
 
     def wanted_lines(self, model: TopModel) -> int:
@@ -139,9 +153,6 @@ class HistoryPage(Page):
     def _rows(self, model: TopModel) -> list[HistoryRow]:
         return self._view.rows(model, self._opened) if model.snapshot else []
 
-    def _label_width(self, width: int) -> int:
-        return self._view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
-
     def _move(self, model: TopModel, steps: int) -> None:
         self._cursor.move(steps, len(self._rows(model)))
 
@@ -176,7 +187,19 @@ class HistoryPage(Page):
         self._view = VIEWS[(VIEWS.index(self._view) + steps) % len(VIEWS)]
 
 
-def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool) -> Line:
+def _label_width(view: View, width: int) -> int:
+    return view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
+
+
+def _head(view: View, columns: Columns, width: int) -> Line:
+    return section(f" {view.title:<{columns.label - 1}}{head_text(columns)}", width)
+
+
+def _nothing(width: int) -> Line:
+    return fit(((" no process uses a device", Role.DIM),), width)
+
+
+def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool = False) -> Line:
     label = fixed(row.label, columns.label - 1) + " "
     return fit(((label, Role.SELECTED if selected else Role.PLAIN), *curve_spans(row.curve, columns)), width)
 

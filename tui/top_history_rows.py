@@ -132,7 +132,7 @@ _PROCESSES_LABEL = 28
 
 VIEWS = (
     View("Utilization", _CORES_LABEL, _utilization),
-    View("Memory in use", _CORES_LABEL, _memory),
+    View("Memory used", _CORES_LABEL, _memory),
     View("Executions/s", _PROCESSES_LABEL, _executions),
     View("Latency p99", _PROCESSES_LABEL, _latency),
 )

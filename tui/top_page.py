@@ -88,6 +88,10 @@ class Page:
         """Return how many lines show everything."""
         raise NotImplementedError
 
+    def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
+        """Return everything it can tell, for a text of any length."""
+        return self.lines(model, width, self.wanted_lines(model))
+
     def click(self, model: TopModel, x: int, y: int) -> Request | None:
         """Take a click on a cell of what was drawn last."""
 

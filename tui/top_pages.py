@@ -37,9 +37,9 @@ def make_pages(
 
 
 def page_text(page: Page, model: TopModel, width: int) -> str:
-    """Return a page as text of any length."""
+    """Return all that a page can tell as text of any length."""
     width = max(width, MIN_WIDTH)
-    lines = [title_line(model, width), fit((), width), *page.lines(model, width, page.wanted_lines(model))]
+    lines = [title_line(model, width), fit((), width), *page.all_lines(model, width)]
     return "\n".join(text_of(line).rstrip() for line in lines).rstrip()
 
 
