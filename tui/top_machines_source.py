@@ -98,7 +98,7 @@ def _recorders(places: Sequence[Place], record: str) -> list[Recorder]:
             made += [Recorder(recording_of(record, place.name))]
     except BaseException:
         for recorder in made:
-            recorder.discard()
+            recorder.close()
         raise
     return made
 

@@ -133,7 +133,7 @@ class RecordedSource:
 
     Args:
         source: the source; closed with this.
-        recorder: what writes; closed when `updates` ends.
+        recorder: what writes; closed with this, and when `updates` ends.
     """
 
     def __init__(self, source: Source, recorder: Recorder) -> None:
@@ -154,5 +154,6 @@ class RecordedSource:
             self._recorder.close()
 
     def close(self) -> None:
-        """Close the source; the recording is closed when `updates` ends."""
+        """Close the source and the recording."""
         self._source.close()
+        self._recorder.close()

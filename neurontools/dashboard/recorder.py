@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Writes a new file, as `neurontools scenario record` does; takes snapshots from one thread.
+    """Writes a new file, as `neurontools scenario record` does; takes snapshots from one thread, closed by any.
 
     Args:
         path: the file, which must not be there yet.
@@ -40,6 +42,7 @@ class Recorder:
         self._config = default_config()
         self._collector: Collector | None = None
         self._last_ns = 0
+        self._closing = threading.Lock()
         try:
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115  open as long as the recorder
         except FileExistsError as error:
@@ -48,7 +51,26 @@ class Recorder:
             raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
 
     def take(self, snapshot: Snapshot) -> None:
-        """Write a line; the first snapshot only begins the first interval."""
+        """Write a line; the first snapshot only begins the first interval, and those after `close` count no more."""
+        with self._closing:
+            if not self._file.closed:
+                self._take(snapshot)
+
+    def close(self) -> None:
+        """Close the file; one without a line is taken away. Closing again does nothing."""
+        with self._closing:
+            if self._file.closed:
+                return
+            if not self.lines:
+                self._take_away()
+            self._file.close()
+
+    def _take_away(self) -> None:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path)):
+                os.unlink(self.path)
+
+    def _take(self, snapshot: Snapshot) -> None:
         if self.problem or (self._collector is not None and snapshot.taken_ns == self._last_ns):
             return
         if self._collector is None or snapshot.taken_ns < self._last_ns:
@@ -58,15 +80,6 @@ class Recorder:
             due = frozenset(self._config.periods())
             self._write(report_line(self._collector.collect(due, snapshot)).encode() + b"\n")
         self._last_ns = snapshot.taken_ns
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def discard(self) -> None:
-        """Close the file and take it away: nothing will be recorded after all."""
-        self._file.close()
-        os.unlink(self.path)
 
     def _write(self, line: bytes) -> None:
         begin = self._file.tell()

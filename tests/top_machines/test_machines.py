@@ -209,7 +209,9 @@ async def test_every_page_names_all_machines_and_a_click_turns_to_one(two_machin
         await pilot.press("b", "p")
         row = next(number for number, line in enumerate(shown(app, "page-processes")) if "PID" in line)
         await pilot.click(offset=(7, row + 2))
-        assert app.pages[2].sorting.column == "pid"  # the head is a line further down, and still where it is clicked
+        assert (
+            app.pages[2].sorting.column == "pid"
+        )  # the head is a line further down, and still where it is clicked
         await pilot.resize_terminal(100, 16)
         await until(pilot, lambda: not app.query_one("#machines", LinePane).lines)
 
@@ -236,7 +238,7 @@ def test_each_machine_is_recorded_into_a_file_of_its_own(two_machines, tmp_path)
             break
     source.close()
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"run.a.jsonl", "run.b.jsonl", "run.c.jsonl", "run.ci_west.jsonl"}
+    assert names == {"run.a.jsonl", "run.b.jsonl"}  # the others never told anything
     with open_source(str(tmp_path / "run.b.jsonl")) as recording:
         assert recording.snapshot().instance_type == "inf2.24xlarge"
 

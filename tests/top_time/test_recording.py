@@ -70,6 +70,32 @@ def test_a_file_that_cannot_be_made_is_named(home):
         Recorder("no-such-dir/rec.jsonl")
 
 
+def test_a_recording_without_a_line_leaves_no_file(home, tick_at):
+    recorder = Recorder("rec.jsonl")
+    source = RecordedSource(FixedSource(tick_at(0)), recorder)
+    assert len(list(source.updates())) == 1
+    assert not (home / "rec.jsonl").exists()
+    source.close()
+
+
+def test_only_its_own_file_is_taken_away(home):
+    recorder = Recorder("rec.jsonl")
+    (home / "rec.jsonl").rename(home / "moved")
+    (home / "rec.jsonl").write_text("another's")
+    recorder.close()
+    assert (home / "rec.jsonl").read_text() == "another's"
+
+
+def test_what_is_told_after_the_end_is_not_recorded(home, tick_at):
+    recorder = Recorder("rec.jsonl")
+    recorder.take(tick_at(0).snapshot)
+    recorder.take(tick_at(1).snapshot)
+    recorder.close()
+    recorder.take(tick_at(2).snapshot)
+    assert (home / "rec.jsonl").read_text().count("\n") == recorder.lines == 1
+    assert recorder.problem == ""
+
+
 class Full:
     """A file on a disk that takes so many bytes more."""
 
