@@ -10,6 +10,7 @@ from neurontools.commands import console
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import MissingDependencyError
 from neurontools.machine.faults.kinds import EccType, FaultKind
+from neurontools.tui.top_names import PAGE_NAMES, THEME_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,12 +45,20 @@ def umbrella_parser() -> argparse.ArgumentParser:
     umbrella = argparse.ArgumentParser(prog="neurontools")
     commands = umbrella.add_subparsers()
     for name, (module, _, purpose) in COMMANDS.items():
-        own = import_module(f"neurontools.commands.{module}").build_parser()
+        own = _parser_of(module)
         commands.add_parser(
             name, parents=[own], conflict_handler="resolve", help=purpose, prog=f"neurontools {name}"
         )
-    _offer(_sub_parser(_sub_parser(umbrella, "fault"), "inject"), kind=FaultKind, type=EccType)
     return umbrella
+
+
+def _parser_of(module: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = import_module(f"neurontools.commands.{module}").build_parser()
+    if module == "fault":
+        _offer(_sub_parser(parser, "inject"), kind=FaultKind, type=EccType)
+    elif module == "top":
+        _offer(parser, page=PAGE_NAMES, theme=THEME_NAMES)
+    return parser
 
 
 def _offer(parser: argparse.ArgumentParser, **values: Iterable[str]) -> None:
@@ -69,11 +78,7 @@ def _sub_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     shtab = _shtab()
-    parsers = [
-        import_module(f"neurontools.commands.{module}").build_parser()
-        for module, program, _ in COMMANDS.values()
-        if program
-    ]
+    parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0

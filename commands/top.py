@@ -87,9 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="play a recording at its own pace; keys pause, seek and change the speed",
     )
-    parser.add_argument(
-        "--speed", metavar="X", type=float, default=1.0, help="of --replay, 0.1 to 300 times (default: 1)"
-    )
+    parser.add_argument("--speed", metavar="X", type=float, help="of --replay, 0.1 to 300 times (default: 1)")
     parser.add_argument("--page", metavar="PAGE", help="page to begin with, or to print (default: overview)")
     parser.add_argument(
         "--filter",
@@ -147,6 +145,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _check_time(arguments: argparse.Namespace) -> None:
+    if arguments.speed is None:
+        arguments.speed = 1.0
+    elif arguments.replay is None:
+        raise UsageError("--speed goes with --replay", "give a recording to play")
     if not _SLOWEST <= arguments.speed <= _FASTEST:
         raise UsageError(
             f"--speed {arguments.speed:g} is out of range", f"give {_SLOWEST:g} to {_FASTEST:g} times"
@@ -214,6 +216,11 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
     if arguments.source != "sim" or arguments.replay is not None:
         raise UsageError(
             "several machines go with --machine and --remote alone", "leave --source and --replay out"
+        )
+    if arguments.once and (arguments.page or arguments.filter):
+        raise UsageError(
+            "--once prints the list of several machines",
+            "leave --page and --filter out, or give one machine alone",
         )
     from neurontools.tui.top_machines_source import places_of
 

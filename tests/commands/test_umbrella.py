@@ -71,12 +71,14 @@ def test_bash_completes_a_sub_command(tool, home):
     assert "prune" in subprocess.check_output(["bash", "-c", code], text=True).split()
 
 
-def test_bash_completes_the_kinds_of_faults(tool, home):
+def test_bash_completes_choices(tool, home):
     script = home / "completion.bash"
     script.write_text(tool("neurontools", "completion", "bash").stdout)
     for words, offered in (
         ("fault inject lin", "link-down"),
         ("fault inject ecc --type sram-c", "sram-corrected"),
+        ("top --page proc", "processes"),
+        ("top --theme colorb", "colorblind"),
     ):
         code = f"source {script}; COMP_WORDS=(neurontools {words}); COMP_CWORD={len(words.split())}; "
         found = subprocess.check_output(

@@ -60,6 +60,8 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
         (("--page", "dvices"), "--page: no page 'dvices'"),
         (("--theme", "pink"), "--theme: no theme 'pink'"),
         (("--json",), "--json goes with --once"),
+        (("--speed", "2"), "--speed goes with --replay"),
+        (("--once", "--machine", "a,b", "--page", "history"), "--once prints the list of several machines"),
         (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid knows"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
