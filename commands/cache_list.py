@@ -12,6 +12,7 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     location,
     print_json,
+    width,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for entry in rows:
             console.out(entry.path)
     else:
-        console.out(listing.listing_text(found, rows, now, columns))
+        console.out(listing.listing_text(found, rows, now, columns, width()))
     return 0
 
 
@@ -121,7 +122,7 @@ def _ls_registry(arguments: argparse.Namespace) -> int:
         for record in found.registry:
             console.out(record.path)
     else:
-        console.out(listing.registry_text(found))
+        console.out(listing.registry_text(found, width()))
     return 0
 
 
@@ -136,7 +137,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([show_text.details_json(details) for details in shown])
     else:
-        console.out("\n\n".join(show_text.details_text(details, time.time()) for details in shown))
+        console.out("\n\n".join(show_text.details_text(details, time.time(), width()) for details in shown))
     return 0
 
 

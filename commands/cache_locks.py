@@ -14,6 +14,7 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     location,
     print_json,
+    width,
 )
 
 if TYPE_CHECKING:
@@ -54,13 +55,16 @@ def _locks(arguments: argparse.Namespace) -> int:
     import time
 
     from neurontools.cache import lock_list
+    from neurontools.cache.entries import must_exist
     from neurontools.cache.walk import walk
 
     exclude_each_other(arguments, "json", "quiet")
     age_s = duration(arguments.break_stale)
-    root = location(arguments, remote=True).root
+    where = location(arguments, remote=True)
+    root = where.root
     with Progress("listing", "objects") as progress:
         walked = walk(root, progress)
+    must_exist(where, walked)
     found = lock_list.locks_of(walked.places, walked.tree)
     if age_s is not None:
         return _break(arguments, root, found, age_s)
@@ -70,7 +74,7 @@ def _locks(arguments: argparse.Namespace) -> int:
         for held in found:
             console.out(held.lock.path)
     else:
-        console.out(lock_list.locks_text(root, found, time.time()))
+        console.out(lock_list.locks_text(root, found, time.time(), width()))
     return 0
 
 

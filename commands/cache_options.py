@@ -145,6 +145,13 @@ def confirmed(verb: str, question: str) -> bool:
         return False
 
 
+def width() -> int | None:
+    """Return how wide a text may be: the terminal's columns, None in a pipe."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     import json

@@ -15,6 +15,7 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     location,
     print_json,
+    width,
 )
 from neurontools.errors import UsageError
 
@@ -131,22 +132,29 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
         if arguments.json:
-            print_json(prune_text.plan_json(work.plan, None, work.locks))
+            print_json(prune_text.plan_json(work.plan, None, work.locks, work.leftovers))
         else:
-            console.out(prune_text.plan_text(work.plan, work.locks))
+            console.out(prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width()))
         return 0
     if not arguments.yes:
-        console.out(prune_text.plan_text(work.plan, work.locks, most=prune_text.MOST_ASKED))
-        if not confirmed(arguments.verb, prune_text.question(work.plan, work.locks)):
+        console.out(_asked(work))
+        if not confirmed(arguments.verb, prune_text.question(work.plan, work.locks, work.leftovers)):
             console.out("nothing removed")
             return 1
     with Progress("removing", "entries") as progress:
         removal, broken = work.carry_out(progress)
+    gone = work.leftovers_gone()
     if arguments.json:
-        print_json(prune_text.plan_json(work.plan, removal, broken))
+        print_json(prune_text.plan_json(work.plan, removal, broken, gone))
     else:
-        console.out(prune_text.removal_text(removal, broken))
+        console.out(prune_text.removal_text(removal, broken, gone, root=work.plan.root, width=width()))
     return 0
+
+
+def _asked(work: Pruning) -> str:
+    from neurontools.cache.prune_text import MOST_ASKED, plan_text
+
+    return plan_text(work.plan, work.locks, work.leftovers, most=MOST_ASKED, width=width())
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:

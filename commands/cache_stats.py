@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_verb, exclude_each_other, location, print_json
+from neurontools.commands.cache_options import (
+    Progress,
+    add_verb,
+    exclude_each_other,
+    location,
+    print_json,
+    width,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +64,7 @@ def _stats(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(stats_text.stats_json(sums))
     else:
-        console.out(stats_text.stats_text(sums))
+        console.out(stats_text.stats_text(sums, width()))
     return 0
 
 
@@ -68,7 +75,7 @@ def _du(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(stats_text.sums_json(sums))
     else:
-        console.out(stats_text.sums_text(sums))
+        console.out(stats_text.sums_text(sums, width()))
     return 0
 
 
@@ -87,7 +94,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(runs.runs_json(found))
     else:
-        console.out(runs.runs_text(found))
+        console.out(runs.runs_text(found, width()))
     return 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_verb, location, print_json
+from neurontools.commands.cache_options import Progress, add_verb, location, print_json, width
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from neurontools.cache.walk import Place
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -40,13 +42,20 @@ def add(verbs: Verbs) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache import verify, verify_text
+    from neurontools.cache.entries import must_exist
     from neurontools.cache.naming import find_places
     from neurontools.cache.quarantine import quarantined
     from neurontools.cache.remote.checking import check_root
     from neurontools.cache.walk import walk
 
-    root = location(arguments, remote=not arguments.fix).root
-    places = find_places(root, arguments.entries) if arguments.entries else walk(root).places
+    where = location(arguments, remote=not arguments.fix)
+    root = where.root
+    if arguments.entries:
+        places: Sequence[Place] = find_places(root, arguments.entries)
+    else:
+        walked = walk(root)
+        must_exist(where, walked)
+        places = walked.places
     with Progress("checking", "entries") as progress:
         checked, findings = check_root(root, places, progress)
     if not arguments.entries:
@@ -56,7 +65,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verify_text.verify_json(root, checked, findings, repairs, kept))
     else:
-        console.out(verify_text.findings_text(root, checked, findings, kept))
+        console.out(verify_text.findings_text(root, checked, findings, kept, width()))
         if repairs:
             console.out(verify_text.repairs_text(repairs))
     left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)

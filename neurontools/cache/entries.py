@@ -87,7 +87,7 @@ def scan_location(
     return found
 
 
-def must_exist(location: Location, found: Scan) -> None:
+def must_exist(location: Location, found: Scan | Walk) -> None:
     """Refuse a root that was named on the command line and is not there.
 
     Raises:

@@ -10,7 +10,7 @@ from neurontools.cache.filters import Filter
 from neurontools.cache.quantities import format_size_both
 from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
 from neurontools.cache.states import State
-from neurontools.cache.tables import counted, plain, table
+from neurontools.cache.tables import below, counted, plain, table, wrapped
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry, Scan
 
 DEFAULT_COLUMNS = ("state", "size", "age", "used", "hits", "compiler", "flags", "name", "module")
+_SPARE_COLUMNS = ("flags", "compiler", "hits", "age", "name")
 
 _KEYS: dict[str, tuple[Callable[[Entry], Any], bool]] = {
     "used": (lambda entry: entry.used_unix_s, True),
@@ -112,15 +113,29 @@ def select(
 
 
 def listing_text(
-    scan: Scan, entries: Sequence[Entry], now: float, columns: Sequence[str] = DEFAULT_COLUMNS
+    scan: Scan,
+    entries: Sequence[Entry],
+    now: float,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    width: int | None = None,
 ) -> str:
-    """Return the table of a scan's chosen entries, and a line with their number, their size and the root."""
+    """Return the table of a scan's chosen entries, and a line with their number, their size and the root.
+
+    Args:
+        scan: what they are of.
+        entries: the chosen ones, in order.
+        now: Unix seconds.
+        columns: what is shown of each.
+        width: the terminal's columns; None where lines may have any length.
+    """
     fields = [field for name in columns if (field := field_named(name)) is not None]
     rows = [[field.shown(entry, now) for field in fields] for entry in entries]
     align = "".join("<" if field.kind in {Kind.WORD, Kind.TEXT} else ">" for field in fields)
-    lines = [table([name.upper() for name in columns], rows, align)] if rows else []
+    head = [name.upper() for name in columns]
+    lines = [table(head, rows, align, width=width, spare=_spare(columns))] if rows else []
     if "note" not in columns:
-        lines += [f"{entry.module}: {plain(entry.note)}" for entry in entries if entry.note]
+        notes = [f"{entry.module}: {plain(entry.note)}" for entry in entries if entry.note]
+        lines += [wrapped(note, width) for note in notes]
     if is_remote(scan.root) and "used" in columns and entries:
         lines.append(LAST_USE_NOTE)
     total = sum(entry.size_bytes for entry in entries)
@@ -129,8 +144,15 @@ def listing_text(
     return "\n".join(lines)
 
 
-def registry_text(scan: Scan) -> str:
-    """Return the table of optimum's registry records."""
+def _spare(columns: Sequence[str]) -> list[int]:
+    """Return which columns a narrow terminal does without, the first one first: of those that were asked for, the last."""
+    if columns == DEFAULT_COLUMNS:
+        return [columns.index(name) for name in _SPARE_COLUMNS]
+    return list(range(len(columns) - 1, 0, -1))
+
+
+def registry_text(scan: Scan, width: int | None = None) -> str:
+    """Return the table of optimum's registry records, no wider than a terminal's columns."""
     rows = [
         (
             record.model or "-",
@@ -138,11 +160,12 @@ def registry_text(scan: Scan) -> str:
             record.arch or "-",
             record.optimum or "-",
             record.compiler,
-            record.path,
+            below(record.path, scan.root, width),
         )
         for record in scan.registry
     ]
-    lines = [table(("MODEL", "KIND", "ARCH", "OPTIMUM", "COMPILER", "PATH"), rows, "<<<<<<")] if rows else []
+    head = ("MODEL", "KIND", "ARCH", "OPTIMUM", "COMPILER", "PATH")
+    lines = [table(head, rows, "<<<<<<", width=width, spare=(4, 3, 2, 1))] if rows else []
     lines.append(f"{counted(len(rows), 'registry record', 'registry records')} in {scan.root}")
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from neurontools.cache.policy import STALE_LOCK_S
 from neurontools.cache.quantities import format_duration
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removal import BrokenLock
-from neurontools.cache.tables import counted, table
+from neurontools.cache.tables import below, counted, table
 from neurontools.cache.tree import LOCAL
 from neurontools.cache.waiters import waiters_of
 
@@ -63,8 +63,8 @@ def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ..
     )
 
 
-def locks_text(root: str, locks: Sequence[HeldLock], now: float) -> str:
-    """Return the table of locks, and a hint where some are stale."""
+def locks_text(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
+    """Return the table of locks, no wider than a terminal's columns, and a hint where some are stale."""
     rows = [
         (
             _state(held),
@@ -73,18 +73,22 @@ def locks_text(root: str, locks: Sequence[HeldLock], now: float) -> str:
             "-" if held.lock.owner is None else str(held.lock.owner.pid),
             "-" if held.lock.owner is None else held.lock.owner.host,
             " ".join(_waiter(held, waiter) for waiter in held.waiters) or "-",
-            held.lock.path,
+            _shown_path(held.lock.path, root, width),
         )
         for held in locks
     ]
-    lines = (
-        [table(("STATE", "AGE", "BEAT", "PID", "HOST", "WAITING", "LOCK"), rows, "<>>><<<")] if rows else []
-    )
+    head = ("STATE", "AGE", "BEAT", "PID", "HOST", "WAITING", "LOCK")
+    lines = [table(head, rows, "<>>><<<", width=width, spare=(2, 5, 4, 3))] if rows else []
     lines.append(f"{counted(len(rows), 'lock', 'locks')} in {root}")
     stale = sum(held.is_stale(STALE_LOCK_S) for held in locks)
     if stale:
         lines[-1] += f", {stale} of them stale: --break-stale 4h removes these"
     return "\n".join(lines)
+
+
+def _shown_path(path: str, root: str, width: int | None) -> str:
+    # A terminal shows the entry: the lock's own name is the same in nearly all.
+    return path if width is None else os.path.dirname(below(path, root, width))
 
 
 def locks_json(root: str, locks: Sequence[HeldLock], now: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.tree import exists, tree_of
-from neurontools.cache.walk import place_of, walk
+from neurontools.cache.walk import HINT, place_of, walk
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,10 +39,17 @@ def find_places(root: str, names: Sequence[str]) -> tuple[Place, ...]:
     for name in names:
         place = _at_path(root, name)
         if place is None:
-            known = known or walk(root).places
+            known = known or _places(root)
             place = _by_name(root, known, name)
         found.append(place)
     return tuple({place.path: place for place in found}.values())
+
+
+def _places(root: str) -> list[Place]:
+    walked = walk(root)
+    if not walked.exists:
+        raise NoSuchEntryError(f"there is no compile cache at {root}", HINT)
+    return walked.places
 
 
 def _at_path(root: str, name: str) -> Place | None:

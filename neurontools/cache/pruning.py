@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.entries import Scan, is_in_use
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.layout import QUARANTINE
+from neurontools.cache.leftovers import Leftover, leftovers, remove_leftover
 from neurontools.cache.prune import Plan, Rules, make_plan
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.removal import (
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is going to be removed from a root; `quarantine` is the directory to empty, "" for none."""
+    """What is going to be removed from a root.
+
+    `quarantine` is the directory to empty, "" for none; `leftovers` is what killed removals and imports left.
+    """
 
     plan: Plan
     rules: Rules
@@ -39,11 +43,17 @@ class Pruning:
     stale_s: float
     network: bool
     quarantine: str = ""
+    leftovers: tuple[Leftover, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.plan.remove and not self.locks and not os.path.isdir(self.quarantine)
+        nothing = not self.plan.remove and not self.locks and not self.leftovers
+        return nothing and not os.path.isdir(self.quarantine)
+
+    def leftovers_gone(self) -> tuple[Leftover, ...]:
+        """Return which of the leftovers are gone; a process may have begun to work on others."""
+        return tuple(item for item in self.leftovers if not os.path.lexists(item.path))
 
     def carry_out(
         self, progress: Callable[[int, int], None] | None = None
@@ -57,6 +67,8 @@ class Pruning:
             NeuronToolsError: the root cannot be written to.
         """
         broken = break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
+        for item in self.leftovers:
+            remove_leftover(item.path)
         if self.quarantine:
             delete_tree(self.quarantine)
         if not self.plan.remove:
@@ -91,7 +103,7 @@ def only(root: str, places: Sequence[Place]) -> Scan:
 def prepare(
     found: Scan, rules: Rules, break_stale_s: float | None = None, *, quarantine: bool = False
 ) -> Pruning:
-    """Return what rules remove from a root, touching nothing.
+    """Return what rules remove from a root, touching nothing: leftovers, too, unless the rules name entries.
 
     Args:
         found: the root's content.
@@ -116,4 +128,5 @@ def prepare(
         stale_s=break_stale_s or 0.0,
         network=network,
         quarantine=f"{found.root}/{QUARANTINE}" if quarantine and not is_remote(found.root) else "",
+        leftovers=() if rules.named else leftovers(found.root),
     )

@@ -66,8 +66,8 @@ def total_of(events: Iterable[Event]) -> Run:
     return total
 
 
-def runs_text(runs: Iterable[Run]) -> str:
-    """Return the table of runs."""
+def runs_text(runs: Iterable[Run], width: int | None = None) -> str:
+    """Return the table of runs, no wider than a terminal's columns."""
     rows = [
         (
             moment(run.started_unix_s),
@@ -83,7 +83,7 @@ def runs_text(runs: Iterable[Run]) -> str:
         for run in runs
     ]
     head = ("STARTED", "RUN", "HITS", "MISSES", "WAITS", "FAILED", "SAVED", "COMPILED", "WAITED")
-    lines = [table(head, rows, "<<>>>>>>>")] if rows else []
+    lines = [table(head, rows, "><>>>>>>>", width=width, spare=(8, 5, 4, 7))] if rows else []
     lines.append(counted(len(rows), "run recorded", "runs recorded"))
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.listing import entry_json
 from neurontools.cache.quantities import format_duration, format_size, format_size_both
-from neurontools.cache.tables import counted, moment, plain
+from neurontools.cache.tables import counted, moment, plain, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,14 @@ _MOST_TENSORS = 8
 _LOG_LINES = 40
 
 
-def details_text(details: Details, now: float) -> str:
-    """Return everything about an entry, one fact a line, a failure's log at the end."""
+def details_text(details: Details, now: float, width: int | None = None) -> str:
+    """Return everything about an entry, one fact a line, a failure's log at the end.
+
+    Args:
+        details: the facts.
+        now: Unix seconds.
+        width: the terminal's columns; None where lines may have any length.
+    """
     entry = details.entry
     lines = [entry.module]
     state = entry.state.value + (f": {entry.note}" if entry.note else "")
@@ -48,7 +54,7 @@ def details_text(details: Details, now: float) -> str:
         _add(lines, "library", f"{library.name} (custom operators), {size}, sha256 {library.digest}")
     lines += _neff_lines(details.header, details.neff_problem)
     _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
-    return "\n".join(lines + _log_lines(details))
+    return "\n".join([*(wrapped(line, width) for line in lines), *_log_lines(details)])
 
 
 def details_json(details: Details) -> dict[str, Any]:

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.quantities import format_size
-from neurontools.cache.tables import counted, moment, table
+from neurontools.cache.tables import counted, moment, table, wrapped
 
 if TYPE_CHECKING:
     from neurontools.cache.stats import Stats, Sum
 
 
-def stats_text(stats: Stats) -> str:
-    """Return the sums and what lookups did."""
-    return f"{sums_text(stats)}\n\n{_usage_text(stats)}"
+def stats_text(stats: Stats, width: int | None = None) -> str:
+    """Return the sums and what lookups did, no wider than a terminal's columns."""
+    return f"{sums_text(stats, width)}\n\n{_usage_text(stats)}"
 
 
-def sums_text(stats: Stats) -> str:
-    """Return the sums by state, by compiler and, where there are several, by layout."""
+def sums_text(stats: Stats, width: int | None = None) -> str:
+    """Return the sums by state, by compiler and, where there are several, by layout, no wider than a terminal's columns."""
     head = ("STATE", "ENTRIES", "ACTIVE", "SIZE", "RECLAIMABLE")
-    blocks = [table(head, [_sum_row(group) for group in (*stats.states, stats.total)], "<>>>>")]
+    show = partial(table, align="<>>>>", width=width, spare=(2, 4))
+    blocks = [show(head, [_sum_row(group) for group in (*stats.states, stats.total)])]
     for name, groups, fewest in (("COMPILER", stats.compilers, 1), ("LAYOUT", stats.layouts, 2)):
         if len(groups) >= fewest:
-            blocks.append(table((name, *head[1:]), [_sum_row(group) for group in groups], "<>>>>"))
+            blocks.append(show((name, *head[1:]), [_sum_row(group) for group in groups]))
     others = []
     if stats.registry:
         others.append(counted(stats.registry, "registry record of optimum", "registry records of optimum"))
     if stats.skipped:
         others.append(f"{counted(stats.skipped, 'name', 'names')} of another layout skipped")
     if others:
-        blocks.append("; ".join(others))
+        blocks.append(wrapped("; ".join(others), width))
     return "\n\n".join(blocks)
 
 

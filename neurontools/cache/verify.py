@@ -15,6 +15,7 @@ from neurontools.cache import layout
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.generations import NEFF_SUFFIX, Generation
+from neurontools.cache.leftovers import is_leftover, leftovers, remove_leftover
 from neurontools.cache.locks import root_locked
 from neurontools.cache.owner import Liveness
 from neurontools.cache.quarantine import quarantine_entry
@@ -97,11 +98,10 @@ def check(
 
 
 def check_leftovers(root: str) -> tuple[Finding, ...]:
-    """Return what killed removals left in the trash, and this user's counters of entries that are gone; locally."""
+    """Return what killed removals and imports left, and this user's counters of entries that are gone; locally."""
     if is_remote(root):
         return ()
-    trash = f"{root}/{layout.TRASH}"
-    left = [(f"{trash}/{name}", "left by a killed removal") for name in sorted(_names(trash))]
+    left = [(item.path, item.words) for item in leftovers(root)]
     left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphans()]
     return tuple(Finding(path, Problem.LEFTOVER, words, None) for path, words in left)
 
@@ -119,13 +119,19 @@ def _repairs(root: str, findings: Sequence[Finding]) -> Iterator[Repair]:
     seen: set[str] = set()
     for finding in findings:
         if finding.problem is Problem.LEFTOVER:
-            delete_tree(finding.path)
-            gone = not os.path.lexists(finding.path)
+            gone = _remove(root, finding.path)
             yield Repair(finding.path, gone, "removed" if gone else "cannot be removed")
         elif finding.entry is not None and finding.entry.path not in seen:
             seen.add(finding.entry.path)
             reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")
             yield Repair(finding.entry.path, not reason, reason or "moved to the quarantine")
+
+
+def _remove(root: str, path: str) -> bool:
+    if is_leftover(root, path):
+        return remove_leftover(path)
+    delete_tree(path)
+    return not os.path.lexists(path)
 
 
 def _check_entry(entry: Entry) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.tables import counted, table
+from neurontools.cache.tables import below, counted, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from neurontools.cache.verify import Finding, Repair
 
 
-def findings_text(root: str, checked: int, findings: Sequence[Finding], in_quarantine: int) -> str:
-    """Return what is wrong, one line each, and how much was checked."""
-    rows = [(finding.problem.value, finding.words, finding.path) for finding in findings]
-    lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<")] if rows else []
+def findings_text(
+    root: str, checked: int, findings: Sequence[Finding], in_quarantine: int, width: int | None = None
+) -> str:
+    """Return what is wrong, one line each and no wider than a terminal's columns, and how much was checked."""
+    rows = [(finding.problem.value, finding.words, below(finding.path, root, width)) for finding in findings]
+    lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<", width=width, spare=(0,))] if rows else []
     number = counted(len(rows), "problem", "problems")
     lines.append(f"{counted(checked, 'entry', 'entries')} checked in {root}, {number}")
     if in_quarantine:
