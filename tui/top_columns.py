@@ -66,6 +66,10 @@ def latency(seconds: float | None) -> str:
     return f"{seconds * 1e3:.1f}ms" if seconds < 1 else f"{seconds:.2f}s"
 
 
+def _modelled(row: ProcessRow) -> str:
+    return "~" if row.is_modelled else ""
+
+
 LOOKS: dict[Column, ColumnLook] = {
     Column.PID: ColumnLook("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
     Column.USER: ColumnLook("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
@@ -79,8 +83,8 @@ LOOKS: dict[Column, ColumnLook] = {
     Column.P99: ColumnLook("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
     Column.RUNTIME: ColumnLook("VERSION", "V", 9, False, 11, lambda row: clean(row.process.runtime_version)),
     Column.AGE: ColumnLook("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
-    Column.CPU: ColumnLook("HOST", "H", 6, True, 9, lambda row: f"{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
-    Column.RESIDENT: ColumnLook("RSS", "R", 8, True, 10, lambda row: size(row.host.resident_bytes) if row.host else "-"),
+    Column.CPU: ColumnLook("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
+    Column.RESIDENT: ColumnLook("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
     Column.ORIGIN: ColumnLook("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
     Column.COMMAND: ColumnLook("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: clean(row.process.command)),
 }  # fmt: skip
@@ -152,7 +156,7 @@ def column_at(columns: Sequence[Column], x: int) -> Column | None:
 
 
 def _role(column: Column, text: str) -> Role:
-    value = text.strip()
+    value = text.strip().removeprefix("~")
     if value in {"-", "0.0%", "0.0", "0.0B", "0%"}:
         return Role.DIM
     if column in {Column.UTILIZATION, Column.MEMORY}:

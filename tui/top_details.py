@@ -63,7 +63,10 @@ class Details:
             yield fit(((f" ! {alert.condition}: {clean(alert.text)}", Role.ALERT),), width)
         facts = (
             ("command", clean(process.command)),
-            ("origin", f"{process.origin}, cores {ranges(use.core for use in process.cores) or 'none'}"),
+            (
+                "origin",
+                f"{process.origin}{_modelled(row)}, cores {ranges(use.core for use in process.cores) or 'none'}",
+            ),
             (
                 "latency",
                 ", ".join(f"{name} {latency(row.latency_s(percent))}" for name, percent in _PERCENTILES),
@@ -103,6 +106,10 @@ class Details:
         yield fit(((" environment", Role.HEAD),), width)
         for name, value in found:
             yield fit(((f"   {clean(name)}", Role.STRONG), (f"={clean(value)}", Role.PLAIN)), width)
+
+
+def _modelled(row: ProcessRow) -> str:
+    return " (a scenario's: CPU and memory of the host are modelled)" if row.is_modelled else ""
 
 
 def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,8 @@ _NOTES = (
     "Utilization is the share of wall time in which a core was",
     "executing. FLOPS come from the cost model of the models",
     "that ran. Bars marked blue: the selected cores. The mouse",
-    "selects, again opens; the wheel moves.",
+    "selects, again opens; the wheel moves. ~ and modelled: what",
+    "a scenario says of its processes, no measurement.",
 )
 _ANYWHERE = ""
 

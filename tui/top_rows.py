@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
+from neurontools.dashboard.process_rows import is_modelled
+from neurontools.machine.view import process_key
 from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed, width_of
 from neurontools.tui.meter import stacked_meter
 from neurontools.tui.top_format import bracketed_cpu
@@ -85,9 +87,24 @@ def _alerts(model: TopModel) -> str:
 def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the vCPU pane: its bar, the whole host, the processes of the machine."""
     return (
-        section(" vCPU Utilization", width),
+        section(" vCPU Utilization", width, _modelled_note(model)),
         _cpu_line(" System vCPU Usage", model.system_cpu, width, colour=model.colour),
         _cpu_line(" Runtime vCPU Usage", model.runtime_cpu, width, colour=model.colour),
+    )
+
+
+def _modelled_note(model: TopModel) -> str:
+    # Measured on this host and said by a scenario stand below each other, and need not agree.
+    processes = [
+        process
+        for process in (model.snapshot.processes if model.snapshot else ())
+        if process.uses_device and model.tab.key in {None, process_key(process)}
+    ]
+    count = sum(map(is_modelled, processes))
+    if not count:
+        return ""
+    return (
+        "Runtime: modelled" if count == len(processes) else f"Runtime: {count} of {len(processes)} modelled"
     )
 
 

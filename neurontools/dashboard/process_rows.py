@@ -24,6 +24,11 @@ class HostUse:
     resident_bytes: int
 
 
+def is_modelled(process: ProcessState) -> bool:
+    """Return whether a process is a scenario's: no operating system knows it, and no CPU runs it."""
+    return process.origin == "synthetic"
+
+
 class ProcessRow:
     """One process over an interval.
 
@@ -50,6 +55,11 @@ class ProcessRow:
         self._interval_ns = interval_ns
         # Snapshots share what did not change between them, so a process that rests costs nothing to judge.
         self._rests = before is after
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether what it takes of the host is what a scenario says, and not measured."""
+        return is_modelled(self.process)
 
     @property
     def before(self) -> ProcessState | None:

@@ -523,6 +523,36 @@ async def test_the_selected_event_stays_selected_when_more_come(opened: Open, tr
         assert "mem_ecc_corrected +9" in chosen(app)
 
 
+async def test_what_a_scenario_says_of_the_host_is_marked_as_modelled(opened: Open, training: Ticks) -> None:
+    def with_origins(tick: Tick, *origins: str) -> Tick:
+        processes = tick.snapshot.processes
+        named = tuple(replace(one, origin=origin) for one, origin in zip(processes, origins, strict=True))
+        return replace(tick, snapshot=replace(tick.snapshot, processes=named))
+
+    def vcpu_bar(app: TopApp) -> str:
+        (pane,) = app.screen_stack[0].query("#cpu")
+        assert isinstance(pane, LinePane)
+        return next(text_of(line) for line in pane.lines if "vCPU Utilization" in text_of(line)).strip()
+
+    mixed = [with_origins(tick, "synthetic", "recorded", "recorded") for tick in training]
+    async with opened("overview", *mixed, size=(200, 60)) as (app, pilot):
+        assert vcpu_bar(app).endswith("Runtime: 1 of 3 modelled")
+        await pilot.press("2")
+        assert vcpu_bar(app).endswith("Runtime: modelled")
+        await pilot.press("3")
+        assert vcpu_bar(app) == "vCPU Utilization"
+        await pilot.press("p", "H")
+        rows = {row.split()[0]: row.split() for row in shown(app)[2:] if row.strip()}
+        marked = [pid for pid, words in rows.items() if any(word.startswith("~") for word in words)]
+        assert marked == [str(mixed[0].snapshot.processes[0].pid)]
+        await pilot.press("home", "enter")
+        for _ in rows:
+            if "origin      synthetic" in "\n".join(shown(app)):
+                break
+            await pilot.press("down")
+        assert "CPU and memory of the host are modelled" in "\n".join(shown(app))
+
+
 async def test_themes_change_by_key_and_by_palette(opened: Open, training: Ticks) -> None:
     async with opened("overview", *training) as (app, pilot):
         assert app.look.name == "dark"
