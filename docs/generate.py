@@ -10,6 +10,8 @@ from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKin
 from neurontools.monitor.status_keys import KEYS
 from neurontools.runtime.status import NrtStatus
 from neurontools.sysfs.generation import generation
+from neurontools.tui.top_key_names import key_names
+from neurontools.tui.top_names import shown_key
 
 FAULTS_BEGIN, FAULTS_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
@@ -84,8 +86,31 @@ def instances_page() -> str:
     return page
 
 
+def keys_page() -> str:
+    """Return docs/neuron-top-keys.md."""
+    rows = [
+        f"| `{name}` | {' '.join(f'`{shown_key(key)}`' for key in keys.split(','))} | {meaning} |"
+        for name, keys, meaning in key_names()
+    ]
+    return "\n".join(
+        [
+            "# Keys of neuron-top",
+            "",
+            "Made by `python docs/generate.py` from the bindings. `top.keys` in `config.yaml` binds them anew, by these names",
+            "([neuron-top](neuron-top.md#configuration)); a name without a point holds on every page.",
+            "`next-machine`, `previous-machine` and `page-machines` mean something where several machines are shown.",
+            "",
+            "| name | key | what it does |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
 if __name__ == "__main__":
     docs = Path(__file__).parent
     (docs / "environment.md").write_text(environment_page())
     (docs / "instances.md").write_text(instances_page())
+    (docs / "neuron-top-keys.md").write_text(keys_page())
     (docs / "faults.md").write_text(faults_page((docs / "faults.md").read_text()))

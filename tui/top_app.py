@@ -137,7 +137,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         self._panes = tuple(self.query(LinePane))
         self.wear(self.look)
         self.turn_to(self.page)
-        if notices := (*self._notices, *key_troubles(self.settings.keys)):
+        if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
         self.start_watching()
         if self.deck.is_replay:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.tui.top_columns import DEFAULT_COLUMNS
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC
+from neurontools.tui.top_machines import MachinesPage
+from neurontools.tui.top_machines_actions import MACHINE_KEYS
 from neurontools.tui.top_names import shown_key
 from neurontools.tui.top_pages import make_pages
 
@@ -15,17 +17,19 @@ if TYPE_CHECKING:
 
 def key_names() -> list[tuple[str, str, str]]:
     """Return name, keys (with commas between them) and meaning of every key, those for every page first."""
-    found = [(binding.id or "", binding.key, binding.description) for binding in (*ANYWHERE, *CLASSIC)]
-    for page in make_pages(DEFAULT_COLUMNS):
+    bindings = (*ANYWHERE, *MACHINE_KEYS, *CLASSIC)
+    found = [(binding.id or "", binding.key, binding.description) for binding in bindings]
+    for page in (*make_pages(DEFAULT_COLUMNS), MachinesPage(())):
         found += [(f"{page.name}.{key.name}", key.keys, key.text) for key in page.bindings()]
     return found
 
 
-def key_troubles(wishes: Mapping[str, str]) -> tuple[str, ...]:
+def key_troubles(wishes: Mapping[str, str], *, several: bool = False) -> tuple[str, ...]:
     """Return a line for every name that nothing has, and for every key that loses its usual meaning.
 
     Args:
         wishes: keys by name, as the configuration binds them.
+        several: several machines are shown, so that their keys have a meaning.
     """
     if not wishes:
         return ()
@@ -38,8 +42,12 @@ def key_troubles(wishes: Mapping[str, str]) -> tuple[str, ...]:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "'neuron-top --list-keys' shows the names"
             lines.append(f"top: keys: nothing is called {name!r}; {hint}")
-    for name in wishes.keys() & known.keys():
+    ours = {binding.id for binding in MACHINE_KEYS}
+    asleep = set() if several else {name for name in known if name in ours or name.startswith("machines.")}
+    for name in wishes.keys() & known.keys() - asleep:
         for other, keys in known.items():
+            if other in asleep:
+                continue
             lost = set(wishes[name].split(",")) & set(wishes.get(other, ",".join(keys)).split(","))
             if other != name and lost and _meet(name, other):
                 shown = " and ".join(sorted(map(shown_key, lost)))

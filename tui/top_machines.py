@@ -103,6 +103,8 @@ class MachinesPage(Page):
         return (
             PageKey("up", "up", "select a machine", lambda _: self._move(-1)),
             PageKey("down", "down", "select a machine", lambda _: self._move(1), "select"),
+            PageKey("page-up", "pageup", "ten machines up", lambda _: self._move(-10)),
+            PageKey("page-down", "pagedown", "ten machines down", lambda _: self._move(10)),
             PageKey("first", "home", "first machine", lambda _: self._move(-_ALL)),
             PageKey("last", "end", "last machine", lambda _: self._move(_ALL)),
             PageKey("show", "enter", "show the machine", lambda _: self.on_choose(self._cursor.row), "show"),

@@ -63,7 +63,7 @@ class ProcessesPage(Page):
             PageKey("first", "home", "first process", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "last process", lambda model: self._move(model, _ALL_LINES)),
             PageKey("filter", "slash", "filter as neuron-ls does", self._ask_filter, "filter"),
-            PageKey("no-filter", "escape", "take the filter away", self._clear_filter),
+            PageKey("no-filter", "escape", "close the details, or take the filter away", self._step_back),
             PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
             PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
@@ -224,8 +224,11 @@ class ProcessesPage(Page):
             self.filter_by,
         )
 
-    def _clear_filter(self, _model: TopModel) -> None:
-        self.filter_by("")
+    def _step_back(self, _model: TopModel) -> None:
+        if self._has_details:
+            self._has_details = False
+        else:
+            self.filter_by("")
 
     def _copy_pid(self, model: TopModel) -> Request:
         row = self._current(model)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from runpy import run_path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neurontools.commands.top import build_parser
 from neurontools.dashboard.alerts import Condition
 from neurontools.dashboard.process_table import Column
+from neurontools.tui.top_columns import LOOKS
 from neurontools.tui.top_key_names import key_names, key_troubles
-from neurontools.tui.top_names import key_problem
+from neurontools.tui.top_names import THEME_NAMES, key_problem, shown_key
 from neurontools.tui.top_settings import TopSettings, load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -135,3 +136,39 @@ def test_troubles_of_keys() -> None:
     (lost,) = key_troubles({"processes.tree": "k"})
     assert lost == "top: keys: k of 'processes.tree' is also that of 'processes.signal', which loses it"
     assert key_troubles({"processes.tree": "x"}) == ()
+
+
+def test_keys_of_several_machines_are_in_nobodys_way_where_there_is_one() -> None:
+    assert key_troubles({"next-machine": "tab", "machines.show": "space"}, several=False) == ()
+    assert key_troubles({"processes.tree": "n"}, several=False) == ()
+    assert "'next-machine'" in key_troubles({"processes.tree": "n"}, several=True)[0]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
+    page = run_path(str(ROOT / "docs" / "generate.py"))["keys_page"]()
+    assert (ROOT / "docs" / "neuron-top-keys.md").read_text() == page
+
+
+def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> None:
+    manual = (ROOT / "docs" / "neuron-top.md").read_text()
+    options = [option for action in build_parser()._actions for option in action.option_strings]
+    missing = {option for option in options if option.startswith("--") and option not in manual}
+    assert missing <= {"--help", "--debug"}
+    _, _, configuration = manual.partition("## Configuration")
+    wanted = ("theme:", "page:", "interval:", "columns:", "keys:", "alerts:", *THEME_NAMES, *Column)
+    assert [word for word in wanted if str(word) not in configuration] == []
+    assert [name for name in Condition if f"| `{name}` |" not in manual] == []
+    keys = {shown_key(key) for _, names, _ in key_names() for key in names.split(",")}
+    # A letter in a head says itself what it sorts by; comma, point and equals sign are the same keys without shift.
+    unsaid = (
+        {look.key for look in LOOKS.values()} | set("2345678,.=") | {f"f{number}" for number in range(2, 7)}
+    )
+    said = manual.lower()
+    assert [
+        key
+        for key in keys - unsaid
+        if f"`{key}`" not in manual and not re.search(rf"\b{re.escape(key)}\b", said)
+    ] == []
