@@ -17,19 +17,34 @@ from neurontools.commands.customop_project import add_debug_arguments, add_new_a
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXAMPLES = """examples:
-  neuron-customop build relu --compute relu.cpp --shape shape.cpp
-  neuron-customop build relu --compute relu.cpp --shape shape.cpp -o build --multicore
-  neuron-customop build --watch          (as customop.yaml says, at every change)
-  neuron-customop new relu && cd relu && neuron-customop build && pytest
-  neuron-customop inspect librelu.so
-  neuron-customop run librelu.so my_ops::relu --input 32x4096:float32 --repeat 10
-  neuron-customop run librelu.so scale --input 8x8:float32:42 --input 0.5 --json
-  neuron-customop check librelu.so relu --reference 'torch.relu(x0)'
-  neuron-customop bench librelu.so relu --shape 32x4096
-  neuron-customop debug librelu.so relu --input 4x4:float32
-"""
-
+# command -> lines of its --help; the first of each are in that of neuron-customop; `bench` has its own
+EXAMPLES = {
+    "build": (
+        "build relu --compute relu.cpp --shape shape.cpp",
+        "build relu --compute relu.cpp --shape shape.cpp -o out --multicore",
+        "build --watch          (as customop.yaml says, at every change)",
+        "build --sanitize -o sanitized",
+    ),
+    "new": (
+        "new relu && cd relu && neuron-customop build && pytest",
+        "new relu there --style multicore",
+    ),
+    "inspect": ("inspect librelu.so", "inspect librelu.so --json"),
+    "load": ("load librelu.so",),
+    "run": (
+        "run librelu.so relu::forward --input 32x4096:float32 --repeat 10",
+        "run libscale.so scale --input 8x8:float32:42 --input 0.5 --json",
+    ),
+    "check": (
+        "check librelu.so forward --reference 'torch.relu(x0)'",
+        "check                  (the project here, as its customop.yaml says)",
+    ),
+    "debug": (
+        "debug librelu.so forward --input 4x4:float32",
+        "debug librelu.so forward --input 4x4:float32 --batch --ex bt --ex 'info locals'",
+    ),
+    "doctor": ("doctor",),
+}
 
 # command -> where it is: what one does, the others need not load
 ACTIONS = {
@@ -50,7 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neuron-customop",
         description="Build and try custom C++ operators for the GPSIMD engine.",
-        epilog=EXAMPLES,
+        epilog=_epilog(
+            [lines[0] for lines in EXAMPLES.values()] + ["bench librelu.so forward --shape 32x4096"]
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -78,7 +95,14 @@ def build_parser() -> argparse.ArgumentParser:
     debug = commands.add_parser("debug", help="run an operator under gdb, stopped where its kernel begins")
     _add_call_arguments(debug)
     add_debug_arguments(debug)
+    for name, lines in EXAMPLES.items():
+        commands.choices[name].epilog = _epilog(lines)
+        commands.choices[name].formatter_class = argparse.RawDescriptionHelpFormatter
     return parser
+
+
+def _epilog(lines: Sequence[str]) -> str:
+    return "\n".join(("examples:", *(f"  neuron-customop {line}" for line in lines)))
 
 
 def _add_any_instance(parser: argparse.ArgumentParser) -> None:

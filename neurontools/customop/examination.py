@@ -99,7 +99,7 @@ def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> F
             ok=False,
             detail=error.message,
             needed=True,
-            purpose="build and run",
+            purpose="build",
             remedy=error.remedy,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -118,7 +118,7 @@ def _no_worker(reason: str) -> Finding:
         ok=False,
         detail=f"the worker does not start: {reason}",
         needed=True,
-        purpose="build and run",
+        purpose="build",
         remedy=f"remove {home()}, or set XDG_CACHE_HOME to a directory that programs may run from",
     )
 
@@ -131,12 +131,13 @@ def _sanitizers(compiler: Compiler, on_progress: Callable[[str], None] | None) -
     try:
         prepare(compiler, on_progress, sanitize=True)
     except NeuronToolsError as error:
+        unwritable = isinstance(error.__cause__, OSError)
         return Finding(
             "sanitizers",
             ok=False,
             detail=error.message,
             purpose="neuron-customop build --sanitize",
-            remedy="use g++ with libasan and libubsan (apt-get install g++)",
+            remedy=error.remedy if unwritable else "use g++ with libasan and libubsan (apt-get install g++)",
         )
     return Finding("sanitizers", ok=True, detail=str(built))
 

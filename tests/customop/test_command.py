@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from neurontools.commands.customop import build_parser, main
+from neurontools.commands.customop import ACTIONS, build_parser, main
 
 Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
@@ -165,12 +167,37 @@ def test_bad_input_is_one_line_and_a_hint(
     assert "Traceback" not in err
 
 
-def test_help_has_examples_and_every_command() -> None:
-    text = build_parser().format_help()
-    assert "neuron-customop build relu --compute relu.cpp --shape shape.cpp" in text
-    assert all(
-        f"    {name} " in text for name in ("build", "new", "inspect", "load", "doctor", "run", "debug")
-    )
+def examples(text: str) -> list[list[str]]:
+    """Return the words of each example of a help text, without `neuron-customop`."""
+    commands = [part for line in text.partition("examples:\n")[2].splitlines() for part in line.split("&&")]
+    lines = [re.sub(r"   +\(.*\)$", "", line).strip() for line in commands]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("neuron-customop ")]
+
+
+def test_every_help_has_examples_that_the_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {words[0] for words in examples(build_parser().format_help())}
+    assert shown == set(ACTIONS)
+    for name in ACTIONS:
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([name, "--help"])
+        own = examples(capsys.readouterr().out)
+        assert name in {words[0] for words in own}
+        for words in own:
+            assert build_parser().parse_args(words).command == words[0]
+
+
+def test_doctor_tells_of_a_cache_that_cannot_be_written(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    code, out, _ = run(capsys, "doctor", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(out)}
+    assert code == 1
+    for name in ("runtime", "sanitizers"):
+        assert findings[name]["detail"].startswith("cannot write ")
+        assert findings[name]["remedy"] == "set XDG_CACHE_HOME to another directory"
+    assert findings["runtime"]["purpose"] == "build"
 
 
 def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
