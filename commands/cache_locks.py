@@ -16,6 +16,7 @@ from neurontools.commands.cache_options import (
     print_json,
     width,
 )
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -59,6 +60,10 @@ def _locks(arguments: argparse.Namespace) -> int:
     from neurontools.cache.walk import walk
 
     exclude_each_other(arguments, "json", "quiet")
+    exclude_each_other(arguments, "break_stale", "quiet")
+    exclude_each_other(arguments, "dry_run", "yes")
+    if arguments.break_stale is None and (arguments.dry_run or arguments.yes):
+        raise UsageError("nothing says which locks to remove", "give --break-stale AGE, for example 4h")
     age_s = duration(arguments.break_stale)
     where = location(arguments, remote=True)
     root = where.root

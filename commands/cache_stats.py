@@ -100,14 +100,15 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 def _from_log(arguments: argparse.Namespace) -> int:
     import sys
+    from contextlib import ExitStack
 
     from neurontools.cache import wrapper_log
 
-    if arguments.from_log == "-":
-        counts = wrapper_log.count_lines(sys.stdin.buffer)
-    else:
-        with open(arguments.from_log, "rb") as lines:
-            counts = wrapper_log.count_lines(lines)
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress("reading", "bytes"))
+        named = arguments.from_log != "-"
+        log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
+        counts = wrapper_log.count_lines(wrapper_log.lines_of(log, progress))
     if arguments.json:
         print_json(wrapper_log.counts_json(counts))
     else:

@@ -32,6 +32,8 @@ _MARKERS = (layout.NEFF, layout.DONE)
 _KNOWN = frozenset({*layout.GRAPH_NAMES, layout.FLAGS, *_MARKERS})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ZSTD_MAGIC, _GZIP_MAGIC = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_SHOWN_BYTES = 16
 _LEVEL = 6
 _MOST_WINDOW_BYTES = 1 << 27
 
@@ -96,6 +98,22 @@ def stored_entry(data: bytes, root: str) -> tuple[StoredEntry, Place]:
 def head_bytes(made_unix_s: float) -> bytes:
     """Return the archive's first file."""
     return _json({"format": "neuron-cache export", "version": VERSION, "made_unix_s": int(made_unix_s)})
+
+
+def check_begin(path: str, file: IO[bytes]) -> None:
+    """Refuse a file that does not begin as an archive does; its position stays at the start.
+
+    Raises:
+        ExportError: it does not, with what it begins with.
+    """
+    start = file.read(_TAR_MAGIC_AT + len(_TAR_MAGIC))
+    file.seek(0)
+    if start.startswith((_GZIP_MAGIC, _ZSTD_MAGIC)) or start[_TAR_MAGIC_AT:] == _TAR_MAGIC:
+        return
+    found = f"it begins with {start[:_SHOWN_BYTES]!r}" if start else "it is empty"
+    raise ExportError(
+        f"{path}: not an archive of 'neuron-cache export': {found}", "name one, for example cache.tar.zst"
+    )
 
 
 def check_head(data: bytes) -> None:

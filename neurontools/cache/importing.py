@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -89,11 +89,16 @@ def import_archive(
 def _opened(path: str) -> IO[bytes]:
     try:
         # A pipe would be waited for without end.
-        if stat.S_ISREG(os.stat(path).st_mode):
-            return open(path, "rb")
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ExportError(f"cannot read {path}: it is not a file")
+        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+        with ExitStack() as stack:
+            stack.callback(file.close)
+            archive.check_begin(path, file)
+            stack.pop_all()
     except OSError as error:
         raise ExportError(f"cannot read {path}: {error.strerror}") from error
-    raise ExportError(f"cannot read {path}: it is not a file")
+    return file
 
 
 def _put_in_place(root: str, aside: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.cache.tables import counted, plain, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _MAX_LINE_BYTES = 1 << 16
+_PROGRESS_BYTES = 1 << 20
 _LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+): +(?:(?P<pid>\d+) +)?(?P<level>[A-Z]+) +\|\|(?P<tag>[A-Z_]+)\|\|:? *(?P<text>.*)"
 )
+_STAMP = re.compile(r"(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )")
+_SIGN = b"||"
+_MOST_CONTINUED = 4
+_OLDEST_TAG = "NCC_WRAPPER"
+_OLDEST_MISS = re.compile(r"No candidate found under ")
 _MODULE = re.compile(r"MODULE_[0-9A-Za-z]+\+?[0-9a-f]*")
 _CACHE_PATH = re.compile(r"Compile cache path: (\S+)")
 _WAITING = re.compile(r"Another process must be compiling (\S+?),? been waiting for: ([0-9.]+) minutes")
@@ -57,39 +63,126 @@ class LogCounts:
         return self.hits / lookups if lookups else None
 
 
+def lines_of(file: IO[bytes], progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    """Yield the lines of a log of any size; what is longer than 64 KiB comes in pieces.
+
+    Args:
+        file: the log.
+        progress: is told now and then how many bytes are read.
+    """
+    read_bytes = told_bytes = 0
+    while line := file.readline(_MAX_LINE_BYTES):
+        read_bytes += len(line)
+        if progress is not None and read_bytes - told_bytes > _PROGRESS_BYTES:
+            told_bytes = read_bytes
+            progress(read_bytes)
+        yield line
+
+
 def count_lines(lines: Iterable[bytes]) -> LogCounts:
-    """Return the counts of a log's lines; lines of other programs, also around a message, are passed over."""
+    """Return the counts of a log's lines; lines of other programs, also around a message, are passed over.
+
+    A carriage return (of a progress bar) ends a line, too; a message that was wrapped goes on in the next lines.
+    """
     counts = LogCounts()
+    message: _Message | None = None
     for raw in lines:
         counts.lines += 1
-        found = _LINE.search(raw[:_MAX_LINE_BYTES].decode("utf-8", "replace"))
-        if found is not None:
-            _count(counts, found)
+        if message is None and _SIGN not in raw:
+            continue
+        for piece in _pieces(raw[:_MAX_LINE_BYTES].rstrip(b"\r\n")):
+            message = _take(counts, message, piece)
+    _give_up(counts, message)
     return counts
 
 
-def _count(counts: LogCounts, found: re.Match[str]) -> None:
-    text, pid = found["text"], found["pid"] or ""
+def _pieces(line: bytes) -> Iterator[str]:
+    for part in line.split(b"\r"):
+        text = part.decode("utf-8", "replace")
+        # Processes that share a pipe may write a message behind another one.
+        yield from _STAMP.split(text) if part.count(_SIGN) > 2 else (text,)
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message that says nothing yet: the rest of it may be in the next lines."""
+
+    tag: str
+    pid: str
+    text: str
+    continued: int = 0
+
+
+def _take(counts: LogCounts, message: _Message | None, piece: str) -> _Message | None:
+    found = _LINE.search(piece)
+    if found is None:
+        return message and _continue(counts, message, piece)
+    _give_up(counts, message)
+    return _begin(counts, found)
+
+
+def _begin(counts: LogCounts, found: re.Match[str]) -> _Message | None:
     counts.recognised += 1
     counts.first = counts.first or found["time"]
     counts.last = found["time"]
-    if pid:
-        counts.processes.add(pid)
-    for name, pattern in _PATTERNS:
-        if pattern.search(text):
-            setattr(counts, name, getattr(counts, name) + 1)
-            if name == "misses":
-                module = _MODULE.search(text)
-                key = module[0] if module else "(no module named)"
-                counts.missed[key] = counts.missed.get(key, 0) + 1
-            return
+    message = _Message(found["tag"], found["pid"] or "", found["text"])
+    if message.pid:
+        counts.processes.add(message.pid)
+    return None if _count(counts, message) else message
+
+
+def _continue(counts: LogCounts, message: _Message, piece: str) -> _Message | None:
+    before = message.text
+    # A terminal cuts within words, a person's mail program between them.
+    for message.text in (before + piece, f"{before} {piece.strip()}"):
+        if _count(counts, message):
+            return None
+    message.text = before + piece
+    message.continued += 1
+    if message.continued < _MOST_CONTINUED:
+        return message
+    _give_up(counts, message)
+    return None
+
+
+def _give_up(counts: LogCounts, message: _Message | None) -> None:
+    """Count a compile whose module no line names to its end."""
+    if message is not None and _kind(message) == "misses":
+        module = _MODULE.search(message.text)
+        _count_miss(counts, module[0] if module else "(no module named)")
+
+
+def _kind(message: _Message) -> str:
+    if message.tag == _OLDEST_TAG and _OLDEST_MISS.search(message.text):
+        return "misses"
+    return next((name for name, pattern in _PATTERNS if pattern.search(message.text)), "")
+
+
+def _count(counts: LogCounts, message: _Message) -> bool:
+    """Count what a message says; return False when it says nothing that is counted, or not yet of which module."""
+    kind, text = _kind(message), message.text
+    if kind == "misses":
+        module = _MODULE.search(text)
+        if module is None or module.end() == len(text):  # the line may be cut within the name
+            return False
+        _count_miss(counts, module[0])
+        return True
+    if kind:
+        setattr(counts, kind, getattr(counts, kind) + 1)
+        return True
     path = _CACHE_PATH.search(text)
     if path is not None and path[1] not in counts.roots:
         counts.roots.append(path[1])
     waiting = _WAITING.search(text)
     if waiting is not None:
-        wait = (pid, waiting[1])
+        wait = (message.pid, waiting[1])
         counts.waits[wait] = max(counts.waits.get(wait, 0.0), 60 * float(waiting[2]))
+    return path is not None or waiting is not None
+
+
+def _count_miss(counts: LogCounts, module: str) -> None:
+    counts.misses += 1
+    counts.missed[module] = counts.missed.get(module, 0) + 1
 
 
 def counts_text(counts: LogCounts) -> str:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -249,6 +250,31 @@ def test_what_is_no_archive_is_refused(home: Path, data: bytes) -> None:
     (home / "x.tar").write_bytes(data)
     with pytest.raises(ExportError, match=r"x\.tar: "):
         import_archive(str(home / "x.tar"), str(home / "other"))
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n" * 100, bytes(5000)])
+def test_what_is_no_archive_says_what_it_is(home: Path, data: bytes) -> None:
+    (home / "x.tar").write_bytes(data)
+    found = f"it begins with {data[:16]!r}" if data else "it is empty"
+    with pytest.raises(ExportError) as refused:
+        import_archive(str(home / "x.tar"), str(home / "other"))
+    assert refused.value.message.endswith(f"not an archive of 'neuron-cache export': {found}")
+    assert not (home / "other").exists()
+
+
+@pytest.mark.parametrize("verb", ["export", "import"])
+def test_without_the_package_for_zst_the_hint_names_it_and_another_way(
+    entry: Path, home: Path, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (home / "in.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(400))
+    name = {"export": "out.tar.zst", "import": "in.tar.zst"}[verb]
+    assert main([verb, str(home / name), "--cache-dir", str(entry.parents[1])]) == 1
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert ".tar.zst needs the package zstandard" in error
+    assert hint == "hint: pip install 'neurontools[archive]', or name the file .tar.gz"
+    assert sorted(path.name for path in home.glob("*zst*")) == ["in.tar.zst"]
 
 
 @pytest.mark.parametrize("suffix", archive.SUFFIXES)

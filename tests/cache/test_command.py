@@ -46,6 +46,8 @@ def test_help_has_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ["prune"],
         ["prune", "--max-size", "huge"],
+        ["locks", "-y"],
+        ["locks", "--dry-run"],
         ["prune", "--older-than", "30"],
         ["prune", "--grace", "x", "--failed"],
     ],
@@ -139,6 +141,8 @@ def test_an_unreadable_entry_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPa
         ["stats", "--runs", "--from-log", "x"],
         ["prune", "--failed", "--dry-run", "-y"],
         ["locks", "--json", "-q"],
+        ["locks", "--break-stale", "1h", "-q"],
+        ["locks", "--break-stale", "1h", "--dry-run", "-y"],
         ["path", "--json", "-q"],
     ],
 )
@@ -149,3 +153,14 @@ def test_options_that_contradict_each_other_are_refused(
     assert main(arguments) == 2
     assert "exclude each other" in capsys.readouterr().err
     assert len(list(tree.root.glob("*/MODULE_*"))) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls"], ["du"], ["locks"], ["verify"], ["show", "921"], ["pin", "921"], ["clean", "-y"]]
+)
+def test_a_cache_that_was_named_and_is_not_there_is_an_error(
+    arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--cache-dir", str(home / "none")]) == 1
+    assert capsys.readouterr().err.startswith(f"error: there is no compile cache at {home / 'none'}")
+    assert not (home / "none").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from neurontools.cache import events
 from neurontools.cache.events import EventKind, Events
 from neurontools.cache.origin import read_origin
 from neurontools.cache.runs import runs_of, total_of
-from neurontools.cache.wrapper_log import count_lines
+from neurontools.cache.wrapper_log import LogCounts, count_lines, lines_of
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.trees import CACHES
@@ -111,6 +112,57 @@ def test_a_log_may_come_through_a_pipe() -> None:
         shown = subprocess.run(command, stdin=log, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "compiled 2 times: MODULE_111+d41d8cd9" in shown.stdout
+
+
+def counted_in(text: str) -> LogCounts:
+    return count_lines(io.BytesIO(text.encode()))
+
+
+def test_the_oldest_wrapper_says_a_miss_in_other_words() -> None:
+    counts = counted_in("""\
+2022-10-18 08:01:02.000111: INFO ||NCC_WRAPPER||: No candidate found under /c/USER_neuroncc-1.0.47218.0+162/MODULE_77.
+2022-10-18 08:01:02.000112: INFO ||NCC_WRAPPER||: Cache dir for the neff: /c/USER_neuroncc-1.0.47218.0+162/MODULE_77/x
+.......
+Compiler status PASS
+2022-10-18 08:02:02.000112: INFO ||NCC_WRAPPER||: Exiting with a successfully compiled graph
+2022-10-18 08:03:02.000111: INFO ||NEURON_CACHE||: No candidate found under /c/MODULE_78.
+""")
+    assert (counts.misses, counts.missed, counts.recognised) == (1, {"MODULE_77": 1}, 4)
+
+
+def test_progress_bars_and_messages_in_one_line_are_told_apart() -> None:
+    hit = "2024-10-24 18:49:49.000950: INFO ||NEURON_CC_WRAPPER||: Using a cached neff at /c/MODULE_1+d41d8cd9/model.neff"
+    counts = counted_in(f" 5%|5 | 1/20\r{hit}\r 10%|# | 2/20 {hit}{hit}\r\n{hit}")
+    assert (counts.hits, counts.lines) == (4, 2)
+
+
+@pytest.mark.parametrize("width", [64, 72, 80, 100])
+def test_wrapped_messages_are_read_to_their_end(width: int) -> None:
+    stamp = "2023-08-25 21:51:36.000440:  7592  INFO "
+    messages = [
+        f"{stamp}||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc compile /t/model.MODULE_111+d41d8cd9.hlo.pb",
+        f"{stamp}||NEURON_CC_WRAPPER||: Using a cached neff at /c/MODULE_222+d41d8cd9/model.neff",
+        f"{stamp}||NEURON_CACHE||: Another process must be compiling /c/MODULE_3/model.hlo.pb, been waiting for: 2.0 minutes",
+    ]
+    cut = [line[at : at + width] for line in messages for at in range(0, len(line), width)]
+    counts = counted_in("".join(f"{line}\n" for line in cut))
+    assert (counts.misses, counts.hits, counts.waited_s) == (1, 1, 120)
+    assert counts.missed == {"MODULE_111+d41d8cd9": 1}
+
+
+def test_a_compile_whose_module_no_line_names_is_counted() -> None:
+    start = "2024-01-02 00:00:00.000001: INFO ||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc"
+    counts = counted_in(f"{start}\n{start}\nstep 1\nstep 2\nstep 3\nstep 4\nstep 5 /c/MODULE_9/x\n{start}")
+    assert counts.missed == {"(no module named)": 3}
+
+
+def test_a_log_without_line_ends_is_read_in_pieces() -> None:
+    told: list[int] = []
+    lines = list(lines_of(io.BytesIO(b"\0" * 3_000_000), told.append))
+    assert (max(map(len, lines)), sum(map(len, lines))) == (65536, 3_000_000)
+    assert told == sorted(told)
+    assert len(told) == 2
+    assert count_lines(lines).recognised == 0
 
 
 def test_our_own_lines_are_counted_alike(
