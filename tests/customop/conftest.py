@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,10 +70,33 @@ def operation(package: Callable[[str], Package]) -> Iterator[Callable[[str], Ope
         executor.close()
 
 
+@pytest.fixture(scope="session")
+def place() -> Iterator[Path]:
+    """A directory that no other process uses meanwhile, at a path that later runs have again.
+
+    Object files are found by path and contents: what a test compiles, the next one with the same sources does not.
+    """
+    for number in range(1000):
+        path = Path(tempfile.gettempdir()) / f"neurontools-test-place-{os.getuid()}-{number}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        yield path
+        os.close(lock)
+        return
+
+
 @pytest.fixture
-def scratch(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A work directory that is also the current one."""
-    path = home / "work"
+def scratch(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty work directory that is also the current one; its path is that of other tests, too."""
+    path = place / "work"
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
-    monkeypatch.chdir(path)
-    return path
+    with monkeypatch.context() as patch:
+        patch.chdir(path)
+        yield path
+    shutil.rmtree(path, ignore_errors=True)

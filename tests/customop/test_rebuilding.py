@@ -213,6 +213,7 @@ def test_a_file_that_never_stands_still_is_named(
         home, f'"$@" || exit; case "$*" in *kernel_*) echo "// $$" >> {sources}/one.cpp;; esac'
     )
     monkeypatch.setenv("PATH", pest)
+    (sources / "one.cpp").write_text(ONE + "// not yet\n")
     with pytest.raises(
         CustomOpBuildError, match=r"one\.cpp, or a file that it includes, changes while it is"
     ):
@@ -224,12 +225,12 @@ def test_ccache_is_used_where_it_is_installed(
 ) -> None:
     log = home / "ccache.log"
     monkeypatch.setenv("PATH", compiling_through(home, f'echo "$*" >> {log}; exec "$@"'))
-    build(request())
+    build(request(directory=home / "out"))  # where no earlier test left object files
     first = log.read_text().splitlines()
     assert len(first) == 3
     assert all("g++" in line.split()[0] for line in first)
     (sources / "two.h").write_text("#define TWO 5\n")
-    build(request())
+    build(request(directory=home / "out"))
     again = log.read_text().splitlines()[3:]
     # The same source path each time: what a compiler cache keys by.
     assert [line.split(" -c ")[1].split()[0] for line in again] == [
@@ -241,7 +242,7 @@ def test_a_ccache_that_fails_is_no_reason_not_to_build(
     sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", compiling_through(home, 'echo "ccache: error: no space" >&2; exit 1'))
-    assert build(request()).rebuilt
+    assert build(request(directory=home / "out")).rebuilt
 
 
 def test_a_build_with_nothing_to_do_loads_little(sources: Path) -> None:

@@ -126,7 +126,7 @@ STEP = """
 
 
 def test_the_compile_cache_knows_an_operator_by_its_code(
-    run: Callable[..., str], tool: Tool, scratch: Path
+    run: Callable[..., str], tool: Tool, scratch: Path, home: Path
 ) -> None:
     for name in ("here", "there"):
         (scratch / name).mkdir()
@@ -139,7 +139,7 @@ def test_the_compile_cache_knows_an_operator_by_its_code(
     with (scratch / "there" / "kernel.cpp").open("a") as source:
         source.write("// a comment\n")
     assert "Call compiler" in run(STEP, "there", "renamed")
-    modules = [path.name for path in (scratch.parent / "compile-cache").glob("*/MODULE_*")]
+    modules = [path.name for path in (home / "compile-cache").glob("*/MODULE_*")]
     shown = [tool("neuron-cache", "show", module).stdout for module in modules]
     assert sorted("libfill.so" in text for text in shown) == [False, True]
     assert sorted("librenamed.so" in text for text in shown) == [False, True]
