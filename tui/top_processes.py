@@ -224,8 +224,8 @@ class ProcessesPage(Page):
             self.filter_by,
         )
 
-    def _step_back(self, _model: TopModel) -> None:
-        if self._has_details:
+    def _step_back(self, model: TopModel) -> None:
+        if self._has_details and self._current(model):
             self._has_details = False
         else:
             self.filter_by("")

@@ -206,7 +206,9 @@ class TimeDeck:
         snapshot = self._model.snapshot
         clock = time.strftime("%H:%M:%S", time.localtime(snapshot.taken_unix_s)) if snapshot else ""
         behind = f" (-{duration(back_s)})" if back_s >= 0.5 else ""
-        return f"paused at {clock}{behind}, still recording"
+        # Rates are of the interval up to a moment, and the oldest has none.
+        rates = "oldest, no rates, " if self._model.before is None else ""
+        return f"paused at {clock}{behind}, {rates}still recording"
 
     def _replay_position(self) -> str:
         if self._shown < 0:
@@ -216,7 +218,7 @@ class TimeDeck:
         all_s = (self.tape.time_ns(self.tape.end - 1) - first_ns) / _SECOND_NS
         state = f"x{self.speed:g}"
         if self.is_paused:
-            state = "paused"
+            state = "paused, no rates yet" if self._model.before is None else "paused"
         elif self.is_loaded and self._shown == self.tape.end - 1:
             state = "end"
         more = "" if self.is_loaded else "+"

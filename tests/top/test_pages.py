@@ -263,6 +263,21 @@ async def test_the_filter_works_while_it_is_typed(opened: Open, training: Ticks)
         assert "Processes (3)" in shown(app)[0]
 
 
+async def test_escape_closes_the_details_and_then_takes_the_filter_away(opened: Open, training: Ticks) -> None:
+    async with opened("processes", *training) as (app, pilot):
+        await pilot.press("slash", *"tag~bert", "enter", "enter")
+        assert any(line.startswith(" Process 4021") for line in shown(app))
+        await pilot.press("escape")
+        assert not any(line.startswith(" Process 4021") for line in shown(app))
+        assert "filter: tag~bert" in shown(app)[0]
+        await pilot.press("escape")
+        assert "Processes (3)" in shown(app)[0]
+        await pilot.press("enter", "slash", *"tag=x", "enter")
+        assert "no process passes the filter" in shown(app)[2]
+        await pilot.press("escape")  # details of no process are not seen, so there is nothing to close first
+        assert "Processes (3)" in shown(app)[0]
+
+
 async def test_a_filter_that_makes_no_sense_says_why_and_the_last_good_one_stays(
     opened: Open, training: Ticks
 ) -> None:

@@ -92,7 +92,9 @@ def test_scrolling_back_shows_the_rates_of_then(live):
     assert shown(live) == 0
     live.step(-1)
     assert shown(live) == 0
+    assert "oldest, no rates" in live._model.position
     live.step(50)
+    assert "no rates" not in live._model.position
     live.go_to_start()
     assert shown(live) == 0
     live.seek(1000)
