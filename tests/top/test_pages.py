@@ -263,7 +263,9 @@ async def test_the_filter_works_while_it_is_typed(opened: Open, training: Ticks)
         assert "Processes (3)" in shown(app)[0]
 
 
-async def test_escape_closes_the_details_and_then_takes_the_filter_away(opened: Open, training: Ticks) -> None:
+async def test_escape_closes_the_details_and_then_takes_the_filter_away(
+    opened: Open, training: Ticks
+) -> None:
     async with opened("processes", *training) as (app, pilot):
         await pilot.press("slash", *"tag~bert", "enter", "enter")
         assert any(line.startswith(" Process 4021") for line in shown(app))
