@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812  the customary name
 
 from neurontools.customop.build import build
+from neurontools.customop.compilers import find_compiler
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
 from neurontools.customop.project import load_project
+from neurontools.customop.toolchain import user_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,16 +41,11 @@ SHAPES = st.lists(st.integers(1, 9), min_size=0, max_size=2)
 WIDTHS = st.sampled_from([1, 3, 8, 37, 1024, 1025, 2500])
 
 
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The samples' libraries as their projects build them, with every warning an error."""
-    directory = tmp_path_factory.mktemp("samples")
-    made = {}
-    for name in NEW:
-        request = load_project(SAMPLES / name / "customop.yaml").request
-        request = replace(request, directory=directory, cflags=(*request.cflags, *STRICT))
-        made[name] = build(request).path
-    return made
+@pytest.fixture
+def libraries() -> dict[str, Path]:
+    """The samples' libraries as their projects build them."""
+    requests = [load_project(SAMPLES / name / "customop.yaml").request for name in NEW]
+    return {request.name: build(replace(request, directory=None)).path for request in requests}
 
 
 @pytest.fixture
@@ -248,6 +246,17 @@ def test_no_kernel_leaves_a_warning_or_a_byte_behind(
         assert completed.modelled_ns > 0
     finally:
         executor.close()
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_every_warning_that_a_compiler_can_give_is_heeded(name: str) -> None:
+    request = load_project(SAMPLES / name / "customop.yaml").request
+    compiler = find_compiler()
+    words = [*compiler.command, *user_flags(compiler), *STRICT, "-fsyntax-only"]
+    done = subprocess.run(
+        [*words, *map(str, (*request.compute, *request.shape))], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 PROJECTS = (

@@ -118,10 +118,18 @@ def test_numbers_choose_shapes_and_an_edited_library_takes_over(
 
 
 STEP = """
-    sources = [f"{sys.argv[1]}/kernel.cpp"], [f"{sys.argv[1]}/shape.cpp"]
-    custom_op.load(sys.argv[2], *sources, build_directory=".", extra_cflags=["-O0"])
-    y = torch.ops.wide.fill(torch.zeros(2, 1).to("xla"), 3)
-    xm.mark_step()
+    def step(home, name):
+        sources = [f"{home}/kernel.cpp"], [f"{home}/shape.cpp"]
+        custom_op.load(name, *sources, build_directory=".", extra_cflags=["-O0"])
+        y = torch.ops.wide.fill(torch.zeros(2, 1).to("xla"), 3)
+        xm.mark_step()
+    step(sys.argv[1], sys.argv[2])
+"""
+EDIT = """
+    with open(f"{sys.argv[1]}/kernel.cpp", "a") as source:
+        source.write("// a comment\\n")
+    print("edited", file=sys.stderr, flush=True)
+    step(sys.argv[1], sys.argv[2])
 """
 
 
@@ -133,12 +141,10 @@ def test_the_compile_cache_knows_an_operator_by_its_code(
         (scratch / name / "shape.cpp").write_text(SHAPE.replace("EXTRA", "0"))
         (scratch / name / "kernel.cpp").write_text(KERNEL.replace("EXTRA", "0"))
     assert "Call compiler" in run(STEP, "here", "fill")
-    moved = run(STEP, "there", "renamed")
+    moved, _, edited = run(STEP + EDIT, "there", "renamed").partition("edited\n")
     assert "Using a cached neff" in moved
     assert "Call compiler" not in moved
-    with (scratch / "there" / "kernel.cpp").open("a") as source:
-        source.write("// a comment\n")
-    assert "Call compiler" in run(STEP, "there", "renamed")
+    assert "Call compiler" in edited
     modules = [path.name for path in (home / "compile-cache").glob("*/MODULE_*")]
     shown = [tool("neuron-cache", "show", module).stdout for module in modules]
     assert sorted("libfill.so" in text for text in shown) == [False, True]
