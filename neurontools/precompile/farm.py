@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 
+_PATIENCE_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What became of an entry: `error` is "" for a success; `retries` after the first try; seconds of the last one."""
@@ -163,11 +166,17 @@ class _Worker:
                     stdout=subprocess.PIPE,
                     text=True,
                     env=self._environ,
+                    # Ctrl-C is for us: we end the processes, and they give their locks back.
+                    process_group=0,
                 )
             return self._process
 
     def _death(self, process: subprocess.Popen[str]) -> str:
-        code = process.wait()
+        try:
+            code = process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
         with self._lock:
             self._process = None
         for stream in (process.stdin, process.stdout):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -102,7 +103,24 @@ def _libraries(entry: str, graph: Graph) -> tuple[NativePart, ...]:
     return found
 
 
-if __name__ == "__main__":
+def main(root: str) -> None:
+    """Serve stdin and stdout; a signal to end gives the locks back, and so does the death of whoever asked."""
+    signal.signal(signal.SIGTERM, _end)
     show_cache_lines()
     apply_level(read_environment_flags(os.environ).log_level)
-    serve(sys.argv[1], sys.stdin, sys.stdout)
+    try:
+        serve(root, sys.stdin, sys.stdout)
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, _: object) -> None:
+    # A second one must not disturb the end.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

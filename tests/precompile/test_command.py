@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
-from neurontools.cache.entries import is_in_use, scan
-from neurontools.cache.entry_io import hold
+from neurontools.cache.entries import scan
 from neurontools.cache.states import State
 from neurontools.machine.info import StartOptions
 from neurontools.machine.launch import start
@@ -201,94 +199,6 @@ def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: To
     assert list(entry.glob(".library-*")) == []
     shown = tool("neuron-cache", "show", str(entry))
     assert library.name in shown.stdout
-
-
-def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
-    script = program(home, TRAIN)
-    tool(TOOL, "--command", "collect", "python", script)
-    first = min((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
-    graph = json.loads((first / layout.GRAPH).read_bytes())
-    graph["libraries"] = ["ab" * 32]
-    (first / layout.GRAPH).write_text(json.dumps(graph))
-    done = tool(TOOL, "--command", "compile")
-    assert done.returncode == 1
-    assert (
-        f"{first}: 1 libraries of custom operators belong to the graph, and 0 are stored with it"
-        in done.stderr
-    )
-    assert "Total successful compilations: 1" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "words"),
-    [
-        (layout.GRAPH, "{", "not a graph"),
-        (layout.FLAGS, "{", "is not JSON"),
-        (layout.FLAGS, "{}", "is not a list of flags"),
-        (layout.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
-    ],
-)
-def test_a_damaged_entry_fails_with_its_reason(
-    home: Path, tool: Tool, file: str, content: str, words: str
-) -> None:
-    entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_1234+e30acd3a"
-    entry.mkdir(parents=True)
-    (entry / layout.GRAPH).write_text(
-        '{"schema":1,"slots":[],"inputs":[],"lifted":0,"nodes":[],"outputs":[],"libraries":[]}'
-    )
-    (entry / layout.FLAGS).write_text('["--target=trn1"]')
-    (entry / file).write_text(content)
-    done = tool(TOOL, "--command", "compile")
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
-    script = program(home, TRAIN)
-    tool(TOOL, "python", script)
-    dry = tool(TOOL, "--command", "clear-neffs", "--dry-run")
-    assert (dry.stdout.count(layout.NEFF), states(home)) == (2, ["done", "done"])
-    first = min((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
-    held = hold(str(first))
-    assert held is not None
-    assert is_in_use(str(first))
-    cleared = tool(TOOL, "--command", "clear-neffs")
-    os.close(held)
-    assert f"spared: {first} (in use)\n1 NEFFs removed" in cleared.stdout
-    assert states(home) == ["done", "todo"]
-    assert "Total graphs: 1" in tool(TOOL, "--command", "compile").stdout
-
-
-def test_clean_removes_all_and_clear_locks_what_no_living_process_holds(home: Path, tool: Tool) -> None:
-    script = program(home, TRAIN)
-    tool(TOOL, "--command", "collect", "python", script)
-    entries = sorted((home / "compile-cache").glob("neuronxcc-*/MODULE_*"))
-    (entries[0] / layout.LOCK).touch()
-    assert tool(TOOL, "--command", "scan").stdout.startswith("todo[1]\nlocked[1]\n")
-    dry = tool(TOOL, "--command", "clear-locks", "--dry-run")
-    assert "1 of 1 locks to remove" in dry.stdout
-    assert "1 of 1 locks removed" in tool(TOOL, "--command", "clear-locks").stdout
-    assert "2 entries to remove" in tool(TOOL, "--command", "clean", "--dry-run").stdout
-    assert states(home) == ["todo", "todo"]
-    assert "2 entries removed" in tool(TOOL, "--command", "clean").stdout
-    assert states(home) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "takes a program to run"),
-        (("--command", "compile", "python"), "takes no program"),
-        (("--command", "clean-cache"), "invalid choice: 'clean-cache'"),
-        (("--num_parallel", "0", "python"), "argument --num_parallel: 0 is less than 1"),
-        (("--command", "compile", "--node_id", "2", "--world_size", "2"), "node 2 of 2 does not exist"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(tool: Tool, arguments: tuple[str, ...], words: str) -> None:
-    done = tool(TOOL, *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,196 @@
+"""neuron_parallel_compile on graphs that wait: made by hand, since no program is the point here; signals and deaths."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.cache import layout
+from neurontools.cache.entries import is_in_use, scan
+from neurontools.cache.entry_io import hold
+from neurontools.cache.lock_list import locks_of
+from neurontools.cache.walk import walk
+from neurontools.compiler.version import COMPILER_VERSION
+from tests.compiler.graphs import mlp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+TOOL = "neuron_parallel_compile"
+FLAGS = ("--target=trn1",)
+MANY = 300
+
+
+def waiting(home: Path, number: int) -> list[Path]:
+    """Make a cache with so many graphs that wait, and return their directories in order."""
+    entries = []
+    for rows in range(1, number + 1):
+        graph = mlp(rows)
+        module = layout.module_name(str(int(graph.digest()[:15], 16)), FLAGS)
+        entry = home / "compile-cache" / layout.compiler_name(COMPILER_VERSION) / module
+        entry.mkdir(parents=True)
+        (entry / layout.GRAPH).write_bytes(graph.to_bytes())
+        (entry / layout.FLAGS).write_text(json.dumps(FLAGS))
+        entries.append(entry)
+    return sorted(entries)
+
+
+def states(home: Path) -> list[str]:
+    return sorted(entry.state.value for entry in scan(str(home / "compile-cache")).entries)
+
+
+def compile_processes(root: Path) -> list[int]:
+    """Return the processes that compile for a cache."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"neurontools.precompile.worker" in words and os.fsencode(root) in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture
+def compiling(home: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A compile of many graphs of which the first are done, and its cache. It is the leader of its process group."""
+    waiting(home, MANY)
+    root = home / "compile-cache"
+    command = [str(Path(sys.executable).parent / TOOL), "--command", "compile", "--num_parallel", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+    ) as process:
+        assert process.stderr is not None
+        while "Call compiler" not in process.stderr.readline():
+            assert process.poll() is None
+        yield process, root
+        process.kill()
+
+
+def test_ctrl_c_leaves_no_process_and_no_lock(compiling: tuple[subprocess.Popen[str], Path]) -> None:
+    process, root = compiling
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert compile_processes(root) == []
+    assert locks_of(walk(str(root)).places) == ()
+    assert set(states(root.parent)) <= {"done", "todo"}
+    assert "todo" in states(root.parent)
+
+
+def test_the_death_of_the_tool_ends_its_processes(
+    compiling: tuple[subprocess.Popen[str], Path], tool: Tool
+) -> None:
+    process, root = compiling
+    process.kill()
+    # The processes hold the other end: it is closed when the last of them has ended.
+    _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert locks_of(walk(str(root)).places) == ()
+    assert set(states(root.parent)) == {"done", "todo"}
+    assert tool(TOOL, "--command", "compile", "--num_parallel", "8").returncode == 0
+    assert states(root.parent) == ["done"] * MANY
+
+
+def test_a_cache_whose_path_has_blanks(home: Path, tool: Tool) -> None:
+    waiting(home, 2)
+    (home / "compile-cache").rename(home / "a b")
+    variables = {**os.environ, "NEURON_CC_FLAGS": f"--cache_dir='{home / 'a b'}'"}
+    done = tool(TOOL, "--command", "compile", env=variables)
+    assert "Total successful compilations: 2" in done.stdout
+    assert tool(TOOL, "--command", "scan", env=variables).stdout.startswith("todo[0]\nlocked[0]\ndone[2]")
+
+
+def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
+    first = min(waiting(home, 2))
+    graph = json.loads((first / layout.GRAPH).read_bytes())
+    graph["libraries"] = ["ab" * 32]
+    (first / layout.GRAPH).write_text(json.dumps(graph))
+    done = tool(TOOL, "--command", "compile")
+    assert done.returncode == 1
+    assert (
+        f"{first}: 1 libraries of custom operators belong to the graph, and 0 are stored with it"
+        in done.stderr
+    )
+    assert "Total successful compilations: 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        (layout.GRAPH, "{", "not a graph"),
+        (layout.FLAGS, "{", "is not JSON"),
+        (layout.FLAGS, "{}", "is not a list of flags"),
+        (layout.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
+    ],
+)
+def test_a_damaged_entry_fails_with_its_reason(
+    home: Path, tool: Tool, file: str, content: str, words: str
+) -> None:
+    entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_1234+e30acd3a"
+    entry.mkdir(parents=True)
+    (entry / layout.GRAPH).write_text(
+        '{"schema":1,"slots":[],"inputs":[],"lifted":0,"nodes":[],"outputs":[],"libraries":[]}'
+    )
+    (entry / layout.FLAGS).write_text('["--target=trn1"]')
+    (entry / file).write_text(content)
+    done = tool(TOOL, "--command", "compile")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
+    entries = waiting(home, 2)
+    assert tool(TOOL, "--command", "compile").returncode == 0
+    dry = tool(TOOL, "--command", "clear-neffs", "--dry-run")
+    assert (dry.stdout.count(layout.NEFF), states(home)) == (2, ["done", "done"])
+    first = min(entries)
+    held = hold(str(first))
+    assert held is not None
+    assert is_in_use(str(first))
+    cleared = tool(TOOL, "--command", "clear-neffs")
+    os.close(held)
+    assert f"spared: {first} (in use)\n1 NEFFs removed" in cleared.stdout
+    assert states(home) == ["done", "todo"]
+    assert "Total graphs: 1" in tool(TOOL, "--command", "compile").stdout
+
+
+def test_clean_removes_all_and_clear_locks_what_no_living_process_holds(home: Path, tool: Tool) -> None:
+    entries = waiting(home, 2)
+    (entries[0] / layout.LOCK).touch()
+    assert tool(TOOL, "--command", "scan").stdout.startswith("todo[1]\nlocked[1]\n")
+    dry = tool(TOOL, "--command", "clear-locks", "--dry-run")
+    assert "1 of 1 locks to remove" in dry.stdout
+    assert "1 of 1 locks removed" in tool(TOOL, "--command", "clear-locks").stdout
+    assert "2 entries to remove" in tool(TOOL, "--command", "clean", "--dry-run").stdout
+    assert states(home) == ["todo", "todo"]
+    assert "2 entries removed" in tool(TOOL, "--command", "clean").stdout
+    assert states(home) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "takes a program to run"),
+        (("--command", "compile", "python"), "takes no program"),
+        (("--command", "clean-cache"), "invalid choice: 'clean-cache'"),
+        (("--num_parallel", "0", "python"), "argument --num_parallel: 0 is less than 1"),
+        (("--command", "compile", "--node_id", "2", "--world_size", "2"), "node 2 of 2 does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(tool: Tool, arguments: tuple[str, ...], words: str) -> None:
+    done = tool(TOOL, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
