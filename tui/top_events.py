@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _KIND_WIDTH = 12
 _ALL_LINES = 100_000
-_GOOD = frozenset({Kind.FOUND, Kind.LINK_UP, Kind.ALERT_OVER})
+_GOOD = frozenset({Kind.FOUND, Kind.LINK_UP, Kind.DATA, Kind.ALERT_OVER})
 
 
 class EventsPage(Page):

@@ -104,8 +104,11 @@ class TopModel:
         """Take in what the source yielded."""
         if isinstance(update, Trouble):
             self.trouble = update.text
+            if update.is_outage and self._newest:
+                self.lookout.lose(update.text, self._newest.snapshot.taken_unix_s)
             return
         self.trouble = ""
+        self.lookout.regain(update.snapshot.taken_unix_s)
         first = self._newest is None
         before, last = self._before, self._newest
         if last and not _same_machine(last.snapshot, update.snapshot):

@@ -95,7 +95,7 @@ class FollowedSource:
         for update in self._follower.updates():
             yield update if isinstance(update, Trouble) else tick_of(update)
         if not self.live:
-            yield Trouble("; ".join(("end of the recording", *self._follower.notices)))
+            yield Trouble("; ".join(("end of the recording", *self._follower.notices)), is_outage=False)
 
     def close(self) -> None:
         """End `updates` at its next step."""
@@ -149,7 +149,7 @@ class RecordedSource:
                 if isinstance(update, Tick):
                     self._recorder.take(update.snapshot)
                     if self._recorder.problem:
-                        yield Trouble(self._recorder.problem)
+                        yield Trouble(self._recorder.problem, is_outage=False)
         finally:
             self._recorder.close()
 

@@ -48,7 +48,7 @@ class ReplaySource:
         if self._tape.end == 0:
             notices = (*notices, f"{self.name} has no line with devices")
         if notices:
-            yield Trouble("; ".join(notices))
+            yield Trouble("; ".join(notices), is_outage=False)
 
     def close(self) -> None:
         """End `updates` at its next step."""

@@ -28,6 +28,8 @@ class Kind(StrEnum):
     FOUND = "found"
     LINK_DOWN = "link-down"
     LINK_UP = "link-up"
+    NO_DATA = "no-data"
+    DATA = "data"
     ALERT = "alert"
     ALERT_OVER = "alert-over"
 
@@ -36,7 +38,7 @@ _COUNTED = frozenset({Kind.FAILED, Kind.ECC})
 SAME_S = 10.0
 """Seconds in which what is counted goes on as one happening."""
 
-TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.ALERT})
+TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.NO_DATA, Kind.ALERT})
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,25 @@ class Lookout:
         self._on_alert = on_alert
         self._watch = Watch(rules)
         self._last: Snapshot | None = None
+        self._no_data_since_s: float | None = None
+
+    def lose(self, why: str, unix_s: float) -> None:
+        """No data comes any more; said again, it changes nothing.
+
+        Args:
+            why: in a few words.
+            unix_s: when the last data came.
+        """
+        if self._no_data_since_s is None:
+            self._no_data_since_s = unix_s
+            self._remember(Happening(unix_s, Kind.NO_DATA, why))
+
+    def regain(self, unix_s: float) -> None:
+        """Take note that data comes; says so where none came before."""
+        since_s, self._no_data_since_s = self._no_data_since_s, None
+        if since_s is not None:
+            away_s = max(0.0, unix_s - since_s)
+            self._remember(Happening(unix_s, Kind.DATA, f"data again after {away_s:.0f} s"))
 
     def look(self, snapshot: Snapshot) -> None:
         """Take in a snapshot of the machine."""

@@ -20,9 +20,10 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """There is no new data, and why, in a few words for the title bar."""
+    """Something is wrong, in a few words for the title bar; `is_outage` says that this is why no data comes."""
 
     text: str
+    is_outage: bool = True
 
 
 class Follower:

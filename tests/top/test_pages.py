@@ -23,7 +23,7 @@ from neurontools.tui.top_app import TopApp
 from neurontools.tui.top_page_pane import PagePane
 from neurontools.tui.top_prompt import ChooseScreen, PromptScreen
 from neurontools.tui.top_settings import TopSettings
-from neurontools.tui.top_source import FixedSource, Tick, Update
+from neurontools.tui.top_source import FixedSource, Tick, Trouble, Update
 
 Ticks = tuple[Tick, Tick]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]
@@ -538,6 +538,24 @@ async def test_the_selected_event_stays_selected_when_more_come(opened: Open, tr
         app.take(at(9))
         await pilot.pause()
         assert "mem_ecc_corrected +9" in chosen(app)
+
+
+async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -> None:
+    def at(second: int) -> Tick:
+        return later(training[1], second)
+
+    silent = [Trouble(f"no data for {seconds} s") for seconds in (4, 5)]
+    recording = Trouble("recording ended: No space left on device", is_outage=False)
+    updates = (*training, *silent, at(12), recording, at(13), Trouble("machine not running, waiting for it"))
+    async with opened("events", *updates) as (app, pilot):
+        told = [(one.kind, one.text) for one in app.model.lookout.happened]
+        assert told == [
+            ("no-data", "no data for 4 s"),
+            ("data", "data again after 12 s"),
+            ("no-data", "machine not running, waiting for it"),
+        ]
+        await pilot.press("t")
+        assert sum("no-data" in line for line in shown(app)) == 2
 
 
 async def test_what_a_scenario_says_of_the_host_is_marked_as_modelled(opened: Open, training: Ticks) -> None:
