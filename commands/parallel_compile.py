@@ -190,18 +190,19 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache import prune_text, pruning
     from neurontools.cache.entries import scan
     from neurontools.cache.prune import Rules
-    from neurontools.commands.cache_options import Progress, print_json
+    from neurontools.commands.cache_options import Progress, print_json, width
 
     rules = Rules(everything=True, grace_s=0.0)
     work = pruning.prepare(scan(_root(), details=False), rules, quarantine=True)
     if arguments.dry_run or work.is_empty:
-        form = prune_text.plan_json(work.plan, None, work.locks)
-        text = prune_text.plan_text(work.plan, work.locks)
+        form = prune_text.plan_json(work.plan, None, work.locks, work.leftovers)
+        text = prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width())
     else:
         with Progress("removing", "entries") as progress:
             removal, broken = work.carry_out(progress)
-        form = prune_text.plan_json(work.plan, removal, broken)
-        text = prune_text.removal_text(removal, broken)
+        gone = work.leftovers_gone()
+        form = prune_text.plan_json(work.plan, removal, broken, gone)
+        text = prune_text.removal_text(removal, broken, gone, root=work.plan.root, width=width())
     if arguments.json:
         print_json(form)
     else:
