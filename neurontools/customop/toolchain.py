@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 # Each is compiled at once: together the sources take little longer than one of them, for they share their headers.
-RUNTIME_SOURCES = ("runtime", "storage", "checks", "counting", "tcm", "traps")
+RUNTIME_SOURCES = ("runtime", "storage", "checks", "messages", "counting", "tcm", "traps")
 WORKER_SOURCES = ("worker", "mailbox", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
 SANITIZE_FLAGS = (

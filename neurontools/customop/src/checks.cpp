@@ -1,13 +1,13 @@
 // Failing, warning, and the check that the cores together wrote the whole output, each byte once.
-#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "neurontools/context.hpp"
 #include "neurontools/error.hpp"
 #include "neurontools/tensor_impl.hpp"
+#include "list.hpp"
 #include "runtime.hpp"
 
 namespace neurontools {
@@ -24,7 +24,13 @@ struct Span {
   const void* place;
 };
 
-std::vector<Span> spans;
+List<Span> spans;
+
+int compare_begins(const void* left, const void* right) {
+  const std::uint64_t a = static_cast<const Span*>(left)->begin;
+  const std::uint64_t b = static_cast<const Span*>(right)->begin;
+  return a < b ? -1 : a > b ? 1 : 0;
+}
 
 void blame(const Span& span) {
   failure_place = span.place;
@@ -43,6 +49,11 @@ void fail(const char* kind, const char* format, ...) {
   capture_frames(1);  // else whatever throws does
 #endif
   throw c10::Error(kind, message);
+}
+
+void check_failed(const char* condition, const std::string& message) {
+  if (message.empty()) fail("check", "expected %s to be true, but it is false", condition);
+  fail("check", "%s", message.c_str());
 }
 
 void warn(const char* format, ...) {
@@ -84,12 +95,12 @@ __attribute__((noinline)) void note_output_write(std::uint64_t begin, std::uint6
   if (!spans.empty() && spans.back().core == context.core && spans.back().end == begin)
     spans.back().end = end;
   else
-    spans.push_back({begin, end, context.core, __builtin_return_address(0)});
+    spans.add({begin, end, context.core, __builtin_return_address(0)});
 }
 
 void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes) {
   if (spans.empty() && !context.multicore) return;
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  if (!spans.empty()) std::qsort(spans.begin(), spans.size(), sizeof(Span), &compare_begins);
   std::uint64_t covered = 0;
   std::uint64_t missing = 0;
   std::uint64_t first_missing = 0;
@@ -105,9 +116,10 @@ void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes) {
   };
   for (const Span& span : spans) {
     if (last != nullptr && span.begin < covered && span.core != last->core) {
+      const bool ascending = last->core < span.core;
       blame(span);
-      fail("overlap", "cores %u and %u both wrote output byte %llu", std::min(last->core, span.core),
-           std::max(last->core, span.core), static_cast<unsigned long long>(span.begin));
+      fail("overlap", "cores %u and %u both wrote output byte %llu", ascending ? last->core : span.core,
+           ascending ? span.core : last->core, static_cast<unsigned long long>(span.begin));
     }
     note_gap(span.begin);
     if (span.end > covered) {

@@ -1,12 +1,11 @@
 // Counters of the running core, and where in the user's source they were counted.
 #include "neurontools/counting.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 
 #include "neurontools/tensor_impl.hpp"
+#include "list.hpp"
 #include "runtime.hpp"
 
 namespace neurontools {
@@ -24,24 +23,25 @@ struct Place {
   char frames[96];
 };
 
-std::deque<Place> places;  // what an accessor counts in must stay where it is
+List<Place*> places;  // each by itself: what an accessor counts in must stay where it is
 
 int tensor_of(const TensorImpl& impl) { return impl.origin == Origin::kOutput ? -2 : impl.argument; }
 
 Place& place_of(const void* caller, Way way, const TensorImpl& impl) {
   const int tensor = tensor_of(impl);
-  for (Place& place : places)
-    if (place.caller == caller && place.way == way && place.tensor == tensor && place.core == context.core)
-      return place;
-  places.push_back({caller, way, tensor, context.core, 0, 0, 0, {}});
-  if (caller != nullptr) list_places(places.back().frames, sizeof places.back().frames);
-  return places.back();
+  for (Place* place : places)
+    if (place->caller == caller && place->way == way && place->tensor == tensor && place->core == context.core)
+      return *place;
+  places.add(new Place{caller, way, tensor, context.core, 0, 0, 0, {}});
+  Place& added = *places.back();
+  if (caller != nullptr) list_places(added.frames, sizeof added.frames);
+  return added;
 }
 
 void add(Place& place, std::uint64_t count, std::uint64_t nbytes, std::uint64_t largest) {
   place.count += count;
   place.nbytes += nbytes;
-  place.largest = std::max(place.largest, largest);
+  if (place.largest < largest) place.largest = largest;
 }
 
 void note(const void* caller, Way way, const TensorImpl& impl, std::uint64_t count, std::uint64_t nbytes,
@@ -94,7 +94,8 @@ void count_stream(const TensorImpl& impl, std::uint64_t elements, bool buffered,
   else
     context.counters.element_accesses += elements;
   if (place == nullptr) return;
-  const std::uint64_t largest = buffered ? std::min<std::uint64_t>(nbytes, kStreamBufferBytes) : size;
+  const std::uint64_t piece = nbytes < kStreamBufferBytes ? nbytes : kStreamBufferBytes;
+  const std::uint64_t largest = buffered ? piece : size;
   add(*static_cast<Place*>(place), buffered ? pieces_of(nbytes) : elements, nbytes, largest);
 }
 
@@ -111,13 +112,16 @@ __attribute__((noinline)) void count_move(const TensorImpl& impl) {
 
 void count_returned(const TensorImpl& impl) { move(nullptr, Way::kReturned, impl); }
 
-void places_begin() { places.clear(); }
+void places_begin() {
+  for (Place* place : places) delete place;
+  places.clear();
+}
 
 void places_end_core() {
-  for (Place& place : places) {
-    if (place.core != context.core || place.way != Way::kElement) continue;
-    place.nbytes = place.count * place.largest;
-    context.counters.element_accesses += place.count;
+  for (Place* place : places) {
+    if (place->core != context.core || place->way != Way::kElement) continue;
+    place->nbytes = place->count * place->largest;
+    context.counters.element_accesses += place->count;
   }
 }
 
@@ -125,7 +129,7 @@ void list_counts(std::size_t first, char* text, std::size_t size) {
   std::size_t used = 0;
   text[0] = '\0';
   for (std::size_t i = first; i < places.size(); ++i) {
-    const Place& place = places[i];
+    const Place& place = *places[i];
     const std::size_t room = size - used;
     const int needed = std::snprintf(
         text + used, room, "%u\t%u\t%d\t%llu\t%llu\t%llu\t%s\n", static_cast<unsigned>(place.way), place.core,

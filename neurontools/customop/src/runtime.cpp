@@ -1,16 +1,17 @@
 // Calls: from plain values to a kernel or shape function and back, core by core.
 #include "runtime.hpp"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "neurontools/factories.hpp"
 #include "neurontools/registry.hpp"
+#include "list.hpp"
 
 namespace neurontools {
 
@@ -19,50 +20,41 @@ Context context;
 namespace {
 
 struct Operator {
-  std::string library;
-  std::string name;
-  std::string kernel;
+  const char* library;
+  const char* name;
+  const char* kernel;
   Callable shape;
 };
 
 struct Kernel {
-  std::string name;
+  const char* name;
   Callable function;
 };
 
-std::vector<Operator>& operators() {
-  static std::vector<Operator> list;
-  return list;
-}
-
-std::vector<Kernel>& kernels() {
-  static std::vector<Kernel> list;
-  return list;
-}
+List<Operator> operators;
+List<Kernel> kernels;
 
 torch::Tensor output;
 AnyFunction running = nullptr;
 
 torch::Tensor wrap(const abi::Tensor& value, Origin origin, bool read_only) {
   const c10::IntArrayRef sizes(value.sizes, static_cast<std::size_t>(value.dim));
-  auto impl = std::make_shared<TensorImpl>(sizes, static_cast<c10::ScalarType>(value.dtype));
+  TensorPointer impl(new TensorImpl(sizes, static_cast<c10::ScalarType>(value.dtype)));
   impl->origin = origin;
   impl->read_only = read_only;
   impl->storage = context.meta ? nullptr : read_only ? value.const_data : value.data;
   return torch::Tensor(impl);
 }
 
-bool is_constant(const std::string& parameters, std::size_t index) {
-  std::size_t begin = 0;
-  for (; index > 0; --index) begin = parameters.find(';', begin) + 1;
-  return parameters.compare(begin, 12, "const-tensor") == 0;
+bool is_constant(const Callable& callable, std::size_t index) {
+  return index < callable.parameter_count && std::strcmp(callable.parameters[index].text, "const-tensor") == 0;
 }
 
 void unpack(const abi::Request& request, const Callable& callable, Arguments& arguments) {
   for (std::uint32_t i = 0; i < request.argument_count; ++i) {
     const abi::Argument& argument = request.arguments[i];
     if (argument.kind == abi::kTensorArgument) {
-      arguments.tensors[i] = wrap(argument.tensor, Origin::kArgument, is_constant(callable.parameters, i));
+      arguments.tensors[i] = wrap(argument.tensor, Origin::kArgument, is_constant(callable, i));
       arguments.tensors[i].impl().argument = static_cast<int>(i);
     } else {
       const bool real = argument.kind == abi::kRealArgument;
@@ -140,6 +132,12 @@ void run_cores(const abi::Request& request, const Callable& callable) {
   }
 }
 
+template <typename T>
+T& chosen(List<T>& list, std::size_t index) {
+  if (index >= list.size()) fail("index", "function %zu of a library of %zu", index, list.size());
+  return list[index];
+}
+
 void run(const abi::Request& request) {
   context.core_count = request.core_count;
   context.multicore = request.core_count > 1;
@@ -147,7 +145,7 @@ void run(const abi::Request& request) {
   context.count_places = request.count_places != 0;
   places_begin();
   coverage_begin();
-  const Callable& callable = kernels().at(request.callee).function;
+  const Callable& callable = chosen(kernels, request.callee).function;
   running = callable.function;
   run_cores(request, callable);
   reply->core = -1;
@@ -156,7 +154,7 @@ void run(const abi::Request& request) {
 }
 
 void infer_shape(const abi::Request& request) {
-  const Callable& callable = operators().at(request.callee).shape;
+  const Callable& callable = chosen(operators, request.callee).shape;
   context.meta = true;
   running = callable.function;
   Arguments arguments;
@@ -166,6 +164,30 @@ void infer_shape(const abi::Request& request) {
   reply->shape.dtype = static_cast<std::int32_t>(result.scalar_type());
   reply->shape.nbytes = result.nbytes();
   for (std::int64_t i = 0; i < result.dim(); ++i) reply->shape.sizes[i] = result.size(i);
+}
+
+void describe_word(std::string& text, const Word& word) {
+  text += word.text;
+  if (word.type == nullptr) return;
+  int status = 0;
+  char* demangled = ::abi::__cxa_demangle(word.type->name(), nullptr, nullptr, &status);
+  text += demangled != nullptr ? demangled : word.type->name();
+  std::free(demangled);
+}
+
+void describe_function(std::string& text, const Callable& callable) {
+  describe_word(text, callable.result);
+  text += '\t';
+  for (std::size_t i = 0; i < callable.parameter_count; ++i) {
+    if (i != 0) text += ';';
+    describe_word(text, callable.parameters[i]);
+  }
+  text += '\n';
+}
+
+void add_field(std::string& text, const char* field) {
+  text += field;
+  text += '\t';
 }
 
 void report(const char* kind, const char* message) {
@@ -183,11 +205,18 @@ void report(const char* kind, const char* message) {
 
 }  // namespace
 
-void add_operator(const char* library, const char* name, const char* kernel, const Callable& shape) {
-  operators().push_back({library, name, kernel, shape});
+// A name may lie in a string that lives no longer than the registration.
+static const char* kept(const char* name) {
+  const char* copy = ::strdup(name);
+  if (copy == nullptr) throw std::bad_alloc();
+  return copy;
 }
 
-void add_kernel(const char* name, const Callable& function) { kernels().push_back({name, function}); }
+void add_operator(const char* library, const char* name, const char* kernel, const Callable& shape) {
+  operators.add({kept(library), kept(name), kept(kernel), shape});
+}
+
+void add_kernel(const char* name, const Callable& function) { kernels.add({kept(name), function}); }
 
 torch::Tensor take_output() {
   if (context.meta) fail("shape", "get_dst_tensor() is for kernels, not for shape functions");
@@ -206,11 +235,14 @@ NEURONTOOLS_EXPORT std::uint32_t neurontools_abi_version() { return neurontools:
 NEURONTOOLS_EXPORT const char* neurontools_describe() {
   static std::string text;
   text.clear();
-  for (const Operator& entry : operators())
-    text += "operator\t" + entry.library + "\t" + entry.name + "\t" + entry.kernel + "\t" + entry.shape.result + "\t" +
-            entry.shape.parameters + "\n";
-  for (const Kernel& entry : kernels())
-    text += "kernel\t" + entry.name + "\t" + entry.function.result + "\t" + entry.function.parameters + "\n";
+  for (const Operator& entry : operators) {
+    for (const char* field : {"operator", entry.library, entry.name, entry.kernel}) add_field(text, field);
+    describe_function(text, entry.shape);
+  }
+  for (const Kernel& entry : kernels) {
+    for (const char* field : {"kernel", entry.name}) add_field(text, field);
+    describe_function(text, entry.function);
+  }
   return text.c_str();
 }
 

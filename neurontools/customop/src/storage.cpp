@@ -1,7 +1,6 @@
 // Memory of tensors, and the factories that fill it.
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "neurontools/factories.hpp"
 #include "runtime.hpp"
@@ -22,9 +21,9 @@ void fill_elements(const TensorImpl& impl, T value) {
 }
 
 const TensorImpl* lender = nullptr;  // the output, while nobody has its memory
-std::weak_ptr<TensorImpl> borrower;
+TensorPointer borrower;  // who has it
 
-bool borrow(const std::shared_ptr<TensorImpl>& impl) {
+bool borrow(const TensorPointer& impl) {
   if (lender == nullptr || impl->nbytes == 0 || impl->nbytes != lender->nbytes || impl->dtype != lender->dtype) return false;
   impl->storage = lender->storage;
   borrower = impl;
@@ -38,11 +37,10 @@ Lending::Lending(const TensorImpl& output) { lender = context.multicore ? nullpt
 
 void Lending::end(const TensorImpl* result) {
   lender = nullptr;
-  const std::shared_ptr<TensorImpl> kept = borrower.lock();  // by the kernel, in a static variable
-  if (kept == nullptr || kept.get() == result) return;
-  const void* borrowed = kept->storage;
-  kept->allocate();
-  std::memcpy(kept->storage, borrowed, kept->nbytes);
+  if (!borrower.is_shared() || borrower.get() == result) return;
+  const void* borrowed = borrower->storage;  // the kernel keeps it, in a static variable
+  borrower->allocate();
+  std::memcpy(borrower->storage, borrowed, borrower->nbytes);
   borrower.reset();
 }
 
@@ -53,7 +51,7 @@ Lending::~Lending() {
 
 void give_output_memory_of_its_own(TensorImpl& output) {
   lender = nullptr;
-  if (!borrower.expired()) output.allocate();
+  if (borrower.is_shared()) output.allocate();
 }
 
 TensorImpl::TensorImpl(c10::IntArrayRef shape, c10::ScalarType type) : dtype(type) {
@@ -87,7 +85,7 @@ void TensorImpl::allocate() {
 namespace torch {
 
 Tensor empty(c10::IntArrayRef size, c10::TensorOptions options) {
-  auto impl = std::make_shared<neurontools::TensorImpl>(size, options.dtype());
+  neurontools::TensorPointer impl(new neurontools::TensorImpl(size, options.dtype()));
   if (!neurontools::context.meta) neurontools::dispatch(options.dtype(), [](auto) {});
   if (!neurontools::borrow(impl)) impl->allocate();
   return Tensor(impl);

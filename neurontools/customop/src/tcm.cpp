@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "neurontools/context.hpp"
 #include "neurontools/error.hpp"
+#include "list.hpp"
 #include "runtime.hpp"
 
 namespace neurontools {
@@ -25,7 +25,7 @@ struct Block {
   const void* place;  // of the tcm_malloc
 };
 
-std::vector<Block> blocks;
+List<Block> blocks;
 std::size_t in_use = 0;
 
 std::size_t round_up(std::size_t nbytes, std::size_t unit) { return (nbytes + unit - 1) / unit * unit; }
@@ -51,7 +51,7 @@ void warn_of_leaks() {
   char place[32];
   std::snprintf(message, sizeof message, "tcm: %zu TCM block%s (%zu bytes) not freed when the kernel returned, from tcm_malloc",
                 blocks.size(), blocks.size() == 1 ? "" : "s", in_use);
-  list_place(blocks.front().place, place, sizeof place);
+  list_place(blocks[0].place, place, sizeof place);
   warn_at(place, message);
 }
 
@@ -66,7 +66,7 @@ __attribute__((noinline)) void* tcm_allocate(std::size_t nbytes) {
   if (memory == nullptr) return nullptr;
   std::memset(memory, kCanary, whole);
   std::memset(memory + kCanaryBytes, kFresh, nbytes);
-  blocks.push_back({memory + kCanaryBytes, nbytes, charged, __builtin_return_address(0)});
+  blocks.add({memory + kCanaryBytes, nbytes, charged, __builtin_return_address(0)});
   in_use += charged;
   return memory + kCanaryBytes;
 }
@@ -76,7 +76,7 @@ void tcm_release(void* pointer) {
     if (blocks[i].data != pointer) continue;
     const Block block = blocks[i];
     check_canaries(block);
-    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(i));
+    blocks.remove(i);
     in_use -= block.charged;
     discard(block);
     return;

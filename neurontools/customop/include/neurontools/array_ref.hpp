@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <ostream>
+#include <iosfwd>
+#include <string>
 #include <vector>
 
 #include "neurontools/error.hpp"
@@ -55,7 +56,19 @@ bool operator!=(ArrayRef<T> left, ArrayRef<T> right) { return !left.equals(right
 
 /// As `[2, 3]`, for messages.
 template <typename T>
-std::ostream& operator<<(std::ostream& stream, ArrayRef<T> list) {
+void append_text(std::string& text, ArrayRef<T> list) {
+  using neurontools::append_text;
+  text += '[';
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (i != 0) text += ", ";
+    append_text(text, list[i]);
+  }
+  text += ']';
+}
+
+/// The same, for who includes <ostream>.
+template <typename T, typename Traits>
+std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& stream, ArrayRef<T> list) {
   stream << '[';
   for (std::size_t i = 0; i < list.size(); ++i) stream << (i == 0 ? "" : ", ") << list[i];
   return stream << ']';
@@ -64,6 +77,11 @@ std::ostream& operator<<(std::ostream& stream, ArrayRef<T> list) {
 using IntArrayRef = ArrayRef<std::int64_t>;
 
 }  // namespace c10
+
+namespace neurontools {
+template <typename T>
+struct IsPlain<c10::ArrayRef<T>> : IsPlain<T> {};
+}  // namespace neurontools
 
 namespace torch {
 using c10::ArrayRef;

@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
+#include <iosfwd>
+#include <string>
 #include <type_traits>
 
 #include "neurontools/error.hpp"
@@ -62,7 +63,12 @@ inline const char* toString(ScalarType type) {
   return "Undefined";
 }
 
-inline std::ostream& operator<<(std::ostream& stream, ScalarType type) { return stream << toString(type); }
+inline void append_text(std::string& text, ScalarType type) { text += toString(type); }
+
+template <typename Traits>
+std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& stream, ScalarType type) {
+  return stream << toString(type);
+}
 
 inline std::size_t elementSize(ScalarType type) {
   switch (type) {
@@ -109,6 +115,13 @@ template <> struct CppTypeToScalarType<BFloat16> : std::integral_constant<Scalar
 }  // namespace c10
 
 namespace neurontools {
+
+template <>
+struct IsPlain<c10::ScalarType> : std::true_type {};
+template <>
+struct IsPlain<c10::Half> : std::true_type {};
+template <>
+struct IsPlain<c10::BFloat16> : std::true_type {};
 
 /// Call `body` with a value of the element type that `type` names; only the device's seven exist here.
 template <typename Body>

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <exception>
-#include <sstream>
 #include <string>
 #include <utility>
+
+#include "neurontools/message.hpp"
 
 namespace c10 {
 
@@ -37,25 +38,9 @@ namespace neurontools {
 /// Add a warning to the result of the running call.
 void warn(const char* format, ...) __attribute__((format(printf, 1, 2), cold, noinline));
 
-inline void append(std::ostringstream&) {}
-
-template <typename First, typename... Rest>
-void append(std::ostringstream& stream, const First& first, const Rest&... rest) {
-  stream << first;
-  append(stream, rest...);
-}
-
-template <typename... Parts>
-std::string concatenate(const Parts&... parts) {
-  std::ostringstream stream;
-  append(stream, parts...);
-  return stream.str();
-}
-
-[[noreturn]] inline void check_failed(const char* condition, const std::string& message) {
-  if (message.empty()) fail("check", "expected %s to be true, but it is false", condition);
-  fail("check", "%s", message.c_str());
-}
+/// Fail as TORCH_CHECK does, which tells the condition when there is no message.
+[[noreturn]] void check_failed(const char* condition, const std::string& message)
+    __attribute__((cold, noinline)) NEURONTOOLS_OWN_LINE;
 
 }  // namespace neurontools
 

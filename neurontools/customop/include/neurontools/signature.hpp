@@ -1,12 +1,8 @@
 // Signatures: what a kernel or shape function takes, as words for the host, and how to call it with plain values.
 #pragma once
 
-#include <cxxabi.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <string>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -25,38 +21,36 @@ struct Arguments {
   std::int64_t integers[abi::kMaxArguments] = {};
 };
 
-inline std::string type_name(const std::type_info& type) {
-  int status = 0;
-  char* demangled = ::abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string name = status == 0 && demangled != nullptr ? demangled : type.name();
-  std::free(demangled);
-  return name;
-}
+/// How the host calls a type; `type` is what cannot be passed, else nullptr.
+struct Word {
+  const char* text;
+  const std::type_info* type;
+};
 
 /// How a parameter of type T is called and where its value is; the primary template is for what cannot be passed.
 template <typename T>
 struct Parameter {
-  static std::string word() { return "unsupported:" + type_name(typeid(T)); }
+  static constexpr Word word() { return {"unsupported:", &typeid(T)}; }
   [[noreturn]] static T& value(Arguments&, std::size_t) { fail("signature", "a parameter of this type cannot be passed"); }
 };
 template <>
 struct Parameter<torch::Tensor> {
-  static std::string word() { return "tensor"; }
+  static constexpr Word word() { return {"tensor", nullptr}; }
   static torch::Tensor& value(Arguments& arguments, std::size_t i) { return arguments.tensors[i]; }
 };
 template <>
 struct Parameter<c10::Scalar> {
-  static std::string word() { return "scalar"; }
+  static constexpr Word word() { return {"scalar", nullptr}; }
   static c10::Scalar& value(Arguments& arguments, std::size_t i) { return arguments.scalars[i]; }
 };
 template <>
 struct Parameter<double> {
-  static std::string word() { return "double"; }
+  static constexpr Word word() { return {"double", nullptr}; }
   static double& value(Arguments& arguments, std::size_t i) { return arguments.reals[i]; }
 };
 template <>
 struct Parameter<std::int64_t> {
-  static std::string word() { return "int64"; }
+  static constexpr Word word() { return {"int64", nullptr}; }
   static std::int64_t& value(Arguments& arguments, std::size_t i) { return arguments.integers[i]; }
 };
 
@@ -65,18 +59,11 @@ using Bare = std::remove_cv_t<std::remove_reference_t<T>>;
 
 /// Only a const reference to a tensor promises not to write it.
 template <typename T>
-std::string parameter_word() {
-  const bool constant = std::is_reference<T>::value && std::is_const<std::remove_reference_t<T>>::value;
-  const std::string word = Parameter<Bare<T>>::word();
-  return constant && word == "tensor" ? "const-tensor" : word;
-}
-
-inline void join_words(std::string&) {}
-template <typename First, typename... Rest>
-void join_words(std::string& text, const First& first, const Rest&... rest) {
-  if (!text.empty()) text += ';';
-  text += first;
-  join_words(text, rest...);
+constexpr Word parameter_word() {
+  return std::is_reference<T>::value && std::is_const<std::remove_reference_t<T>>::value &&
+                 std::is_same<Bare<T>, torch::Tensor>::value
+             ? Word{"const-tensor", nullptr}
+             : Parameter<Bare<T>>::word();
 }
 
 using AnyFunction = void (*)();
@@ -85,8 +72,9 @@ using AnyFunction = void (*)();
 struct Callable {
   AnyFunction function;
   torch::Tensor (*call)(AnyFunction, Arguments&);
-  std::string parameters;
-  std::string result;
+  const Word* parameters;
+  std::size_t parameter_count;
+  Word result;
 };
 
 template <typename R, typename... P>
@@ -110,10 +98,10 @@ struct Caller {
 
 template <typename R, typename... P>
 Callable make_callable(R (*function)(P...)) {
-  std::string parameters;
-  join_words(parameters, parameter_word<P>()...);
-  const std::string result = std::is_same<Bare<R>, torch::Tensor>::value ? "tensor" : "unsupported:" + type_name(typeid(R));
-  return {reinterpret_cast<AnyFunction>(function), &Caller<R, P...>::call, parameters, result};
+  static const Word parameters[] = {parameter_word<P>()..., Word{"", nullptr}};
+  const bool is_tensor = std::is_same<Bare<R>, torch::Tensor>::value;
+  return {reinterpret_cast<AnyFunction>(function), &Caller<R, P...>::call, parameters, sizeof...(P),
+          is_tensor ? Word{"tensor", nullptr} : Word{"unsupported:", &typeid(R)}};
 }
 
 }  // namespace neurontools

@@ -2,17 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "neurontools/tensor_impl.hpp"
+#include "neurontools/tensor_pointer.hpp"
 
 namespace neurontools {
 
 /// What reading and writing share: position, buffer, life.
 class Stream {
  public:
-  Stream(std::shared_ptr<TensorImpl> impl, bool writes) : impl_(std::move(impl)), writes_(writes) {
+  Stream(TensorPointer impl, bool writes) : impl_(std::move(impl)), writes_(writes) {
     if (context.multicore) fail("multicore", "stream accessors work in single-core mode only; use tcm_accessor()");
     impl_->data();
     if (writes) impl_->check_writable();
@@ -61,7 +61,7 @@ class Stream {
     impl_.reset();
   }
 
-  std::shared_ptr<TensorImpl> impl_;
+  TensorPointer impl_;
   void* buffer_ = nullptr;
   void* place_ = nullptr;
   std::int64_t position_ = 0;
@@ -75,7 +75,7 @@ namespace torch {
 template <typename T>
 class TensorReadStreamAccessor {
  public:
-  explicit TensorReadStreamAccessor(std::shared_ptr<neurontools::TensorImpl> impl) : stream_(std::move(impl), false) {}
+  explicit TensorReadStreamAccessor(neurontools::TensorPointer impl) : stream_(std::move(impl), false) {}
   T read() {
     const std::int64_t position = stream_.advance("read()");
     return static_cast<const T*>(stream_.data())[position];
@@ -89,7 +89,7 @@ class TensorReadStreamAccessor {
 template <typename T>
 class TensorWriteStreamAccessor {
  public:
-  explicit TensorWriteStreamAccessor(std::shared_ptr<neurontools::TensorImpl> impl) : stream_(std::move(impl), true) {}
+  explicit TensorWriteStreamAccessor(neurontools::TensorPointer impl) : stream_(std::move(impl), true) {}
   void write(T value) {
     const std::int64_t position = stream_.advance("write()");
     static_cast<T*>(stream_.data())[position] = value;

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "neurontools/tensor_impl.hpp"
+#include "neurontools/tensor_pointer.hpp"
 
 namespace torch {
 namespace neuron {
@@ -25,7 +25,7 @@ NEURONTOOLS_AT_CALLER void tcm_free(void* block) {
 template <bool read_only>
 class TensorTcmAccessor {
  public:
-  explicit TensorTcmAccessor(std::shared_ptr<neurontools::TensorImpl> impl) : impl_(std::move(impl)) { impl_->data(); }
+  explicit TensorTcmAccessor(neurontools::TensorPointer impl) : impl_(std::move(impl)) { impl_->data(); }
 
   /// Copy `num_elem` elements from offset `tensor_offset` of the flattened tensor into TCM.
   template <typename T>
@@ -69,7 +69,7 @@ class TensorTcmAccessor {
                         static_cast<long long>(room));
   }
 
-  std::shared_ptr<neurontools::TensorImpl> impl_;
+  neurontools::TensorPointer impl_;
 };
 
 }  // namespace torch

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "neurontools/accessor.hpp"
@@ -12,20 +11,21 @@
 #include "neurontools/stream.hpp"
 #include "neurontools/tcm.hpp"
 #include "neurontools/tensor_impl.hpp"
+#include "neurontools/tensor_pointer.hpp"
 
 namespace torch {
 
 class Tensor {
  public:
   Tensor() = default;
-  explicit Tensor(std::shared_ptr<neurontools::TensorImpl> impl) : impl_(std::move(impl)) {}
+  explicit Tensor(neurontools::TensorPointer impl) : impl_(std::move(impl)) {}
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & = default;
   ~Tensor() = default;
 
-  bool defined() const { return impl_ != nullptr; }
+  bool defined() const { return static_cast<bool>(impl_); }
   std::int64_t dim() const { return impl().dim; }
   std::int64_t ndimension() const { return impl().dim; }
   std::int64_t numel() const { return impl().numel; }
@@ -92,7 +92,7 @@ class Tensor {
   neurontools::TensorImpl& impl() const { return *shared(); }
 
  private:
-  const std::shared_ptr<neurontools::TensorImpl>& shared() const {
+  const neurontools::TensorPointer& shared() const {
     if (!impl_) neurontools::fail("undefined", "use of a tensor that was never given a value");
     return impl_;
   }
@@ -124,7 +124,7 @@ class Tensor {
     if (impl().origin == neurontools::Origin::kOutput) neurontools::context.output_written_untracked = true;
   }
 
-  std::shared_ptr<neurontools::TensorImpl> impl_;
+  neurontools::TensorPointer impl_;
 };
 
 }  // namespace torch

@@ -30,6 +30,7 @@ struct TensorImpl {
   torch::CoherencyEnforcer::Policy policy = torch::CoherencyEnforcer::Policy::COHERENT;
   void* storage = nullptr;
   bool owns_storage = false;
+  long references = 0;  // counted by TensorPointer
 
   TensorImpl(c10::IntArrayRef shape, c10::ScalarType type);
   TensorImpl(const TensorImpl&) = delete;

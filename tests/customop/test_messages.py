@@ -1,0 +1,41 @@
+"""The text of a failed TORCH_CHECK: what a stream would print, with the stream's headers and without."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from neurontools.customop.compilers import find_compiler
+from neurontools.customop.toolchain import BASE_FLAGS, INCLUDE, SOURCE
+
+PROGRAM = Path(__file__).parent / "kernels" / "messages.cpp"
+TEXT = """\
+text string cde
+1 0 -1 -2 -3 -4 5 6 18446744073709551615
+1.5 0.333333 1.23457e+07 1e-09 -0 inf
+0 0x10 5 5
+BFloat16 [2, 3][] 0.52
+"""
+
+
+def compiled(program: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Compile the program that prints messages."""
+    command = [*find_compiler().command, *BASE_FLAGS, "-isystem", str(INCLUDE), *flags]
+    command += [str(PROGRAM), str(SOURCE / "messages.cpp"), "-Wl,--unresolved-symbols=ignore-all"]
+    return subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("flags", "more"), [((), ""), (("-DSTREAMS",), "xff one[2, 3]Int1.5\n")])
+def test_messages_are_what_a_stream_prints(tmp_path: Path, flags: tuple[str, ...], more: str) -> None:
+    made = compiled(tmp_path / "program", "-O1", *flags)
+    assert made.returncode == 0, made.stderr
+    printed = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    assert printed == TEXT + more
+
+
+def test_a_type_without_text_is_told_at_compile_time(tmp_path: Path) -> None:
+    made = compiled(tmp_path / "program", "-DSCOPED")
+    assert made.returncode != 0
+    assert "TORCH_CHECK: a part of the message is no number" in made.stderr
