@@ -27,7 +27,7 @@ types: $(VENV)/installed-dev
 	cd $(VENV) && bin/mypy --config-file $(CURDIR)/pyproject.toml -p neurontools
 
 bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --write
 
 # An editable install for working on the code: no reinstall after a change.
 dev: $(VENV)/bin/python
