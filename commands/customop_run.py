@@ -60,12 +60,14 @@ def _report_text(report: RunReport) -> str:
     output = report.output
     sizes = "x".join(map(str, output.sizes)) or "scalar"
     nans = f", {output.nan_count} NaN" if output.nan_count else ""
+    values = (
+        "no elements"
+        if 0 in output.sizes
+        else f"min {output.minimum:.6g}  max {output.maximum:.6g}  mean {output.mean:.6g}{nans}"
+    )
     lines = [
         report.schema,
-        (
-            f"  output    {sizes}:{output.dtype}  min {output.minimum:.6g}  max {output.maximum:.6g}"
-            f"  mean {output.mean:.6g}{nans}"
-        ),
+        f"  output    {sizes}:{output.dtype}  {values}",
         (
             f"  measured  {duration(report.measured_best_ns)} best, {duration(report.measured_median_ns)} median"
             f" of {report.repeat} on this computer"
@@ -79,4 +81,3 @@ def _report_text(report: RunReport) -> str:
         )
     lines += [f"  warning   {warning}" for warning in report.warnings]
     return "\n".join(lines)
-

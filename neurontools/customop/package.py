@@ -96,7 +96,9 @@ def read_package(path: str | os.PathLike[str]) -> Package:
     try:
         data = Path(name).read_bytes()
     except OSError as error:
-        raise CustomOpLibraryError(f"cannot read {name}: {error.strerror}", "build it first") from error
+        missing = isinstance(error, FileNotFoundError)
+        remedy = "build it first" if missing else "give the path of a lib<name>.so that you may read"
+        raise CustomOpLibraryError(f"cannot read {name}: {error.strerror}", remedy) from error
     manifest, parts = _split(name, data)
     for part in (parts.shape, parts.kernel):
         problem = shared_library_problem(part)

@@ -22,25 +22,33 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, out, err
 
 
-def test_build_then_inspect_then_run(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = SAMPLES / "relu_multicore"
-    build = ("build", "relu", "--compute", home / "relu.cpp", "--shape", home / "shape.cpp", "--multicore")
+def test_build_then_inspect_then_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample = SAMPLES / "relu_multicore"
+    build = (
+        "build",
+        "relu",
+        "--compute",
+        sample / "relu.cpp",
+        "--shape",
+        sample / "shape.cpp",
+        "--multicore",
+    )
     code, out, err = run(capsys, *build, "--stack-size", "16384", "--cflag=-DX=1", "-o", "made", "--verbose")
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 3)
-    assert lines[0].startswith(f"{scratch}/made/librelu.so  built in ")
+    assert lines[0].startswith(f"{home}/made/librelu.so  built in ")
     assert lines[1:] == [
         "  relu_multicore::forward(Tensor _0) -> Tensor",
         "  relu_multicore::backward(Tensor _0, Tensor _1) -> Tensor",
     ]
-    assert err.splitlines()[-2:] == [f"compiling {home / name}" for name in ("shape.cpp", "relu.cpp")]
+    assert err.splitlines()[-2:] == [f"compiling {sample / name}" for name in ("shape.cpp", "relu.cpp")]
     code, out, err = run(capsys, *build, "--stack-size", "16384", "--cflag=-DX=1", "-o", "made")
     assert (code, err) == (0, "")
-    assert out.startswith(f"{scratch}/made/librelu.so  up to date\n")
+    assert out.startswith(f"{home}/made/librelu.so  up to date\n")
 
     code, out, err = run(capsys, "inspect", "made/librelu.so")
     assert (code, err) == (0, "")
-    assert out.startswith(f"{scratch}/made/librelu.so  all 8 GPSIMD cores, element bounds checked\n")
+    assert out.startswith(f"{home}/made/librelu.so  all 8 GPSIMD cores, element bounds checked\n")
     assert "  relu_multicore::forward(Tensor _0) -> Tensor  kernel relu_forward, tcm access\n" in out
     assert "  flags     -DX=1 -DSTACK_SIZE=16384\n" in out
     assert "  stack     16384 bytes\n" in out
@@ -89,6 +97,8 @@ def test_an_empty_result_has_no_smallest_element(
 ) -> None:
     _, out, _ = run(capsys, "run", library("faults"), "copy", "--input", "0:float32", "--json")
     assert json.loads(out)["output"]["minimum"] is None
+    _, out, _ = run(capsys, "run", library("faults"), "copy", "--input", "0:float32")
+    assert "  output    0:float32  no elements\n" in out
 
 
 def test_a_warning_of_the_checks_is_part_of_the_result(
@@ -117,6 +127,11 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
             ("load", "nowhere.so"),
             1,
             "error: cannot read nowhere.so: No such file or directory\nhint: build it first\n",
+        ),
+        (
+            ("inspect", "."),
+            1,
+            "error: cannot read .: Is a directory\nhint: give the path of a lib<name>.so that you may read\n",
         ),
         (("run", "LIB", "none"), 1, "has no operator none\nhint: it has faults::fault, faults::copy"),
         (
