@@ -10,6 +10,7 @@ from neurontools.dashboard.process_signals import CHOICES, send_signal, why_not
 from neurontools.dashboard.process_table import Column, Sorting, TreeLine, ordered, tree, user_name
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.filters import FilterError
+from neurontools.machine.snapshot import UNKNOWN_UID
 from neurontools.machine.view import process_key
 from neurontools.tui.lines import Line, Role, clean, fit
 from neurontools.tui.top_columns import DEFAULT_COLUMNS, LOOKS, column_at, fitting, head_line, row_line
@@ -269,7 +270,7 @@ def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
     process = row.process
     return {
         "pid": process.pid,
-        "user": user_name(process.uid),
+        "user": None if process.uid == UNKNOWN_UID else user_name(process.uid),
         "command": process.command,
         "tag": process.tag,
         "origin": process.origin,

@@ -8,6 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
+from neurontools.machine.snapshot import UNKNOWN_UID
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -43,7 +45,9 @@ TEXTS = frozenset(
 
 @cache
 def user_name(uid: int) -> str:
-    """Return the name of a user, the number where it has none."""
+    """Return the name of a user, the number where it has none, `-` where it is not known."""
+    if uid == UNKNOWN_UID:
+        return "-"
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

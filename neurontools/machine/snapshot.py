@@ -51,6 +51,10 @@ class CoreUse:
     failures: tuple[tuple[int, int], ...] = ()
 
 
+UNKNOWN_UID = -1
+"""The user of a process whose source tells none, such as a report of neuron-monitor."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     """A registered process.

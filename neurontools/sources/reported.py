@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, ProcessState
+from neurontools.machine.snapshot import LATENCY_BUCKETS, UNKNOWN_UID, ProcessState
 from neurontools.monitor.report import HardwareInfo, InstanceInfo
 from neurontools.sources.account import ProcessAccount
 
@@ -121,7 +121,7 @@ def unknown_process(pid: int, tag: str, origin: str) -> ProcessState:
     return ProcessState(
         pid=pid,
         start_ticks=0,
-        uid=0,
+        uid=UNKNOWN_UID,
         command="",
         tag="" if tag == str(pid) else tag,
         runtime_version="",

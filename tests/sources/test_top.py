@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -52,6 +53,14 @@ def test_one_screen_of_a_recording_shows_its_end(recording, tool):
     assert (run.returncode, run.stderr) == (0, "")
     assert "(Avg: 50.00%)" in run.stdout
     assert run.stdout.startswith(" file:run.jsonl ")
+
+
+def test_nobody_is_named_as_the_user_where_the_source_tells_none(recording, tool, monkeypatch):
+    told = tool("neuron-top", "--once", "--source", recording, "--page", "processes", "--json")
+    assert [row["user"] for row in json.loads(told.stdout)["processes"]] == [None]
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = tool("neuron-top", "--once", "--source", recording, "--page", "processes")
+    assert shown.stdout.splitlines()[-1].split()[:3] == ["7", "-", "trainer"]
 
 
 def test_one_screen_of_a_cut_recording_warns(recording, home, tool):
