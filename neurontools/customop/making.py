@@ -102,16 +102,17 @@ class _Job:
 
     def run(self, key: str, beside: Executor) -> Made:
         request = self.request
-        early = beside.submit(self._compile_kernels_early)
+        ahead = beside.submit(self._kernels_ahead)
         sources = [Path(path) for path in absolute(request.shape)]
         shape = self._library("shape", [shape_unit(path) for path in sources], {})
         operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
         check_operators(operators)
         units = assign_kernels([Path(path) for path in absolute(request.compute)], operators)
         owners = {operator.kernel: operator.qualified for operator in operators}
-        for line in early.result():
+        early = ahead.result()
+        for line in early.told:
             self.say(line)
-        kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners)
+        kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners, early)
         _, kernels = parse_description(describe(self.toolchain, kernel.path, "the compute sources"))
         parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
         manifest = Manifest(
@@ -133,22 +134,20 @@ class _Job:
         )
         return Made(manifest, parts, (*shape.warnings, *kernel.warnings, *number_warnings(operators)))
 
-    def _compile_kernels_early(self) -> list[str]:
-        """Compile the kernels while the shape sources are, which tell what they are: as last time, or by a guess.
+    def _kernels_ahead(self) -> _Early:
+        """Compile and link the kernels while the shape sources are, which tell what they are: as last time, or by a guess.
 
-        What turns out wrong is compiled again: objects are found by the text of their units.
-
-        Returns:
-            What to say of it.
+        What turns out wrong is made again: objects are found by the text of their units.
         """
         told: list[str] = []
         sources = [Path(path) for path in absolute(self.request.compute)]
         try:
             texts = guess_kernel_units(self.work, sources, self.request.shape)
-            self._compile("kernel", texts, {}, told.append)
+            units, compiled = self._compile("kernel", texts, {}, told.append)
+            self._link("kernel", units)
         except (CustomOpBuildError, OSError):
-            return []  # whoever compiles them again tells of it
-        return told
+            return _Early((), (), None)  # whoever makes them again tells of it
+        return _Early(tuple(told), tuple(texts), compiled)
 
     def _compile(
         self, kind: str, texts: Sequence[str], owners: dict[str, str], say: Callable[[str], None]
@@ -160,13 +159,23 @@ class _Job:
         flags = (*self._flags(kind), *self.request.cflags)
         return units, compile_units(self.toolchain, units, flags, owners, self.scratch, say)
 
-    def _library(self, kind: str, texts: Sequence[str], owners: dict[str, str]) -> _Linked:
-        given = self.request.shape if kind == "shape" else self.request.compute
+    def _library(
+        self, kind: str, texts: Sequence[str], owners: dict[str, str], early: _Early | None = None
+    ) -> _Linked:
         units, compiled = self._compile(kind, texts, owners, self.say)
-        library = self.scratch / f"{kind}.so"
+        made = early is not None and early.texts == tuple(texts) and early.compiled == compiled
+        library = self._library_path(kind) if made else self._link(kind, units)
+        return _Linked(library, compiled.warnings, compiled.sources)
+
+    def _link(self, kind: str, units: Sequence[Unit]) -> Path:
+        given = self.request.shape if kind == "shape" else self.request.compute
+        library = self._library_path(kind)
         self.ready.result()
         link(self.toolchain, [unit.object for unit in units], library, given)
-        return _Linked(library, compiled.warnings, compiled.sources)
+        return library
+
+    def _library_path(self, kind: str) -> Path:
+        return self.scratch / f"{kind}.so"
 
     def _flags(self, kind: str) -> list[str]:
         request = self.request
@@ -178,6 +187,15 @@ class _Job:
         if request.release:
             flags.append("-DNEURONTOOLS_CHECKED=0")
         return flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """Kernels made before the shape sources told which they are: what to say, the units, and what they were made of."""
+
+    told: tuple[str, ...]
+    texts: tuple[str, ...]
+    compiled: Compiled | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,37 @@ namespace neurontools {
 
 namespace {
 
-template <typename T>
-void fill_elements(const TensorImpl& impl, T value) {
-  T* data = static_cast<T*>(impl.data());
-  const T zero{};
-  if (impl.numel == 0) return;
-  if (std::memcmp(&value, &zero, sizeof value) == 0)
-    std::memset(static_cast<void*>(data), 0, impl.nbytes);
-  else
-    for (std::int64_t i = 0; i < impl.numel; ++i) data[i] = value;
+struct Element {
+  alignas(8) unsigned char bytes[8];
+  std::size_t nbytes;
+};
+
+Element element_of(const c10::Scalar& value, c10::ScalarType type) {
+  Element element{{}, c10::elementSize(type)};
+  dispatch(type, [&](auto tag) {
+    const auto converted = value.to<decltype(tag)>();
+    std::memcpy(element.bytes, &converted, sizeof converted);
+  });
+  return element;
+}
+
+// One loop for all dtypes: what is filled already is copied behind itself, in blocks that fit into a cache.
+void fill_bytes(void* place, std::size_t nbytes, const Element& element) {
+  constexpr std::size_t kBlockBytes = std::size_t{1} << 14;
+  unsigned char* bytes = static_cast<unsigned char*>(place);
+  if (nbytes == 0) return;
+  const Element zero{{}, element.nbytes};
+  if (std::memcmp(element.bytes, zero.bytes, element.nbytes) == 0) {
+    std::memset(place, 0, nbytes);
+    return;
+  }
+  std::memcpy(bytes, element.bytes, element.nbytes);
+  for (std::size_t filled = element.nbytes; filled < nbytes;) {
+    std::size_t count = filled < kBlockBytes ? filled : kBlockBytes;
+    if (count > nbytes - filled) count = nbytes - filled;
+    std::memcpy(bytes + filled, bytes, count);
+    filled += count;
+  }
 }
 
 const TensorImpl* lender = nullptr;  // the output, while nobody has its memory
@@ -95,10 +117,7 @@ Tensor& Tensor::fill_(const c10::Scalar& value) const {
   neurontools::TensorImpl& target = impl();
   if (!neurontools::context.meta) {
     target.check_writable();
-    neurontools::dispatch(target.dtype, [&](auto tag) {
-      using T = decltype(tag);
-      neurontools::fill_elements<T>(target, value.to<T>());
-    });
+    neurontools::fill_bytes(target.data(), target.nbytes, neurontools::element_of(value, target.dtype));
     neurontools::note_whole_write(target);
   }
   return const_cast<Tensor&>(*this);
@@ -117,11 +136,10 @@ Tensor ones(c10::IntArrayRef size, c10::TensorOptions options) { return full(siz
 Tensor eye(std::int64_t n, std::int64_t m, c10::TensorOptions options) {
   Tensor result = zeros({n, m}, options);
   if (neurontools::context.meta) return result;
-  neurontools::dispatch(options.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    T* data = static_cast<T*>(result.impl().data());
-    for (std::int64_t i = 0; i < n && i < m; ++i) data[i * m + i] = T(1);
-  });
+  const neurontools::Element one = neurontools::element_of(1, options.dtype());
+  unsigned char* data = static_cast<unsigned char*>(result.impl().data());
+  for (std::int64_t i = 0; i < n && i < m; ++i)
+    std::memcpy(data + static_cast<std::size_t>(i * m + i) * one.nbytes, one.bytes, one.nbytes);
   return result;
 }
 
