@@ -65,7 +65,8 @@ class DevicesPage(Page):
         """Return what is turned to."""
         devices = model.snapshot.devices if model.snapshot else ()
         if not devices:
-            return [section(" Devices", width)]
+            text = " this machine has no devices" if model.snapshot else ""
+            return [section(" Devices", width), fit(((text, Role.DIM),), width)]
         window = self._cursor.window(len(devices), height - 3)
         device = devices[self._cursor.row]
         if self._has_device:

@@ -83,7 +83,7 @@ class HistoryPage(Page):
         self._top = len(drawn)
         drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
         if not rows and model.snapshot:
-            drawn.append(_nothing(width))
+            drawn.append(_nothing(model, width))
         return drawn
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
@@ -97,7 +97,7 @@ class HistoryPage(Page):
             columns = columns_for(width, _label_width(view, width), hour=self._hour)
             drawn += [fit((), width), _head(view, columns, width)]
             drawn += [_line(row, columns, width) for row in rows]
-            drawn += [] if rows else [_nothing(width)]
+            drawn += [] if rows else [_nothing(model, width)]
         return drawn
 
     def wanted_lines(self, model: TopModel) -> int:
@@ -195,8 +195,10 @@ def _head(view: View, columns: Columns, width: int) -> Line:
     return section(f" {view.title:<{columns.label - 1}}{head_text(columns)}", width)
 
 
-def _nothing(width: int) -> Line:
-    return fit(((" no process uses a device", Role.DIM),), width)
+def _nothing(model: TopModel, width: int) -> Line:
+    has_devices = model.snapshot and model.snapshot.devices
+    text = " no process uses a device" if has_devices else " this machine has no devices"
+    return fit(((text, Role.DIM),), width)
 
 
 def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool = False) -> Line:

@@ -28,7 +28,7 @@ Job = Callable[..., object]
 
 @given(
     size=st.tuples(st.integers(60, 300), st.integers(16, 100)),
-    machine=st.tuples(st.integers(1, 16), st.integers(1, 32)),
+    machine=st.tuples(st.integers(0, 16), st.integers(1, 32)),
     page=st.integers(0, 4),
     presses=st.lists(st.integers(0, 60), max_size=6),
     colour=st.booleans(),
@@ -37,6 +37,8 @@ Job = Callable[..., object]
 )
 @example((60, 16), (16, 32), 3, [8], True, "日本語" * 9, 1)
 @example((80, 24), (16, 32), 2, [8, 8], False, "a" * 255, 2)
+@example((80, 24), (0, 8), 1, [8], False, "", 0)
+@example((80, 24), (0, 8), 3, [9, 10], False, "", 0)
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_of_every_page_fits(
     ticks: Make,
