@@ -60,25 +60,10 @@ SHAPES = {
         "operator bad::op: shape function: parameter 1 has type float, which cannot be passed",
         "use double",
     ),
-    "int": (
-        of_shape("torch::Tensor", "torch::Tensor, int"),
-        "operator bad::op: shape function: parameter 1 has type int, which cannot be passed",
-        "use int64_t",
-    ),
     "result": (
         of_shape("double", "torch::Tensor"),
         "operator bad::op: shape function returns double",
         "it must return exactly one torch::Tensor",
-    ),
-    "void": (
-        "void same(torch::Tensor) {}",
-        "operator bad::op: shape function returns void",
-        "it must return exactly one torch::Tensor",
-    ),
-    "many": (
-        of_shape("torch::Tensor", ", ".join(["double"] * 17)),
-        "operator bad::op: shape function takes 17 parameters; at most 16",
-        "put numbers together in one tensor",
     ),
 }
 
@@ -98,16 +83,6 @@ DEFINITIONS = {
         [f'm.def("op{i}", &same, "op");' for i in range(11)],
         "11 operators in one library; at most 10 are allowed",
         "split the library",
-    ),
-    "twice": (
-        [DEFINE, DEFINE],
-        "operator bad::op is registered twice",
-        "give one of them another name",
-    ),
-    "no-identifier": (
-        ['m.def("a-b", &same, "op");'],
-        'operator name "a-b" is not an identifier',
-        "the first argument of m.def is the name under torch.ops: letters, digits and _",
     ),
     "no-function-name": (
         ['m.def("op", &same, "op()");'],

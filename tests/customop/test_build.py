@@ -40,6 +40,7 @@ NEURON_LIBRARY(built, m) { m.def("twice", &same, "twice"); }
 def sources(scratch: Path) -> Path:
     (scratch / "kernel.cpp").write_text(KERNEL)
     (scratch / "scale.h").write_text("#define SCALE 2\n")
+    os.utime(scratch / "scale.h", (1e9, 1e9))  # a header that was written just now is read twice, to be sure
     (scratch / "shape.cpp").write_text(SHAPE)
     return scratch
 
@@ -172,7 +173,12 @@ SIGNATURES = [
     ),
     ("torch::Tensor", "int", "parameter 0 has type int, which cannot be passed\nuse int64_t"),
     ("torch::Tensor", "std::vector<torch::Tensor>", "parameter 0 has type std::vector<torch::Tensor"),
-    ("torch::Tensor", ", ".join(["double"] * 17), "takes 17 parameters; at most 16"),
+    (
+        "torch::Tensor",
+        ", ".join(["double"] * 17),
+        "shape function takes 17 parameters; at most 16\nput numbers together in one tensor",
+    ),
+    ("void", "torch::Tensor", "shape function returns void\nit must return exactly one torch::Tensor"),
     ("double", "torch::Tensor", "shape function returns double\nit must return exactly one torch::Tensor"),
     (
         "torch::Tensor",
@@ -184,7 +190,7 @@ SIGNATURES = [
 
 def test_signatures_that_cannot_be_passed_are_told(sources: Path) -> None:
     functions = [
-        f"{result} f{index}({parameters}) {{ return {{}}; }}"
+        f"{result} f{index}({parameters}) {{ return {result}(); }}"
         for index, (result, parameters, _) in enumerate(SIGNATURES)
     ]
     definitions = [f'm.def("f{index}", &f{index}, "f{index}");' for index in range(len(SIGNATURES))]
@@ -219,13 +225,23 @@ def operators(*names: str) -> tuple[DescribedOperator, ...]:
     [
         (operators(), "the shape sources register no operator"),
         (operators(*(f"op{i}" for i in range(11))), "11 operators in one library; at most 10 are allowed"),
-        (operators("one", "one"), "operator lib::one is registered twice"),
-        (operators("a-b"), 'operator name "a-b" is not an identifier'),
+        (
+            operators("one", "one"),
+            "operator lib::one is registered twice\ngive one of them another name",
+        ),
+        (
+            operators("a-b"),
+            (
+                'operator name "a-b" is not an identifier\n'
+                "the first argument of m.def is the name under torch.ops: letters, digits and _"
+            ),
+        ),
     ],
 )
 def test_rules_of_a_library(registered: tuple[DescribedOperator, ...], message: str) -> None:
-    with pytest.raises(CustomOpBuildError, match=message):
+    with pytest.raises(CustomOpBuildError) as caught:
         check_operators(registered)
+    assert message in f"{caught.value.message}\n{caught.value.remedy}"
 
 
 def test_eleven_operators_are_refused_before_the_kernels_are_compiled(sources: Path) -> None:
