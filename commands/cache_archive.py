@@ -70,8 +70,8 @@ def add(verbs: Verbs) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.archives.exporting import export_entries
     from neurontools.cache.chosen import chosen_places
-    from neurontools.cache.exporting import export_entries
     from neurontools.cache.quantities import format_size
     from neurontools.cache.tables import counted
 
@@ -101,7 +101,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.importing import import_archive
+    from neurontools.cache.archives.importing import import_archive
     from neurontools.cache.quantities import parse_size
     from neurontools.cache.tables import counted
 
@@ -129,7 +129,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _file(arguments: argparse.Namespace) -> str:
-    from neurontools.cache.archive import SUFFIXES
+    from neurontools.cache.archives.archive import SUFFIXES
 
     # `--filter a b FILE`: argparse gives the last word to the option.
     if arguments.file is None and arguments.filter and arguments.filter[-1].endswith(SUFFIXES):

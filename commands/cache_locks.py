@@ -84,8 +84,9 @@ def _locks(arguments: argparse.Namespace) -> int:
 
 
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
-    from neurontools.cache import lock_list, prune_text
-    from neurontools.cache.pruning import break_any_locks
+    from neurontools.cache import lock_list
+    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning.preparing import break_any_locks
 
     stale = lock_list.stale_locks(found, age_s)
     if stale and not arguments.dry_run:

@@ -22,8 +22,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.prune import Rules
-    from neurontools.cache.pruning import Pruning
+    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.rules import Rules
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -94,40 +94,40 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import pruning
     from neurontools.cache.entries import scan_location
+    from neurontools.cache.pruning import preparing
 
     rules, stale_s = _chosen(arguments)
     found = scan_location(location(arguments, remote=True), details=False)
-    return _finish(arguments, pruning.prepare(found, rules, stale_s))
+    return _finish(arguments, preparing.prepare(found, rules, stale_s))
 
 
 def _rm(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import pruning
     from neurontools.cache.naming import find_places
-    from neurontools.cache.prune import Rules
+    from neurontools.cache.pruning import preparing
+    from neurontools.cache.pruning.rules import Rules
 
     root = location(arguments, remote=True).root
     places = find_places(root, arguments.entries)
     grace_s = duration(arguments.grace)
     rules = Rules(named=frozenset(place.path for place in places), grace_s=grace_s)
-    work = pruning.prepare(pruning.only(root, places), rules)
+    work = preparing.prepare(preparing.only(root, places), rules)
     code = _finish(arguments, work)
     return code or (1 if work.plan.spare else 0)
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import pruning
     from neurontools.cache.entries import scan_location
-    from neurontools.cache.prune import Rules
+    from neurontools.cache.pruning import preparing
+    from neurontools.cache.pruning.rules import Rules
 
     found = scan_location(location(arguments, remote=True), details=False)
     rules = Rules(everything=True, grace_s=duration(arguments.grace))
-    return _finish(arguments, pruning.prepare(found, rules, quarantine=True))
+    return _finish(arguments, preparing.prepare(found, rules, quarantine=True))
 
 
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
-    from neurontools.cache import prune_text
+    from neurontools.cache.pruning import prune_text
 
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
@@ -152,13 +152,13 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
 
 
 def _asked(work: Pruning) -> str:
-    from neurontools.cache.prune_text import MOST_ASKED, plan_text
+    from neurontools.cache.pruning.prune_text import MOST_ASKED, plan_text
 
     return plan_text(work.plan, work.locks, work.leftovers, most=MOST_ASKED, width=width())
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
-    from neurontools.cache.policy import STALE_LOCK_S, required_policy
+    from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
 
     rules, stale_s = _rules(arguments), duration(arguments.break_stale)
     if arguments.locks and stale_s is None:
@@ -174,8 +174,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:
-    from neurontools.cache.policy import parse_count
-    from neurontools.cache.prune import Rules
+    from neurontools.cache.pruning.policy import parse_count
+    from neurontools.cache.pruning.rules import Rules
     from neurontools.cache.quantities import parse_size
 
     return Rules(

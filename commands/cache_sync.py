@@ -21,9 +21,9 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.pruning import Pruning
-    from neurontools.cache.sync import SyncResult
-    from neurontools.cache.sync_plan import Choice, SyncPlan
+    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.sync.moving import SyncResult
+    from neurontools.cache.sync.sync_plan import Choice, SyncPlan
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -61,15 +61,15 @@ def add(verbs: Verbs) -> None:
 
 
 def _sync(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import sync, sync_text
     from neurontools.cache.location import resolve
+    from neurontools.cache.sync import moving, sync_text
 
     _check(arguments)
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
     choice, details = _choice(arguments)
     with Progress("listing", "objects") as progress:
-        plan = sync.plan_sync(source, target, choice, details=details, listed=progress)
-    work = sync.prepare_deletion(plan, duration(arguments.grace)) if arguments.delete else None
+        plan = moving.plan_sync(source, target, choice, details=details, listed=progress)
+    work = moving.prepare_deletion(plan, duration(arguments.grace)) if arguments.delete else None
     if arguments.dry_run:
         _show_plan(arguments, plan, work)
         return 0
@@ -77,14 +77,14 @@ def _sync(arguments: argparse.Namespace) -> int:
         console.out("nothing moved, nothing removed")
         return 1
     with Progress("moving", "entries") as progress:
-        result = sync.carry_out_sync(plan, jobs=arguments.jobs, progress=progress)
+        result = moving.carry_out_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:
         print_json(sync_text.sync_json(plan, result, None if work is None else work.plan, removal))
     else:
         _show(plan, result)
     if removal is not None and not arguments.json:
-        from neurontools.cache.prune_text import removal_text
+        from neurontools.cache.pruning.prune_text import removal_text
 
         console.out(removal_text(removal))
     if result.stopped is not None:
@@ -105,7 +105,7 @@ def _choice(arguments: argparse.Namespace) -> tuple[Choice, bool]:
     import time
 
     from neurontools.cache.filters import parse_filters
-    from neurontools.cache.sync_plan import Choice
+    from neurontools.cache.sync.sync_plan import Choice
 
     chosen, now = parse_filters(arguments.filter), time.time()
     choice = Choice(
@@ -117,7 +117,7 @@ def _choice(arguments: argparse.Namespace) -> tuple[Choice, bool]:
 
 
 def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
-    from neurontools.cache import prune_text
+    from neurontools.cache.pruning import prune_text
 
     if work is None or work.is_empty or arguments.yes:
         return True
@@ -126,7 +126,8 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
 
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:
-    from neurontools.cache import prune_text, sync_text
+    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.sync import sync_text
 
     if arguments.json:
         print_json(sync_text.sync_json(plan, None, None if work is None else work.plan, None))
@@ -138,7 +139,7 @@ def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | No
 
 
 def _show(plan: SyncPlan, result: SyncResult) -> None:
-    from neurontools.cache import sync_text
+    from neurontools.cache.sync import sync_text
 
     show_left_out(sync_text.left_out_rows(plan, result))
     console.out(sync_text.sync_text(plan, result))

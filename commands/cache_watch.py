@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from neurontools.cache.watching import Watch
+    from neurontools.cache.watch.watching import Watch
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -45,7 +45,7 @@ def add(verbs: Verbs) -> None:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.watching import Watch
+    from neurontools.cache.watch.watching import Watch
 
     interval_s, idle_s = _time(arguments.interval, "--interval"), duration(arguments.until_idle)
     root = location(arguments).root
@@ -78,7 +78,7 @@ def _follow(watch: Watch, interval_s: float, idle_s: float | None, tell: Callabl
 
 def _teller(arguments: argparse.Namespace, watch: Watch, status: _Status) -> Callable[[], bool]:
     """Return what looks once and prints; it returns whether anything happened."""
-    from neurontools.cache import watch_text
+    from neurontools.cache.watch import watch_text
 
     line_of = watch_text.happening_json if arguments.json else watch_text.happening_text
 

@@ -12,7 +12,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.why_text import Look
+    from neurontools.cache.why.report_text import Look
     from neurontools.commands.cache_options import Verbs
 
 _DESCRIPTION = """Say why a graph was compiled: the nearest entry, in what the two differ, and the classic cause behind that.
@@ -78,34 +78,38 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
-    from neurontools.cache import why_json, why_run, why_text
+    from neurontools.cache.why import report_json, report_text, run_report
 
     with Progress("explained", "compiles") as progress:
         if arguments.last:
-            report = why_run.explain_last(root, progress)
+            report = run_report.explain_last(root, progress)
         else:
-            report = why_run.explain_run(root, arguments.run_name, progress)
+            report = run_report.explain_run(root, arguments.run_name, progress)
     if arguments.json:
-        print_json(why_json.run_json(report, full=arguments.full))
+        print_json(report_json.run_json(report, full=arguments.full))
     else:
-        console.out(why_text.run_text(report, _look(arguments)))
+        console.out(report_text.run_text(report, _look(arguments)))
     return 0
 
 
 def _why_entries(arguments: argparse.Namespace, root: str) -> int:
-    from neurontools.cache import why_json, why_pair, why_text
+    from neurontools.cache.why import pair_report, report_json, report_text
 
     names = arguments.entries
-    report = why_pair.explain_pair(root, *names) if len(names) > 1 else why_pair.explain_entry(root, names[0])
-    if isinstance(report, why_pair.LoneReport):
+    report = (
+        pair_report.explain_pair(root, *names)
+        if len(names) > 1
+        else pair_report.explain_entry(root, names[0])
+    )
+    if isinstance(report, pair_report.LoneReport):
         if arguments.json:
-            print_json(why_json.lone_json(report))
+            print_json(report_json.lone_json(report))
         else:
-            console.out(why_text.lone_text(report, _look(arguments)))
+            console.out(report_text.lone_text(report, _look(arguments)))
     elif arguments.json:
-        print_json(why_json.pair_json(report, full=arguments.full))
+        print_json(report_json.pair_json(report, full=arguments.full))
     else:
-        console.out(why_text.pair_text(report, _look(arguments)))
+        console.out(report_text.pair_text(report, _look(arguments)))
     return 0
 
 
@@ -113,7 +117,7 @@ def _look(arguments: argparse.Namespace) -> Look:
     import os
     import shutil
 
-    from neurontools.cache.why_text import DEFAULT_LINES, Look
+    from neurontools.cache.why.report_text import DEFAULT_LINES, Look
 
     on_terminal = sys.stdout.isatty()
     if arguments.max_lines is not None and arguments.max_lines < 1:

@@ -187,13 +187,13 @@ def _scan(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import prune_text, pruning
     from neurontools.cache.entries import scan
-    from neurontools.cache.prune import Rules
+    from neurontools.cache.pruning import preparing, prune_text
+    from neurontools.cache.pruning.rules import Rules
     from neurontools.commands.cache_options import Progress, print_json, width
 
     rules = Rules(everything=True, grace_s=0.0)
-    work = pruning.prepare(scan(_root(), details=False), rules, quarantine=True)
+    work = preparing.prepare(scan(_root(), details=False), rules, quarantine=True)
     if arguments.dry_run or work.is_empty:
         form = prune_text.plan_json(work.plan, None, work.locks, work.leftovers)
         text = prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width())
@@ -211,8 +211,9 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _clear_locks(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import lock_list, prune_text
-    from neurontools.cache.pruning import break_any_locks
+    from neurontools.cache import lock_list
+    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning.preparing import break_any_locks
     from neurontools.cache.walk import walk
     from neurontools.commands.cache_options import print_json
 

@@ -50,7 +50,16 @@ def main(directory: Path) -> None:
         script.write_text(PROGRAM)
         run = str(Path(sys.executable).parent / "neuron-run")
         for width in (64, 128, 256, 320):
-            command = [run, "--cache", f"{home}/cache", "--instance", "trn1.2xlarge", "--", "python", str(script)]
+            command = [
+                run,
+                "--cache",
+                f"{home}/cache",
+                "--instance",
+                "trn1.2xlarge",
+                "--",
+                "python",
+                str(script),
+            ]
             subprocess.run([*command, str(width)], stderr=subprocess.DEVNULL, check=False)
         os.chdir(home)
         asyncio.run(take("cache", directory / "neuron-cache-tui.svg"))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache import lock_list, marks, prune_text, why_pair, why_text
+from neurontools.cache import lock_list, marks
 from neurontools.cache.browser.browser import Browser
 from neurontools.cache.entries import scan
+from neurontools.cache.pruning import prune_text
+from neurontools.cache.pruning.removal import is_network
 from neurontools.cache.quantities import format_size
-from neurontools.cache.removal import is_network
 from neurontools.cache.show import describe_entry
 from neurontools.cache.show_text import details_text
 from neurontools.cache.tables import counted
 from neurontools.cache.walk import Place, walk
+from neurontools.cache.why import pair_report, report_text
 
 if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
-    from neurontools.cache.pruning import Pruning
+    from neurontools.cache.pruning.preparing import Pruning
     from neurontools.errors import NeuronToolsError
 
 
@@ -50,13 +52,13 @@ def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
     Raises:
         NeuronToolsError: one is gone or cannot be read.
     """
-    look = why_text.Look(width=width, colour=False, cut=False, full=True, most_lines=1000, here="")
+    look = report_text.Look(width=width, colour=False, cut=False, full=True, most_lines=1000, here="")
     if len(paths) > 1:
-        return why_text.pair_text(why_pair.explain_pair(root, *paths), look)
-    report = why_pair.explain_entry(root, paths[0])
-    if isinstance(report, why_pair.LoneReport):
-        return why_text.lone_text(report, look)
-    return why_text.pair_text(report, look)
+        return report_text.pair_text(pair_report.explain_pair(root, *paths), look)
+    report = pair_report.explain_entry(root, paths[0])
+    if isinstance(report, pair_report.LoneReport):
+        return report_text.lone_text(report, look)
+    return report_text.pair_text(report, look)
 
 
 def locks_text(root: str) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
 from neurontools.cache.locks import flock
-from neurontools.cache.prune import NETWORK_GRACE_S
+from neurontools.cache.pruning.removal import delete_tree, is_network
+from neurontools.cache.pruning.rules import NETWORK_GRACE_S
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.removal import delete_tree, is_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

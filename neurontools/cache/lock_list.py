@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.cache import layout
 from neurontools.cache.owner import Liveness
-from neurontools.cache.policy import STALE_LOCK_S
+from neurontools.cache.pruning.policy import STALE_LOCK_S
+from neurontools.cache.pruning.removal import BrokenLock
 from neurontools.cache.quantities import format_duration
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.removal import BrokenLock
 from neurontools.cache.tables import below, counted, table
 from neurontools.cache.tree import LOCAL
 from neurontools.cache.waiters import waiters_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache import layout
 from neurontools.cache.files import remove_quietly, sync_directory
 from neurontools.cache.locks import flock, try_lock
-from neurontools.cache.removal import delete_tree
+from neurontools.cache.pruning.removal import delete_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

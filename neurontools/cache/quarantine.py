@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache import layout
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.locks import flock
-from neurontools.cache.removal import delete_tree
+from neurontools.cache.pruning.removal import delete_tree
 
 if TYPE_CHECKING:
     from neurontools.cache.entry_reader import Entry

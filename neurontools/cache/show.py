@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graph_facts import GraphFacts
+    from neurontools.cache.graphs.graph_facts import GraphFacts
     from neurontools.cache.tree import Tree
     from neurontools.cache.walk import Place
     from neurontools.compiler.neff_file import NativeLibrary
@@ -154,7 +154,7 @@ def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | 
     stored = next((file for name in layout.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
-    from neurontools.cache.graph_reading import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
+    from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
 
     try:
         facts = read_graph(tree.read_start(f"{place.path}/{stored.name}", MAX_GRAPH_BYTES))

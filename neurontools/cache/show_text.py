@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.graph_facts import GraphForm
+from neurontools.cache.graphs.graph_facts import GraphForm
 from neurontools.cache.listing import entry_json
 from neurontools.cache.quantities import format_duration, format_size, format_size_both
 from neurontools.cache.tables import counted, moment, plain, wrapped
@@ -12,7 +12,7 @@ from neurontools.cache.tables import counted, moment, plain, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.cache.graph_facts import Tensor
+    from neurontools.cache.graphs.graph_facts import Tensor
     from neurontools.cache.show import Details, GraphSummary
     from neurontools.compiler.neff_header import NeffHeader
 

@@ -159,7 +159,7 @@ class CompileCache:
         """Stop marking entries as in use, and prune by the user's policy if that is turned on."""
         self._files.close()
         if env.flag(env.CACHE_AUTO_PRUNE, self._environ):
-            from neurontools.cache.policy import prune_after_run
+            from neurontools.cache.pruning.policy import prune_after_run
 
             prune_after_run(self.root, self._environ)
 

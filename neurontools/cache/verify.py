@@ -18,10 +18,10 @@ from neurontools.cache.generations import NEFF_SUFFIX, Generation
 from neurontools.cache.leftovers import is_leftover, leftovers, remove_leftover
 from neurontools.cache.locks import root_locked
 from neurontools.cache.owner import Liveness
+from neurontools.cache.pruning.removal import delete_tree
 from neurontools.cache.quarantine import quarantine_entry
 from neurontools.cache.reading import open_unseen, read_start
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.removal import delete_tree
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
 from neurontools.cache.waiters import dead_marks

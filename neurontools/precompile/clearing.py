@@ -9,8 +9,8 @@ from neurontools.cache import layout
 from neurontools.cache.entries import is_in_use
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.locks import try_lock
-from neurontools.cache.prune import Rules, reason_to_spare
-from neurontools.cache.removal import is_network
+from neurontools.cache.pruning.removal import is_network
+from neurontools.cache.pruning.rules import Rules, reason_to_spare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import archive, importing, layout
-from neurontools.cache.archive import ExportError
+from neurontools.cache import layout
+from neurontools.cache.archives import archive, importing
+from neurontools.cache.archives.archive import ExportError
+from neurontools.cache.archives.importing import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold, let_go
-from neurontools.cache.importing import import_archive
 from neurontools.cache.locks import try_lock
 from neurontools.cache.states import State
 from neurontools.commands.cache import main

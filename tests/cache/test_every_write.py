@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import layout
+from neurontools.cache.archives.exporting import export_entries
+from neurontools.cache.archives.importing import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import look_up
-from neurontools.cache.exporting import export_entries
-from neurontools.cache.importing import import_archive
 from neurontools.cache.marks import remove_pin, set_pin, set_tag
 from neurontools.cache.owner import this_process
-from neurontools.cache.prune import Rules
-from neurontools.cache.pruning import prepare
-from neurontools.cache.removal import break_locks, breakable_locks
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.removal import break_locks, breakable_locks
+from neurontools.cache.pruning.rules import Rules
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.verify import check, repair

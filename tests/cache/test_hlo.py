@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neurontools.cache import layout
-from neurontools.cache.graph_facts import GraphForm, Tensor
-from neurontools.cache.graph_reading import UnreadableGraphError, read_graph
-from neurontools.cache.hlo import HloError, read_hlo
-from neurontools.cache.why_diff import diff_graphs
-from neurontools.cache.why_diff_text import diff_lines
+from neurontools.cache.graphs.graph_facts import GraphForm, Tensor
+from neurontools.cache.graphs.graph_reading import UnreadableGraphError, read_graph
+from neurontools.cache.graphs.hlo import HloError, read_hlo
+from neurontools.cache.why.diff import diff_graphs
+from neurontools.cache.why.diff_text import diff_lines
 from neurontools.commands.cache import main
 from tests.cache import hlo_modules
 from tests.cache.hlo_modules import Op, computation, data, module, number, shape

@@ -16,8 +16,8 @@ import pytest
 from neurontools.cache import layout, leftovers
 from neurontools.cache.entries import scan
 from neurontools.cache.leftovers import remove_leftover
-from neurontools.cache.prune import NETWORK_GRACE_S, Rules
-from neurontools.cache.pruning import prepare
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.rules import NETWORK_GRACE_S, Rules
 from neurontools.commands.cache import main
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Stops in the middle of an import, when the first file of an entry is written.
 HALTED_IMPORT = """
 import sys, time
-from neurontools.cache import importing
+from neurontools.cache.archives import importing
 real = importing._unpack_file
 def halted(*arguments):
     real(*arguments)

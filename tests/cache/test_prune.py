@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import entries, layout, removal
+from neurontools.cache import entries, layout
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_io import hold
 from neurontools.cache.locks import LockState
 from neurontools.cache.owner import Liveness, this_process
-from neurontools.cache.prune import FOREIGN_GRACE_S, NETWORK_GRACE_S, Rules, make_plan
-from neurontools.cache.pruning import prepare
+from neurontools.cache.pruning import removal
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, Rules, make_plan
 from neurontools.cache.states import State
 from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
@@ -389,7 +390,7 @@ def test_on_a_terminal_prune_asks(tree: Tree, answer: bytes, gone: bool) -> None
 _PRUNER = """
 import sys
 sys.path.append(sys.argv[1])
-from neurontools.cache import removal
+from neurontools.cache.pruning import removal
 import time
 removal.delete_tree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
 from neurontools.commands.cache import main

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout, policy
+from neurontools.cache import layout
 from neurontools.cache.compilers import current_compilers
 from neurontools.cache.entries import Scan, scan
 from neurontools.cache.entry_io import hold
 from neurontools.cache.owner import this_process
-from neurontools.cache.policy import read_policy
-from neurontools.cache.prune import Rules, make_plan
+from neurontools.cache.pruning import policy
+from neurontools.cache.pruning.policy import read_policy
+from neurontools.cache.pruning.rules import Rules, make_plan
 from neurontools.cache.states import State
 from neurontools.commands.cache import main
 from neurontools.compiler.version import COMPILER_VERSION
@@ -180,7 +181,7 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(
             raise PermissionError(13, "Permission denied")
         rename(source, target)
 
-    monkeypatch.setattr("neurontools.cache.removal.os.rename", refuse)
+    monkeypatch.setattr("neurontools.cache.pruning.removal.os.rename", refuse)
     assert main(["prune", "--failed", "-y"]) == 0
     assert (refused.exists(), other.exists()) == (True, False)
     assert "cannot be removed: Permission denied" in capsys.readouterr().out
@@ -270,11 +271,11 @@ def test_a_program_that_just_ends_prunes_too(tree: Tree) -> None:
 
 
 def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    from neurontools.cache import prune_text, pruning
+    from neurontools.cache.pruning import preparing, prune_text
 
     for which in range(30):
         tree.failed(graph=str(which), unused_s=DAY)
-    work = pruning.prepare(scan(str(tree.root)), Rules(failed=True))
+    work = preparing.prepare(scan(str(tree.root)), Rules(failed=True))
     asked = prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED)
     assert "... and 10 more; --dry-run lists all" in asked
     assert main(["prune", "--failed", "--dry-run", "--json"]) == 0

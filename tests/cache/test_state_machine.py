@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from neurontools.cache import layout
 from neurontools.cache.entries import read_entry, scan
 from neurontools.cache.owner import this_process
-from neurontools.cache.prune import Rules
-from neurontools.cache.pruning import prepare
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.rules import Rules
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.verify import check, repair

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout, watch_text
+from neurontools.cache import layout
 from neurontools.cache.entries import scan
-from neurontools.cache.event_tail import EventTail
 from neurontools.cache.events import EventKind, Events, events_path
 from neurontools.cache.owner import this_process
-from neurontools.cache.prune import Rules
-from neurontools.cache.pruning import prepare
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.rules import Rules
 from neurontools.cache.walk import NotACacheError
-from neurontools.cache.watching import Happening, Kind, Watch
+from neurontools.cache.watch import watch_text
+from neurontools.cache.watch.event_tail import EventTail
+from neurontools.cache.watch.watching import Happening, Kind, Watch
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import events, layout
-from neurontools.cache.graph_reading import facts_of_graph
-from neurontools.cache.why_cause import CauseName, Confidence
-from neurontools.cache.why_causes import causes_of
-from neurontools.cache.why_compare import compare
-from neurontools.cache.why_entry import EntryFacts
-from neurontools.cache.why_series import Miss, series_of
+from neurontools.cache.graphs.graph_reading import facts_of_graph
+from neurontools.cache.why.cause import CauseName, Confidence
+from neurontools.cache.why.causes import causes_of
+from neurontools.cache.why.compare import compare
+from neurontools.cache.why.entry_facts import EntryFacts
+from neurontools.cache.why.series import Miss, series_of
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from neurontools.cache.store import CompileCache
-    from neurontools.cache.why_cause import Cause
+    from neurontools.cache.why.cause import Cause
     from neurontools.compiler.graph import Graph
     from tests.cache.conftest import Tree
 
@@ -360,8 +360,8 @@ def test_nonsense_is_refused(
 
 
 def test_a_narrow_terminal_and_colours_are_honoured() -> None:
-    from neurontools.cache.why_pair import PairReport
-    from neurontools.cache.why_text import Look, pair_text
+    from neurontools.cache.why.pair_report import PairReport
+    from neurontools.cache.why.report_text import Look, pair_text
 
     comparison = compare(facts(step("relu", "exp")), facts(step("relu", "gelu", "exp", rows=9)))
     report = PairReport(comparison, 0.8, causes_of(comparison))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
-from neurontools.cache.graph_reading import facts_of_graph
-from neurontools.cache.why_align import align
-from neurontools.cache.why_diff import Aspect, diff_graphs
-from neurontools.cache.why_diff_text import diff_lines
+from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graphs.graph_reading import facts_of_graph
+from neurontools.cache.why.align import align
+from neurontools.cache.why.diff import Aspect, diff_graphs
+from neurontools.cache.why.diff_text import diff_lines
 from tests.compiler.graphs import graphs, mlp
 
 if TYPE_CHECKING:

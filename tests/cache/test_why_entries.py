@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.cache import layout
-from neurontools.cache.graph_reading import UnreadableGraphError, read_graph
+from neurontools.cache.graphs.graph_reading import UnreadableGraphError, read_graph
 from neurontools.cache.walk import walk
-from neurontools.cache.why_diff import diff_graphs
-from neurontools.cache.why_diff_text import diff_lines
-from neurontools.cache.why_pair import explain_pair
-from neurontools.cache.why_source import source_line
-from neurontools.cache.why_text import Look, pair_text
+from neurontools.cache.why.diff import diff_graphs
+from neurontools.cache.why.diff_text import diff_lines
+from neurontools.cache.why.pair_report import explain_pair
+from neurontools.cache.why.report_text import Look, pair_text
+from neurontools.cache.why.source_lines import source_line
 from neurontools.commands.cache import main
 from tests.cache import hlo_modules
 from tests.cache.trees import lay_out

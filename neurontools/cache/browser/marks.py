@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.entries import is_in_use
-from neurontools.cache.prune import Rules, reason_to_spare
-from neurontools.cache.pruning import only, prepare
+from neurontools.cache.pruning.preparing import only, prepare
+from neurontools.cache.pruning.rules import Rules, reason_to_spare
 from neurontools.cache.walk import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neurontools.cache.entry_reader import Entry
-    from neurontools.cache.pruning import Pruning
+    from neurontools.cache.pruning.preparing import Pruning
 
 
 @dataclass(frozen=True, slots=True)

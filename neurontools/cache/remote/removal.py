@@ -13,18 +13,18 @@ from neurontools.cache import layout
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.generations import SENTINEL
 from neurontools.cache.owner import Liveness
-from neurontools.cache.prune import Choice
+from neurontools.cache.pruning.removal import BrokenLock, Removal, changed_since
+from neurontools.cache.pruning.removed import note_removed
+from neurontools.cache.pruning.rules import Choice
 from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.tree import BucketTree
-from neurontools.cache.removal import BrokenLock, Removal, changed_since
-from neurontools.cache.removed import note_removed
 from neurontools.cache.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.prune import Plan, Rules
+    from neurontools.cache.pruning.rules import Plan, Rules
 
 _AT_ONCE = 8
 _MARKERS = (f"/{layout.DONE}", f"/{SENTINEL}")

@@ -18,7 +18,7 @@ from neurontools.cache.remote.errors import RemoteError, Trouble
 from neurontools.cache.remote.sending import send_entry
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.states import State
-from neurontools.cache.sync_plan import carries, in_writing_order
+from neurontools.cache.sync.sync_plan import carries, in_writing_order
 
 if TYPE_CHECKING:
     from neurontools.cache.remote.connection import Stored

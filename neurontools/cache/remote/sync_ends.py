@@ -10,15 +10,15 @@ from neurontools.cache.remote.copies import copied, copy_entry
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.sending import send_entry
 from neurontools.cache.remote.tree import BucketTree
-from neurontools.cache.sync_ends import NotMovedError, check_sound, files_to_move, relative_of
-from neurontools.cache.sync_plan import carries
+from neurontools.cache.sync.ends import NotMovedError, check_sound, files_to_move, relative_of
+from neurontools.cache.sync.sync_plan import carries
 from neurontools.cache.walk import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.sync_ends import Source
+    from neurontools.cache.sync.ends import Source
 
 
 class BucketSource:

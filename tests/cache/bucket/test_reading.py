@@ -208,8 +208,8 @@ def test_prune_spares_what_is_new_locked_or_pinned(words: list[str], bucket: str
 
 
 def test_what_changes_before_a_removal_is_spared(bucket: str, run: Run) -> None:
-    from neurontools.cache.prune import Rules
-    from neurontools.cache.pruning import prepare
+    from neurontools.cache.pruning.preparing import prepare
+    from neurontools.cache.pruning.rules import Rules
 
     put(bucket, DONE)
     work = prepare(scan(bucket), Rules(everything=True, grace_s=0.0))

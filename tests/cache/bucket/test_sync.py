@@ -17,7 +17,7 @@ from neurontools.cache.locks import try_lock
 from neurontools.cache.remote.checking import check_root
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.sync_plan import in_writing_order
+from neurontools.cache.sync.sync_plan import in_writing_order
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from tests.cache.bucket.conftest import TRN1, connect, fill, keys, modules, put
@@ -343,12 +343,12 @@ def test_a_bucket_that_may_not_be_written_ends_the_sync_at_once(
 
 
 def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neurontools.cache import sync_ends
+    from neurontools.cache.sync import ends
 
     def full(path: str, target: str) -> None:
         raise OSError(28, "No space left on device", target)
 
-    monkeypatch.setattr(sync_ends, "_copy_plain", full)
+    monkeypatch.setattr(ends, "_copy_plain", full)
     ended = run("sync", fill(home / "here", 2), home / "there")
     assert ended.code == 1
     assert "No space left on device" in ended.err
@@ -358,18 +358,18 @@ def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: 
 def test_a_file_that_cannot_be_read_stops_nothing_else(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache import sync_ends
+    from neurontools.cache.sync import ends
 
     here = fill(home / "here", 3)
     bad = str(min(here.rglob(layout.GRAPH)))
-    copy = sync_ends._copy_plain
+    copy = ends._copy_plain
 
     def broken(path: str, target: str) -> None:
         if path == bad:
             raise OSError(5, "Input/output error", path)
         copy(path, target)
 
-    monkeypatch.setattr(sync_ends, "_copy_plain", broken)
+    monkeypatch.setattr(ends, "_copy_plain", broken)
     result = run("sync", here, home / "there", "--json")
     assert (result.code, len(result.json["moved"]), result.json["failed"]) == (1, 2, 1)
     assert result.json["left_out"][0]["reason"] == "cannot be read: Input/output error"

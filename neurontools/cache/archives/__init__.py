@@ -1,0 +1,1 @@
+"""Entries in an archive: export and import."""

@@ -1,0 +1,194 @@
+"""`neuron-cache import` as a library: everything is unpacked aside and checked before the first entry appears."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from neurontools.cache import layout, verify
+from neurontools.cache.archives import archive
+from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.files import sync_directory, sync_file_system
+from neurontools.cache.placing import place_entry, staging
+from neurontools.cache.states import State
+from neurontools.cache.walk import Place, walk
+from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.tar_reader import TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neurontools.cache.entry_reader import Entry
+    from neurontools.compiler.tar_reader import Member
+
+LIMIT_BYTES = 64 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What became of an archive's entries, by their paths below the root; `unwanted` with the reason."""
+
+    root: str
+    imported: tuple[str, ...]
+    present: tuple[str, ...]
+    locked: tuple[str, ...]
+    unwanted: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    stored: StoredEntry
+    place: Place
+
+
+def import_archive(
+    path: str,
+    root: str,
+    *,
+    judge: Callable[[Entry], str] = lambda _: "",
+    limit_bytes: int = LIMIT_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> Import:
+    """Put the entries of an archive into a cache; what is finished there stays as it is.
+
+    Args:
+        path: what `export_entries` wrote.
+        root: the cache; it is made where there is none.
+        judge: says why an entry is not wanted, "" for one that is.
+        limit_bytes: most bytes that the archive's files may have together.
+        progress: is told how many bytes of the archive of how many are read.
+
+    Raises:
+        ExportError: not such an archive, damaged, cut short, or beyond the limit, and nothing is imported then; or the
+            root cannot be written to.
+        NotACacheError: the root is a directory with other things.
+    """
+    with _opened(path) as file:
+        walk(root)
+        try:
+            layout.make_root(root)
+            with staging(root) as aside:
+                staged = _unpack(file, aside, limit_bytes, progress)
+                # Nothing appears before it would survive a power cut.
+                sync_file_system(aside)
+                return _put_in_place(root, aside, staged, judge)
+        except (ArchiveError, ExportError) as error:
+            remedy = error.remedy or "nothing was imported; export or copy it again"
+            raise ExportError(f"cannot import {path}: {error.message}", remedy) from error
+        except OSError as error:
+            raise ExportError(
+                f"cannot import to the compile cache {root}: {error.strerror or error}",
+                "make room or become the owner of the cache, then import again",
+            ) from error
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        # A pipe would be waited for without end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ExportError(f"cannot read {path}: it is not a file")
+        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+        with ExitStack() as stack:
+            stack.callback(file.close)
+            archive.check_begin(path, file)
+            stack.pop_all()
+    except OSError as error:
+        raise ExportError(f"cannot read {path}: {error.strerror}") from error
+    return file
+
+
+def _put_in_place(root: str, aside: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
+    reader = EntryReader(aside)
+    outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
+    unwanted = []
+    for item in staged:
+        entry = reader.read(item.place)
+        reason = "it cannot be read" if entry is None else judge(entry)
+        if reason:
+            unwanted.append((item.stored.path, reason))
+        else:
+            names = [file.name for file in item.stored.files]
+            outcomes[place_entry(root, item.place.path, item.stored.path, names)].append(item.stored.path)
+    for compiler in {os.path.dirname(path) for path in outcomes["imported"]}:
+        with suppress(FileNotFoundError):
+            sync_directory(f"{root}/{compiler}")
+    return Import(
+        root,
+        imported=tuple(outcomes["imported"]),
+        present=tuple(outcomes["present"]),
+        locked=tuple(outcomes["locked"]),
+        unwanted=tuple(unwanted),
+    )
+
+
+def _unpack(
+    file: IO[bytes], aside: str, limit_bytes: int, progress: Callable[[int, int], None] | None
+) -> list[_Staged]:
+    total = os.fstat(file.fileno()).st_size
+    staged: list[_Staged] = []
+    with archive.expanded(file) as stream:
+        reader = TarReader(stream, limit_bytes)
+        members = reader.members()
+        archive.check_head(_take(reader, members, archive.HEAD))
+        for member in members:
+            if progress is not None:
+                progress(file.tell(), total)
+            if member.name == archive.END:
+                archive.check_end(_small(reader, member), len(staged))
+                if next(members, None) is not None:
+                    raise ExportError("the archive goes on behind its end")
+                return staged
+            staged.append(_unpack_entry(reader, members, member, aside))
+    raise ExportError("the archive is cut short")
+
+
+def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, aside: str) -> _Staged:
+    stored, place = archive.stored_entry(_small(reader, first), aside)
+    if first.name != f"{stored.path}/{archive.ENTRY}":
+        raise ExportError(f"the archive holds {first.name!a} where an entry should begin")
+    try:
+        os.makedirs(place.path)
+    except FileExistsError as error:
+        raise ExportError(f"the archive holds {stored.path} twice") from error
+    for listed in stored.files:
+        member = next(members, None)
+        if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
+            raise ExportError(f"the archive does not hold {stored.path}/{listed.name} where it should")
+        _unpack_file(reader, listed, f"{place.path}/{listed.name}")
+    checked, findings = verify.check(aside, [place])
+    if findings or not checked:
+        words = findings[0].words if findings else "it cannot be read"
+        raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")
+    entry = EntryReader(aside).read(place, details=False)
+    if entry is None or entry.state is not State.DONE:
+        raise ExportError(f"the archive's entry {stored.path} is not finished")
+    return _Staged(stored, place)
+
+
+def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "xb") as file:
+        for chunk in reader.chunks():
+            digest.update(chunk)
+            size += len(chunk)
+            file.write(chunk)
+    if (size, digest.hexdigest()) != (listed.size_bytes, listed.digest):
+        raise ExportError(f"the archive is damaged: {listed.name} does not match its checksum")
+
+
+def _take(reader: TarReader, members: Iterator[Member], name: str) -> bytes:
+    member = next(members, None)
+    if member is None or member.name != name:
+        raise ExportError("the archive was not made by 'neuron-cache export'")
+    return _small(reader, member)
+
+
+def _small(reader: TarReader, member: Member) -> bytes:
+    if member.is_directory or member.size_bytes > archive.MOST_JSON_BYTES:
+        raise ExportError(f"the archive holds {member.name!a}, which does not belong there")
+    return b"".join(reader.chunks())

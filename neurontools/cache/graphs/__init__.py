@@ -1,0 +1,1 @@
+"""Stored graphs, ours and HLO modules, read into the same facts."""

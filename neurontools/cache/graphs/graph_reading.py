@@ -1,0 +1,145 @@
+"""From the file of an entry's graph to `GraphFacts`: our canonical graph, or an HLO module."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import TYPE_CHECKING
+
+from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graphs.hlo import HloError, read_hlo
+from neurontools.cache.graphs.hlo_facts import facts_of_hlo
+from neurontools.compiler.graph import GraphError, Lifted, Symbol, View, graph_from_bytes
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Arg, Graph, Node
+
+MAX_GRAPH_BYTES = 1 << 26
+_MOST_DIMENSIONS = 64
+_FLOAT_INPUT = "$"
+
+
+class UnreadableGraphError(Exception):
+    """The file holds no graph that can be read; the message says why."""
+
+
+def read_graph(data: bytes) -> GraphFacts:
+    """Return what a stored graph says.
+
+    Args:
+        data: the file's content; gzip is undone.
+
+    Raises:
+        UnreadableGraphError: it is empty, damaged beyond use, or something else.
+    """
+    if data.startswith(b"\x1f\x8b"):
+        data = _inflated(data)
+    if not data:
+        raise UnreadableGraphError("the graph file is empty")
+    try:
+        # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
+        return (
+            facts_of_graph(graph_from_bytes(data)) if data.startswith(b"{") else facts_of_hlo(read_hlo(data))
+        )
+    except (GraphError, HloError) as error:
+        raise UnreadableGraphError(str(error)) from error
+
+
+def facts_of_graph(graph: Graph) -> GraphFacts:
+    """Return what a canonical graph says."""
+    return _Reader(graph).read()
+
+
+class _Reader:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._inputs = {slot: number for number, slot in enumerate(graph.inputs)}
+        self._makers: dict[int, tuple[int, int]] = {slot: (-1 - n, 0) for slot, n in self._inputs.items()}
+        self._first: dict[int, View] = {}
+        self._last: dict[int, View] = {}
+
+    def read(self) -> GraphFacts:
+        graph = self._graph
+        operations = tuple(self._operation(number, node) for number, node in enumerate(graph.nodes))
+        outputs = [self._output(slot) for slot in graph.outputs if slot in self._last]
+        inputs = [self._first.get(slot) for slot in graph.inputs]
+        changed = [self._inputs[slot] for slot in graph.outputs if slot in self._inputs]
+        return GraphFacts(
+            form=GraphForm.CANONICAL,
+            inputs=tuple(Tensor("unused", ()) if view is None else _tensor(view) for view in inputs),
+            input_names=("",) * len(graph.inputs),
+            operations=operations,
+            outputs=tuple(outputs),
+            aliases=tuple(f"input {number} is changed in place" for number in changed),
+            libraries=graph.libraries,
+            cut=graph.cut,
+            buffers_bytes=sum(slot.nbytes for slot in graph.slots),
+        )
+
+    def _operation(self, number: int, node: Node) -> Operation:
+        operands: list[Operand] = []
+        constants: list[str] = []
+        for name, arg in (*(("", arg) for arg in node.args), *node.kwargs):
+            text = self._argument(arg, operands)
+            if text:
+                constants.append(f"{name}={text}" if name else text)
+        for position, view in enumerate(node.results):
+            if view is not None:
+                self._see(view)
+                self._makers.setdefault(view.slot, (number, position))
+        results = tuple(_tensor(view) for view in node.results if view is not None)
+        return Operation(node.op, tuple(operands), results, tuple(constants), node.source)
+
+    def _argument(self, arg: Arg, operands: list[Operand]) -> str:
+        """Return the text of a constant argument, "" for a tensor, which is added to the operands."""
+        match arg:
+            case View():
+                self._see(arg)
+                operands.append(self._operand(arg))
+                return ""
+            case Lifted():
+                # Which of the float inputs it is follows from the order of the operators.
+                return _FLOAT_INPUT
+            case Symbol():
+                return arg.name
+            case tuple():
+                if any(isinstance(item, View) for item in arg):
+                    texts = [self._argument(item, operands) for item in arg]
+                    return f"a list of {len(arg)}" if not any(texts) else f"[{', '.join(texts)}]"
+                if len(arg) > 1 and all(isinstance(item, Lifted) for item in arg):
+                    return f"[{_FLOAT_INPUT} x{len(arg)}]"
+                return "[" + ", ".join(self._argument(item, operands) for item in arg) + "]"
+            case _:
+                return repr(arg)
+
+    def _operand(self, view: View) -> Operand:
+        producer, result = self._makers.get(view.slot, (-1 - len(self._inputs), 0))
+        return Operand(producer, result, _tensor(view), _window(view))
+
+    def _output(self, slot: int) -> Operand:
+        return self._operand(self._last[slot])
+
+    def _see(self, view: View) -> None:
+        self._first.setdefault(view.slot, view)
+        self._last[view.slot] = view
+
+
+def _tensor(view: View) -> Tensor:
+    return Tensor(view.dtype, view.shape)
+
+
+def _window(view: View) -> str:
+    if len(view.shape) > _MOST_DIMENSIONS:
+        return ""
+    plain = tuple(math.prod(view.shape[axis + 1 :]) for axis in range(len(view.shape)))
+    strides = [s for s, p, n in zip(view.strides, plain, view.shape, strict=True) if n > 1 and s != p]
+    if not strides and not view.offset:
+        return ""
+    return f"strides {','.join(map(str, view.strides))} at {view.offset}"
+
+
+def _inflated(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, MAX_GRAPH_BYTES)
+    except zlib.error as error:
+        raise UnreadableGraphError(f"the gzip data is damaged: {error}") from error

@@ -1,0 +1,1 @@
+"""What may go and why, and taking it away."""

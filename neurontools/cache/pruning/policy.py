@@ -1,0 +1,151 @@
+"""The user's standing rules for a compile cache: settings `cache_*` of config.yaml or the environment."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from neurontools import env
+from neurontools.cache import logs
+from neurontools.cache.entries import scan
+from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.quantities import format_size, parse_duration, parse_size
+from neurontools.cache.usage import counters_dir
+from neurontools.errors import NeuronToolsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from neurontools.cache.pruning.preparing import Pruning
+
+_T = TypeVar("_T")
+STALE_LOCK_S = 4 * 3600.0
+AUTO_PERIOD_S = 3600.0
+_PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules and, unless None, the age from which unnamed locks are broken."""
+
+    rules: Rules
+    break_stale_s: float | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is set."""
+        return self.rules.is_empty and self.break_stale_s is None
+
+
+def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
+    """Return the policy that the settings say.
+
+    Args:
+        environ: instead of the process's environment.
+
+    Raises:
+        UsageError: a setting cannot be read; it names the setting.
+    """
+    remove = _setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
+    rules = Rules(
+        max_bytes=_setting(env.CACHE_MAX_SIZE, parse_size, environ),
+        older_than_s=_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
+        keep_last=_setting(env.CACHE_KEEP_LAST, parse_count, environ),
+        failed="failed" in remove,
+        interrupted="interrupted" in remove,
+        incomplete="incomplete" in remove,
+        old_compilers="old-compilers" in remove,
+    )
+    return Policy(rules, STALE_LOCK_S if "locks" in remove else None)
+
+
+def required_policy(environ: Mapping[str, str] | None = None) -> Policy:
+    """Return the policy that the settings say.
+
+    Raises:
+        UsageError: there is none, or a setting cannot be read.
+    """
+    policy = read_policy(environ)
+    if policy.is_empty:
+        raise UsageError(
+            "no policy for the compile cache is set",
+            "set cache_max_size, cache_older_than, cache_keep_last or cache_remove in config.yaml",
+        )
+    return policy
+
+
+def prune_after_run(root: str, environ: Mapping[str, str] | None = None) -> None:
+    """Apply the policy to a root if the user has turned that on, once an hour at most; trouble is logged, never raised."""
+    if not env.flag(env.CACHE_AUTO_PRUNE, environ) or not os.path.isdir(root):
+        return
+    try:
+        policy = read_policy(environ)
+        if policy.is_empty or not _is_due(root):
+            return
+        _apply(prepare(scan(root, details=False), policy.rules, policy.break_stale_s))
+    except NeuronToolsError as error:
+        logs.log(logging.WARNING, logs.CACHE, f"Not pruning {root}: {error.message}")
+    except OSError as error:
+        logs.log(logging.WARNING, logs.CACHE, f"Not pruning {root}: {error.strerror or error}")
+
+
+def _apply(work: Pruning) -> None:
+    if work.is_empty:
+        return
+    removal, broken = work.carry_out()
+    freed = format_size(removal.freed_bytes)
+    text = f"Pruned {work.plan.root} by policy: {len(removal.removed)} entries, {freed}; {len(broken)} locks"
+    logs.log(logging.INFO, logs.CACHE, text)
+
+
+def _is_due(root: str) -> bool:
+    """Return whether nobody of this user has pruned the root within the period, and take the turn."""
+    directory = counters_dir(root)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    descriptor = os.open(f"{directory}/auto_pruned", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(descriptor)
+        if found.st_size and time.time() - found.st_mtime < AUTO_PERIOD_S:
+            return False
+        os.pwrite(descriptor, b"1", 0)
+        os.utime(descriptor)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def parse_count(text: str) -> int:
+    """Return a number of entries.
+
+    Raises:
+        UsageError: not a number.
+    """
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise UsageError(f"not a number of entries: {text!r}", "write for example 10")
+    return int(text)
+
+
+def _parts(text: str) -> frozenset[str]:
+    parts = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    unknown = sorted(parts - set(_PARTS))
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is nothing that can be removed", f"choose from {', '.join(_PARTS)}")
+    return parts
+
+
+def _setting(name: str, parse: Callable[[str], _T], environ: Mapping[str, str] | None) -> _T | None:
+    text = env.setting(name, environ)
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", error.remedy) from error

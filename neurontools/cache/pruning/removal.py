@@ -1,0 +1,278 @@
+"""Carrying out a plan: rename into a trash inside the root, look again, delete."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.cache import layout
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.generations import Generation
+from neurontools.cache.locks import examine_lock, flock, root_locked
+from neurontools.cache.owner import Liveness
+from neurontools.cache.pruning.removed import note_removed
+from neurontools.cache.pruning.rules import Choice, Plan, Rules, reason_to_spare
+from neurontools.cache.remote.url import is_remote
+from neurontools.cache.usage import Usage
+from neurontools.cache.walk import Place
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neurontools.cache.entries import Entry, Scan
+
+_PROGRESS_STEP = 64
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was removed, and what was spared at the last moment."""
+
+    removed: tuple[Choice, ...]
+    spared: tuple[Choice, ...]
+
+    @property
+    def freed_bytes(self) -> int:
+        """The size of what was removed."""
+        return sum(choice.entry.size_bytes for choice in self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLock:
+    """A lock file that was removed, or would be."""
+
+    path: str
+    age_s: float
+    holder: str
+
+
+def is_network(root: str) -> bool:
+    """Return whether a root lies where flock may show nothing: in a bucket, on NFS, Lustre, FUSE, ..."""
+    if is_remote(root):
+        return True
+    best, kind = "", ""
+    path = os.path.realpath(root)
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                left, _, right = line.partition(" - ")
+                point = left.split()[4]
+                if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+                    best, kind = point, right.split()[0]
+    except (OSError, IndexError):
+        return False
+    return kind.startswith(_NETWORK_TYPES)
+
+
+def carry_out(
+    plan: Plan, rules: Rules, *, network: bool = False, progress: Callable[[int, int], None] | None = None
+) -> Removal:
+    """Remove what a plan lists; what was used, locked or loaded since is spared, and what cannot be removed, too.
+
+    Args:
+        plan: what goes.
+        rules: as the plan was made with.
+        network: the root is on a network file system, where flock shows nothing.
+        progress: is told now and then how many entries of how many are done.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    usage = Usage(plan.root)
+    removed, spared = [], []
+    try:
+        with ExitStack() as stack:
+            if any(_is_real_wrappers(choice.entry) for choice in plan.remove):
+                stack.enter_context(root_locked(plan.root))
+            trash = stack.enter_context(_trash(plan.root))
+            reader = EntryReader(plan.root)
+            for number, choice in enumerate(plan.remove):
+                if progress is not None and number % _PROGRESS_STEP == 0:
+                    progress(number, len(plan.remove))
+                reason = _remove(reader, trash, choice.entry, rules, network=network)
+                if reason:
+                    spared.append(Choice(choice.entry, reason))
+                else:
+                    removed.append(choice)
+                    usage.forget(choice.entry.path)
+            note_removed(plan.root, removed)
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot remove from the compile cache {plan.root}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
+    _remove_emptied(plan.root, {os.path.dirname(choice.entry.path) for choice in removed})
+    return Removal(tuple(removed), tuple(spared))
+
+
+def _remove_emptied(root: str, directories: set[str]) -> None:
+    rest = directories
+    while rest:
+        emptied = {path for path in rest if path.startswith(root + "/") and _is_removed(path)}
+        rest = {os.path.dirname(path) for path in emptied}
+
+
+def _is_removed(directory: str) -> bool:
+    try:
+        os.rmdir(directory)
+    except OSError:
+        return False
+    return True
+
+
+def _is_real_wrappers(entry: Entry) -> bool:
+    return entry.generation is Generation.CURRENT and not entry.ours
+
+
+def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
+    """Return the locks of dead owners, and those of unnamed ones that are older than an age."""
+    found = []
+    for entry in scan.entries:
+        lock = entry.lock
+        if lock is None or lock.liveness is Liveness.ALIVE:
+            continue
+        if lock.liveness is Liveness.DEAD or lock.age_s > age_s:
+            found.append(BrokenLock(lock.path, lock.age_s, lock.holder))
+    return tuple(found)
+
+
+def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove lock files that are still as stale as they were found; return those removed.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    broken = []
+    try:
+        with root_locked(root):
+            for lock in locks:
+                now = examine_lock(lock.path)
+                if now is None or now.liveness is Liveness.ALIVE:
+                    continue
+                if now.liveness is Liveness.DEAD or now.age_s > age_s:
+                    os.unlink(lock.path)
+                    broken.append(lock)
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot break locks in the compile cache {root}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
+    return tuple(broken)
+
+
+@contextmanager
+def _trash(root: str) -> Iterator[str]:
+    """Make the trash for one prune at a time; what a killed one left in it goes with the rest at the end."""
+    path = f"{root}/{layout.TRASH}"
+    while True:
+        os.makedirs(path, exist_ok=True)
+        descriptor = _open_directory(path)
+        if descriptor is None:
+            continue
+        try:
+            flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(path, descriptor):
+                yield path
+                delete_tree(path)
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _open_directory(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
+    """Remove one entry; return "" or why it was spared."""
+    try:
+        descriptor = os.open(planned.path, _OPEN)
+    except FileNotFoundError:
+        return "gone already"
+    except OSError as error:
+        return f"cannot be removed: {error.strerror}"
+    try:
+        if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return "in use"
+        reason = changed_since(reader, planned, rules, network=network)
+        if reason:
+            return reason
+        aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
+        os.rename(planned.path, aside)
+        taken = not _is_at(aside, descriptor) or _has_living_lock(aside)
+        if taken and _put_back(aside, planned.path):
+            return "taken by another process"
+        delete_tree(aside)
+    except OSError as error:
+        return f"cannot be removed: {error.strerror}"
+    finally:
+        os.close(descriptor)
+    return ""
+
+
+def delete_tree(path: str) -> None:
+    """Remove a file, or a directory with all that is in it; what cannot be removed stays. Links are not followed."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        return
+    for name in names:
+        inner = f"{path}/{name}"
+        try:
+            os.unlink(inner)
+        except OSError:
+            if not os.path.islink(inner):
+                delete_tree(inner)
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+def _put_back(aside: str, path: str) -> bool:
+    """Undo a removal; return False when somebody has made the entry anew meanwhile."""
+    try:
+        os.rename(aside, path)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return False
+    return True
+
+
+def changed_since(reader: EntryReader, planned: Entry, rules: Rules, *, network: bool) -> str:
+    """Return why an entry that was planned to go must stay now, "" when it may go."""
+    place = Place(planned.path, planned.generation, planned.compiler, planned.module)
+    found = reader.read(place, details=False)
+    if found is None:
+        return "gone already"
+    if found.state is not planned.state or found.used_unix_s > planned.used_unix_s:
+        return "used meanwhile"
+    return reason_to_spare(found, rules, time.time(), network=network)
+
+
+def _has_living_lock(path: str) -> bool:
+    try:
+        names = os.listdir(path)
+    except NotADirectoryError:
+        return False
+    locks = (examine_lock(f"{path}/{name}") for name in names if name.endswith(layout.LOCK_SUFFIX))
+    return any(lock is not None and lock.liveness is not Liveness.DEAD for lock in locks)

@@ -1,0 +1,1 @@
+"""Moving entries between roots, directories and buckets."""

@@ -1,0 +1,225 @@
+"""What happens in a cache while somebody watches: told by its files, and by what this user's lookups noted.
+
+Between two looks only the entries whose directory has changed are read again, so an idle cache costs a stat per entry.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.events import EventKind
+from neurontools.cache.origin import read_origin
+from neurontools.cache.states import State
+from neurontools.cache.waiters import waiters_of
+from neurontools.cache.walk import NotACacheError, walk
+from neurontools.cache.watch.event_tail import EventTail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.events import Event
+    from neurontools.cache.walk import Place
+
+
+class Kind(StrEnum):
+    """What happened to an entry, or to the cache as a whole."""
+
+    COMPILING = "compiling"
+    COMPILED = "compiled"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    EXTRACTED = "extracted"
+    ARRIVED = "arrived"
+    REMOVED = "removed"
+    WAITING = "waiting"
+    HIT = "hit"
+    DAMAGED = "damaged"
+    CACHE_GONE = "cache gone"
+    CACHE_BACK = "cache there"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One line of the watch. `seconds` of a compile, or saved by a hit; None where that is unknown or means nothing."""
+
+    unix_s: float
+    kind: Kind
+    module: str = ""
+    path: str = ""
+    seconds: float | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How things stand: compiles under way, and what was seen since the watch began."""
+
+    entries: int = 0
+    compiling: int = 0
+    longest_s: float = 0.0
+    waiting: int = 0
+    compiled: int = 0
+    failed: int = 0
+    hits: int = 0
+    saved_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    entry: Entry
+    waiters: frozenset[tuple[str, int]]
+    since_unix_s: float
+
+
+_OF_EVENTS = {EventKind.HIT: Kind.HIT, EventKind.DAMAGED: Kind.DAMAGED}
+
+
+class Watch:
+    """A cache that is watched. The first look only learns what is there.
+
+    Args:
+        root: of a local cache, which need not exist yet.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.summary = Summary()
+        self._began = time.time()
+        self._events = EventTail(root)
+        self._seen: dict[str, _Seen] = {}
+        self._stamps: dict[str, int] = {}
+        self._exists: bool | None = None
+        self._counts = dict.fromkeys((Kind.COMPILED, Kind.FAILED, Kind.HIT), 0)
+        self._saved_s = 0.0
+
+    def look(self) -> tuple[Happening, ...]:
+        """Return what happened since the last look, oldest first.
+
+        Raises:
+            NotACacheError: the root holds other things.
+        """
+        is_first = self._exists is None
+        found = [*self._look_at_files(), *self._look_at_events()]
+        if is_first:
+            found = [item for item in found if item.kind is Kind.COMPILING]
+        for item in found:
+            if item.kind in self._counts:
+                self._counts[item.kind] += 1
+            if item.kind is Kind.HIT:
+                self._saved_s += item.seconds or 0.0
+        self.summary = self._summed_up()
+        return tuple(sorted(found, key=lambda item: item.unix_s))
+
+    def _look_at_files(self) -> Iterator[Happening]:
+        found = walk(self.root)
+        yield from self._whole(exists=found.exists)
+        gone = self._seen.keys() - {place.path for place in found.places}
+        for path in sorted(gone):
+            yield from self._removed(path)
+        reader = EntryReader(self.root)
+        for place in found.places:
+            yield from self._look_at(reader, place)
+
+    def _whole(self, *, exists: bool) -> Iterator[Happening]:
+        before, self._exists = self._exists, exists
+        if before is not None and before != exists:
+            yield Happening(time.time(), Kind.CACHE_BACK if exists else Kind.CACHE_GONE, path=self.root)
+
+    def _removed(self, path: str) -> Iterator[Happening]:
+        seen = self._seen.pop(path)
+        self._stamps.pop(path, None)
+        yield Happening(time.time(), Kind.REMOVED, seen.entry.module, path)
+
+    def _look_at(self, reader: EntryReader, place: Place) -> Iterator[Happening]:
+        seen = self._seen.get(place.path)
+        try:
+            stamp = os.lstat(place.path).st_mtime_ns
+        except OSError:
+            return
+        # A lock's owner may die without a change of the directory.
+        if stamp == self._stamps.get(place.path) and not (seen and seen.entry.lock):
+            return
+        entry = reader.read(place, details=False)
+        if entry is None:
+            return
+        waiters = frozenset((owner.host, owner.pid) for owner in waiters_of(entry.path))
+        now = time.time()
+        same = seen is not None and _phase(seen.entry) == _phase(entry)
+        self._seen[place.path] = _Seen(entry, waiters, seen.since_unix_s if seen and same else now)
+        self._stamps[place.path] = stamp
+        if not same:
+            yield from self._changed(seen.entry if seen else None, entry, now)
+        for host, pid in sorted(waiters - (seen.waiters if seen else frozenset())):
+            words = f"process {pid} on {host} waits"
+            yield Happening(now, Kind.WAITING, entry.module, entry.path, words=words)
+
+    def _changed(self, before: Entry | None, entry: Entry, now: float) -> Iterator[Happening]:
+        def happened(kind: Kind, words: str = "", seconds: float | None = None) -> Happening:
+            return Happening(now, kind, entry.module, entry.path, seconds, words)
+
+        match entry.state:
+            case State.LOCKED:
+                yield happened(Kind.COMPILING, entry.lock.holder if entry.lock else "")
+            case State.DONE:
+                yield self._finished(before, happened(Kind.ARRIVED))
+            case State.FAILED:
+                yield happened(Kind.FAILED, entry.note)
+            case State.INTERRUPTED:
+                yield happened(Kind.INTERRUPTED, entry.note)
+            case State.TODO if before is None:
+                yield happened(Kind.EXTRACTED)
+
+    def _finished(self, before: Entry | None, arrived: Happening) -> Happening:
+        origin = read_origin(arrived.path)
+        fresh = origin is not None and origin.started_unix_s + origin.compile_s >= self._began
+        if before is None and not fresh:
+            return arrived
+        if origin is None:
+            return Happening(arrived.unix_s, Kind.COMPILED, arrived.module, arrived.path)
+        words = f"process {origin.pid} on {origin.host}"
+        return Happening(arrived.unix_s, Kind.COMPILED, arrived.module, arrived.path, origin.compile_s, words)
+
+    def _look_at_events(self) -> Iterator[Happening]:
+        for event in self._events.new():
+            kind = _OF_EVENTS.get(event.kind)
+            if kind is not None:
+                yield Happening(
+                    event.unix_s, kind, event.module, self._path_of(event), event.seconds, f"run {event.run}"
+                )
+
+    def _path_of(self, event: Event) -> str:
+        return next((path for path in self._seen if path.endswith("/" + event.module)), "")
+
+    def _summed_up(self) -> Summary:
+        now = time.time()
+        locked = [seen for seen in self._seen.values() if seen.entry.state is State.LOCKED]
+        return Summary(
+            entries=len(self._seen),
+            compiling=len(locked),
+            longest_s=max((now - _locked_since(seen) for seen in locked), default=0.0),
+            waiting=sum(len(seen.waiters) for seen in locked),
+            compiled=self._counts[Kind.COMPILED],
+            failed=self._counts[Kind.FAILED],
+            hits=self._counts[Kind.HIT],
+            saved_s=self._saved_s,
+        )
+
+
+def _phase(entry: Entry) -> tuple[State, str]:
+    """Return what tells two phases of an entry apart: compiled anew is another phase than compiled before."""
+    holder = entry.lock.holder if entry.lock is not None and entry.state is State.LOCKED else ""
+    return entry.state, holder or (str(entry.made_unix_s) if entry.state is State.DONE else "")
+
+
+def _locked_since(seen: _Seen) -> float:
+    owner = seen.entry.lock.owner if seen.entry.lock is not None else None
+    return owner.started_unix_s if owner is not None else seen.since_unix_s
+
+
+__all__ = ["Happening", "Kind", "NotACacheError", "Summary", "Watch"]
