@@ -3,7 +3,6 @@
 #include <elf.h>
 #include <link.h>
 
-#include <algorithm>
 #include <cstdio>
 
 #include "worker.hpp"
@@ -15,10 +14,12 @@ namespace {
 int find_end(dl_phdr_info* info, std::size_t, void* data) {
   Library& library = *static_cast<Library*>(data);
   if (info->dlpi_addr != library.base) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i)
-    if (info->dlpi_phdr[i].p_type == PT_LOAD)
-      library.end = std::max<std::uintptr_t>(
-          library.end, library.base + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz);
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type == PT_LOAD) {
+      const std::uintptr_t end = library.base + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz;
+      if (library.end < end) library.end = end;
+    }
+  }
   return 1;
 }
 

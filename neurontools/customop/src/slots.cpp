@@ -2,9 +2,6 @@
 // next one. A tensor of the program is mapped read-only; where a kernel may write there is a second mapping.
 #include <sys/mman.h>
 
-#include <map>
-#include <utility>
-
 #include "worker.hpp"
 
 namespace worker {
@@ -14,25 +11,43 @@ Slot slots[neurontools::abi::kSlots];
 namespace {
 
 constexpr std::size_t kMaxRanges = 4096;  // far fewer mappings than a process may have
+constexpr int kTableBits = 13;            // at most half of the table is taken
+constexpr std::size_t kTableSize = std::size_t{1} << kTableBits;
 
-struct Range {
-  unsigned char* writable = nullptr;
-  unsigned char* constant = nullptr;
+struct Key {
+  std::uint64_t offset;  // in the file
+  std::uint64_t nbytes;  // 0: an empty place of the table
 };
 
-using Key = std::pair<std::uint64_t, std::uint64_t>;  // offset and size in the file
+struct Range {
+  Key key;
+  unsigned char* writable;
+  unsigned char* constant;
+};
 
-std::map<Key, Range>& ranges() {
-  static std::map<Key, Range> all;
-  return all;
+static_assert(2 * kMaxRanges <= kTableSize, "a search must find an empty place");
+
+Range ranges[kTableSize];  // pages of it that no range fell on take no memory
+std::size_t range_count = 0;
+
+Range& range_of(const Key& key) {
+  const std::uint64_t mixed = (key.offset + 31 * key.nbytes) * 0x9e3779b97f4a7c15u;
+  for (std::size_t i = mixed >> (64 - kTableBits);; i = (i + 1) % kTableSize) {
+    Range& range = ranges[i];
+    if (range.key.offset == key.offset && range.key.nbytes == key.nbytes) return range;
+    if (range.key.nbytes != 0) continue;
+    range.key = key;
+    ++range_count;
+    return range;
+  }
 }
 
 unsigned char* map_between_guards(const Key& key, int protection) {
-  const std::size_t whole = key.second + 2 * kGuardBytes;
+  const std::size_t whole = key.nbytes + 2 * kGuardBytes;
   void* reserved = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   unsigned char* begin = static_cast<unsigned char*>(reserved) + kGuardBytes;
-  if (mmap(begin, key.second, protection, MAP_SHARED | MAP_FIXED, kMemoryFd, static_cast<off_t>(key.first)) == MAP_FAILED) {
+  if (mmap(begin, key.nbytes, protection, MAP_SHARED | MAP_FIXED, kMemoryFd, static_cast<off_t>(key.offset)) == MAP_FAILED) {
     munmap(reserved, whole);
     return nullptr;
   }
@@ -47,7 +62,8 @@ void unmap(unsigned char* begin, std::size_t nbytes) {
 
 bool map_slot(int index, const neurontools::abi::Place& place) {
   const Key key{place.offset, place.nbytes};
-  Range& range = ranges()[key];
+  if (key.nbytes == 0) return false;
+  Range& range = range_of(key);
   if (range.constant == nullptr) range.constant = map_between_guards(key, PROT_READ);
   if (range.writable == nullptr && place.constant == 0) range.writable = map_between_guards(key, PROT_READ | PROT_WRITE);
   slots[index] = {place.constant != 0 ? nullptr : range.writable, range.constant, place.nbytes};
@@ -55,12 +71,13 @@ bool map_slot(int index, const neurontools::abi::Place& place) {
 }
 
 void forget_ranges() {
-  if (ranges().size() <= kMaxRanges) return;
-  for (const auto& entry : ranges()) {
-    unmap(entry.second.writable, entry.first.second);
-    unmap(entry.second.constant, entry.first.second);
+  if (range_count <= kMaxRanges) return;
+  for (Range& range : ranges) {
+    unmap(range.writable, range.key.nbytes);
+    unmap(range.constant, range.key.nbytes);
+    range = {};
   }
-  ranges().clear();
+  range_count = 0;
 }
 
 }  // namespace worker
