@@ -1,7 +1,5 @@
 """The one exception tree: every failure that a user can cause or cure is a `NeuronToolsError`."""
 
-from __future__ import annotations
-
 
 class NeuronToolsError(Exception):
     """A failure with a remedy.
