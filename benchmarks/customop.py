@@ -91,7 +91,7 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
         warm.append(run_ms(command, fresh))
     unchanged = [run_ms(command, fresh) for _ in range(UNCHANGED_BUILDS)]
     cold_ms, what = median(cold), "neuron-customop build, nothing cached"
-    note = "the whole command; runtime, worker and the sample's two sources; no ccache"
+    note = "the whole command; runtime, worker and the sample's two sources; neither side has ccache"
     if peer.call is None:
         rows = [Row.missing("cpp_extension.load", peer.missing), Row.info(what, cold_ms, "ms", note)]
     else:
