@@ -15,6 +15,7 @@ from neurontools.commands.cache_options import (
     exclude_each_other,
     print_json,
     show_left_out,
+    width,
 )
 from neurontools.errors import UsageError
 
@@ -86,7 +87,7 @@ def _sync(arguments: argparse.Namespace) -> int:
     if removal is not None and not arguments.json:
         from neurontools.cache.pruning.prune_text import removal_text
 
-        console.out(removal_text(removal))
+        console.out(removal_text(removal, root=plan.target, width=width()))
     if result.stopped is not None:
         console.warn(sync_text.stopped_text(plan, result))
         raise result.stopped
@@ -121,7 +122,7 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
 
     if work is None or work.is_empty or arguments.yes:
         return True
-    console.out(prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED))
+    console.out(prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED, width=width()))
     return confirmed("sync --delete", prune_text.question(work.plan, ()))
 
 
@@ -135,7 +136,7 @@ def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | No
     show_left_out(sync_text.left_out_rows(plan, None))
     console.out(sync_text.sync_plan_text(plan))
     if work is not None:
-        console.out(prune_text.plan_text(work.plan))
+        console.out(prune_text.plan_text(work.plan, width=width()))
 
 
 def _show(plan: SyncPlan, result: SyncResult) -> None:
