@@ -217,9 +217,9 @@ def _best_ms(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
 def _load(style: str) -> Callable[[Any], Any]:
     import torch
 
-    from neurontools.customop.build import build
+    from neurontools.customop.building.build import build
+    from neurontools.customop.building.request import BuildRequest
     from neurontools.customop.load import load_library
-    from neurontools.customop.request import BuildRequest
 
     home, multicore = SAMPLES / style, "multicore" in style
     request = BuildRequest(

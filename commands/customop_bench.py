@@ -14,8 +14,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.customop.bench import BenchSettings
-    from neurontools.customop.bench_report import BenchReport
+    from neurontools.customop.bench.bench import BenchSettings
+    from neurontools.customop.bench.bench_report import BenchReport
     from neurontools.customop.package import Package
 
 EXAMPLES = """examples:
@@ -82,7 +82,7 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_bench(arguments: argparse.Namespace) -> int:
     """Bench operators; 1 when one is slower than its baseline."""
-    from neurontools.customop.bench import bench
+    from neurontools.customop.bench.bench import bench
     from neurontools.customop.package import find_operator
 
     settings = _settings(arguments)
@@ -105,8 +105,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
 def _tell(
     arguments: argparse.Namespace, groups: Sequence[Sequence[BenchReport]], others: Sequence[BenchReport]
 ) -> int:
-    from neurontools.customop.bench_baseline import compare, save
-    from neurontools.customop.bench_text import comparison_lines
+    from neurontools.customop.bench.baseline import compare, save
+    from neurontools.customop.bench.bench_text import comparison_lines
 
     reports = [report for group in groups for report in group]
     threshold = arguments.threshold / 100
@@ -121,7 +121,7 @@ def _tell(
 
 
 def _texts(groups: Sequence[Sequence[BenchReport]], others: Sequence[BenchReport]) -> list[str]:
-    from neurontools.customop.bench_text import report_text, side_by_side, sweep_text
+    from neurontools.customop.bench.bench_text import report_text, side_by_side, sweep_text
 
     width = shutil.get_terminal_size().columns
     if others:
@@ -145,8 +145,8 @@ def _json(
 
 def _settings(arguments: argparse.Namespace) -> BenchSettings:
     from neurontools.customop.abi import MAX_CORES
-    from neurontools.customop.bench import BenchSettings
-    from neurontools.customop.bench_inputs import parse_sweep, parse_template
+    from neurontools.customop.bench.bench import BenchSettings
+    from neurontools.customop.bench.bench_inputs import parse_sweep, parse_template
 
     if arguments.cores is not None and not 1 <= arguments.cores <= MAX_CORES:
         raise UsageError(
@@ -180,9 +180,9 @@ def _target(words: Sequence[str]) -> tuple[str, str | None]:
 
 def _package(place: str) -> Package:
     """Return a library, that of a project built first."""
-    from neurontools.customop.build import build
+    from neurontools.customop.building.build import build
+    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
     from neurontools.customop.package import read_package
-    from neurontools.customop.project import FILE_NAME, find_project, load_project
 
     if not os.path.isdir(place) and not place.endswith(".yaml"):
         return read_package(place)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from neurontools.customop.build import BuildResult
-    from neurontools.customop.request import BuildRequest
+    from neurontools.customop.building.build import BuildResult
+    from neurontools.customop.building.request import BuildRequest
 
 COLOURS = ("auto", "always", "never")
 
@@ -80,7 +80,7 @@ def run_build(arguments: argparse.Namespace) -> int:
 
 
 def _build_once(arguments: argparse.Namespace) -> BuildResult:
-    from neurontools.customop.build import build
+    from neurontools.customop.building.build import build
 
     request, home = _request(arguments)
     paint = _painter(arguments.color, sys.stderr.isatty())
@@ -100,7 +100,7 @@ def _build_once(arguments: argparse.Namespace) -> BuildResult:
 
 def _request(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
     """Return what to build, and where compile_commands.json goes."""
-    from neurontools.customop.request import BuildRequest, with_stack
+    from neurontools.customop.building.request import BuildRequest, with_stack
 
     if arguments.name is None:
         request, home = _project(arguments)
@@ -127,7 +127,7 @@ def _request(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
 
 
 def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
-    from neurontools.customop.project import FILE_NAME, find_project, load_project
+    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
 
     if arguments.compute or arguments.shape:
         raise UsageError("--compute and --shape need a NAME", "neuron-customop build NAME --compute ...")
@@ -144,7 +144,7 @@ def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
 
 
 def _watch(arguments: argparse.Namespace) -> NoReturn:
-    from neurontools.customop.watch import stamps, wait_for_change
+    from neurontools.customop.building.watch import stamps, wait_for_change
 
     watched: set[str] = set()
     while True:
@@ -165,7 +165,7 @@ def _watch(arguments: argparse.Namespace) -> NoReturn:
 
 
 def _given(arguments: argparse.Namespace) -> set[str]:
-    from neurontools.customop.project import find_project
+    from neurontools.customop.building.project import find_project
 
     given = {*arguments.compute, *arguments.shape}
     if arguments.name is None:
@@ -180,7 +180,7 @@ _SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"}
 
 
 def _write_compile_commands(request: BuildRequest, home: Path) -> None:
-    from neurontools.customop.compile_commands import write_compile_commands
+    from neurontools.customop.building.compile_commands import write_compile_commands
 
     try:
         write_compile_commands(request, home)

@@ -13,8 +13,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.customop.check_report import CheckReport, CheckSettings
-    from neurontools.customop.project import CheckWords
+    from neurontools.customop.building.project import CheckWords
+    from neurontools.customop.checking.check_report import CheckReport, CheckSettings
 
 _WIDTH = 11
 
@@ -57,7 +57,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Check operators; 1 when something is wrong."""
-    from neurontools.customop.check import check
+    from neurontools.customop.checking.check import check
     from neurontools.customop.package import find_operator, read_package
     from neurontools.customop.settings import EXEC_TIMEOUT
 
@@ -95,7 +95,7 @@ def _quiet() -> None:
 
 def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]:
     """Return the path of the library, and what the project that it is of says about checking it."""
-    from neurontools.customop.project import FILE_NAME, find_project, load_project
+    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
 
     given: str | None = arguments.library
     if given is None:
@@ -113,8 +113,8 @@ def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]
 
 
 def _settings(arguments: argparse.Namespace, words: CheckWords | None) -> CheckSettings:
-    from neurontools.customop.check_inputs import parse_pattern
-    from neurontools.customop.check_report import CheckSettings
+    from neurontools.customop.checking.check_inputs import parse_pattern
+    from neurontools.customop.checking.check_report import CheckSettings
 
     backward = words.backward if arguments.backward is None and words else arguments.backward
     return CheckSettings(

@@ -109,7 +109,7 @@ def _prometheus() -> Check:
 
 
 def _compiler() -> Check:
-    from neurontools.customop.compilers import find_compiler
+    from neurontools.customop.building.compilers import find_compiler
 
     try:
         found = find_compiler()

@@ -8,8 +8,8 @@ import subprocess
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from neurontools.customop.building.toolchain import INCLUDE, SOURCE, home
 from neurontools.customop.memfile import executable_file
-from neurontools.customop.toolchain import INCLUDE, SOURCE, home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

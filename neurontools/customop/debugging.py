@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.request import BuildRequest
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:

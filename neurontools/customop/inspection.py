@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.customop.building.freshness import changed_sources
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.freshness import changed_sources
 from neurontools.customop.instance import check_instance
 from neurontools.customop.memfile import executable_file
 from neurontools.customop.package import Package, read_package

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.ops import LoadedLibrary, register
 from neurontools.customop.package import read_package
-from neurontools.customop.request import BuildRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

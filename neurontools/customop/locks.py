@@ -8,8 +8,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from neurontools.customop.building.toolchain import home
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.toolchain import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

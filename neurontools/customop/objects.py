@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.freshness import file_sha256
+from neurontools.customop.building.freshness import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.customop import abi, cost, gpsimd_log
 from neurontools.customop.backtrace import user_location
+from neurontools.customop.building.warning_lines import readable
 from neurontools.customop.calls import (
     Buffer,
     CoreWork,
@@ -21,7 +22,6 @@ from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.inprocess import InProcessExecutor
 from neurontools.customop.instance import check_instance
-from neurontools.customop.warning_lines import readable
 from neurontools.customop.worker import WorkerExecutor
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Operation:
         index: position of the operator in its manifest.
         executor: what runs the library's functions.
         cores: how many cores run a kernel; None: all of them when the library is a multicore one, else one.
-        count_places: count by place in the source too, see `neurontools.customop.bench_counts`.
+        count_places: count by place in the source too, see `neurontools.customop.bench.counts`.
     """
 
     def __init__(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import Package, read_package
-from neurontools.customop.request import BuildRequest
 
 if TYPE_CHECKING:
     from neurontools.customop.calls import Executor

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.customop import toolchain
+from neurontools.customop.building import toolchain
 
 CXX, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 HERE = Path(__file__).parent / "kernels" / "interface"

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.customop.bench import BenchSettings, bench
-from neurontools.customop.bench_counts import OUTPUT, TEMPORARY, Way
-from neurontools.customop.bench_inputs import (
+from neurontools.customop.bench.bench import BenchSettings, bench
+from neurontools.customop.bench.bench_inputs import (
     Point,
     bind,
     default_templates,
@@ -20,9 +19,10 @@ from neurontools.customop.bench_inputs import (
     parse_sweep,
     parse_template,
 )
-from neurontools.customop.bench_text import report_text
+from neurontools.customop.bench.bench_text import report_text
+from neurontools.customop.bench.counts import OUTPUT, TEMPORARY, Way
 from neurontools.customop.call_times import operator_ns, remember_operator
-from neurontools.customop.check_inputs import Pattern
+from neurontools.customop.checking.check_inputs import Pattern
 from neurontools.customop.cost import TensorOperand
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.quantities import amount, duration, percent, percents
@@ -30,7 +30,7 @@ from neurontools.customop.runner import TensorInput
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from neurontools.customop.bench_report import BenchReport
+    from neurontools.customop.bench.bench_report import BenchReport
 
 KERNELS = Path(__file__).parent / "kernels"
 Read = Callable[[str], Package]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.customop import toolchain
-from neurontools.customop.build import build
-from neurontools.customop.compilation import Unit, compile_units, describe, link
-from neurontools.customop.compilers import find_compiler
+from neurontools.customop.building import toolchain
+from neurontools.customop.building.build import build
+from neurontools.customop.building.compilation import Unit, compile_units, describe, link
+from neurontools.customop.building.compilers import find_compiler
+from neurontools.customop.building.request import BuildRequest, with_stack
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.request import BuildRequest, with_stack
 from neurontools.customop.signature import (
     DescribedOperator,
     Function,
@@ -317,8 +317,8 @@ def test_our_headers_are_clean_for_strict_users(sources: Path) -> None:
 def test_builders_at_the_same_time_make_one_toolchain(sources: Path, home: Path) -> None:
     code = (
         "from pathlib import Path\n"
-        "from neurontools.customop.build import build\n"
-        "from neurontools.customop.request import BuildRequest\n"
+        "from neurontools.customop.building.build import build\n"
+        "from neurontools.customop.building.request import BuildRequest\n"
         "print(build(BuildRequest('built', (Path('kernel.cpp'),), (Path('shape.cpp'),), Path('out'))).path)\n"
     )
     environ = {**os.environ, "XDG_CACHE_HOME": str(home / "fresh")}

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from neurontools.commands.customop import main
-from neurontools.customop.check import check
-from neurontools.customop.check_differences import first_difference
-from neurontools.customop.check_inputs import Pattern, cases, parse_pattern
-from neurontools.customop.check_report import CheckReport, CheckSettings
+from neurontools.customop.checking.check import check
+from neurontools.customop.checking.check_inputs import Pattern, cases, parse_pattern
+from neurontools.customop.checking.check_report import CheckReport, CheckSettings
+from neurontools.customop.checking.differences import first_difference
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError

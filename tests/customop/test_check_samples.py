@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import main
-from neurontools.customop.build import build
-from neurontools.customop.project import CheckWords, load_project
+from neurontools.customop.building.build import build
+from neurontools.customop.building.project import CheckWords, load_project
 
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 NAMES = sorted(path.parent.name for path in SAMPLES.glob("*/customop.yaml") if path.parent.name != "project")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
-from neurontools.customop.request import BuildRequest
 from tests.customop.conftest import request_for
 
 if TYPE_CHECKING:

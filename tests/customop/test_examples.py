@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812  the customary name
 
-from neurontools.customop.build import build
-from neurontools.customop.compilers import find_compiler
+from neurontools.customop.building.build import build
+from neurontools.customop.building.compilers import find_compiler
+from neurontools.customop.building.project import load_project
+from neurontools.customop.building.toolchain import user_flags
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
-from neurontools.customop.project import load_project
-from neurontools.customop.toolchain import user_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable

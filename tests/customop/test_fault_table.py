@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute, infer
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
 from neurontools.customop.remedies import remedy_for
-from neurontools.customop.request import BuildRequest
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.customop.compilers import find_compiler
-from neurontools.customop.toolchain import BASE_FLAGS, INCLUDE, SOURCE
+from neurontools.customop.building.compilers import find_compiler
+from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE
 
 PROGRAM = Path(__file__).parent / "kernels" / "messages.cpp"
 TEXT = """\

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import main
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.debugging import debugger_for
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
-from neurontools.customop.request import BuildRequest
 from neurontools.customop.scaffold import Style, create_project
 from neurontools.errors import MissingDependencyError
 

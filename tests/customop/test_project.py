@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.commands.customop import main
+from neurontools.customop.building.project import load_project
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.project import load_project
-from neurontools.customop.request import BuildRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from neurontools.customop.compilers import find_compiler
-from neurontools.customop.toolchain import BASE_FLAGS, INCLUDE, SOURCE
+from neurontools.customop.building.compilers import find_compiler
+from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE
 
 PROGRAM = Path(__file__).parent / "kernels" / "ranges.cpp"
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.freshness import changed_sources
+from neurontools.customop.building.request import BuildRequest
+from neurontools.customop.building.toolchain import home as cache_home
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.freshness import changed_sources
 from neurontools.customop.package import read_package
-from neurontools.customop.request import BuildRequest
-from neurontools.customop.toolchain import home as cache_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,8 +123,8 @@ def test_the_old_library_stays_whole_when_the_new_one_fails(sources: Path) -> No
 BUILDER = """
 import sys
 from pathlib import Path
-from neurontools.customop.build import build
-from neurontools.customop.request import BuildRequest
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 said = []
 request = BuildRequest('again', (Path('one.cpp'), Path('two.cpp')), (Path('shape.cpp'),), Path(), ('-O0', *sys.argv[1:]))
 print(build(request, said.append).rebuilt, flush=True)

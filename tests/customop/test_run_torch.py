@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.project import load_project
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load, load_library
-from neurontools.customop.project import load_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import Package, read_package
-from neurontools.customop.request import BuildRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import main
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.inspection import inspect_library, open_library
 from neurontools.customop.package import Parts, read_package, write_package
-from neurontools.customop.request import BuildRequest
 
 Library = Callable[[str], Path]
 SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_element"

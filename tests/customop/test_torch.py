@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from neurontools.customop.build import build
+from neurontools.customop.building.build import build
+from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.load import load, load_library
 from neurontools.customop.ops import loaded_libraries, operation
-from neurontools.customop.request import BuildRequest
 
 Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"

@@ -237,8 +237,8 @@ def test_in_process_gives_the_same_results(operation: Find, monkeypatch: pytest.
 
 def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:
     from neurontools.customop import abi
-    from neurontools.customop.compilers import find_compiler
-    from neurontools.customop.toolchain import INCLUDE
+    from neurontools.customop.building.compilers import find_compiler
+    from neurontools.customop.building.toolchain import INCLUDE
 
     names = ("Tensor", "Argument", "Request", "CoreCounters", "Reply")
     checks = [

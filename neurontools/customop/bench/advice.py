@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
-from neurontools.customop.bench_counts import OUTPUT, TEMPORARY, Way
-from neurontools.customop.bench_parts import LAUNCH
-from neurontools.customop.bench_report import Advice
+from neurontools.customop.bench.bench_report import Advice
+from neurontools.customop.bench.counts import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.parts import LAUNCH
 from neurontools.customop.quantities import amount, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.customop.bench_counts import Place
-    from neurontools.customop.bench_report import BenchReport
+    from neurontools.customop.bench.bench_report import BenchReport
+    from neurontools.customop.bench.counts import Place
 
 _WORTH = 0.1  # shares of the time below this are not worth a word
 _UNEVEN = 0.9  # balance below which cores are told

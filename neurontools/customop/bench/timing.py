@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import abi, cost
-from neurontools.customop.bench_report import CoreCount, Measured
+from neurontools.customop.bench.bench_report import CoreCount, Measured
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute

@@ -6,26 +6,26 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.customop.building.request import absolute
+from neurontools.customop.building.toolchain import HERE, toolchain_key
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.package import read_package
-from neurontools.customop.request import absolute
-from neurontools.customop.toolchain import HERE, toolchain_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from neurontools.customop.compilers import Compiler
+    from neurontools.customop.building.compilers import Compiler
+    from neurontools.customop.building.request import BuildRequest
     from neurontools.customop.manifest import Manifest, SourceEntry
-    from neurontools.customop.request import BuildRequest
 
 _DECISIVE = (
-    "compilation",
-    "making",
+    "building/compilation",
+    "building/making",
     "manifest",
     "package",
     "signature",
-    "toolchain",
-    "units",
+    "building/toolchain",
+    "building/units",
 )  # what they write may change
 
 

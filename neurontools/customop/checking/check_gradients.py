@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.customop.check_calls import REFUSALS, Caller, tensors_of
-from neurontools.customop.check_expressions import backward_of, evaluate
-from neurontools.customop.check_inputs import cases
+from neurontools.customop.checking.calls import REFUSALS, Caller, tensors_of
+from neurontools.customop.checking.check_inputs import cases
+from neurontools.customop.checking.expressions import backward_of, evaluate
+from neurontools.customop.checking.gradients import GRADIENT_CASES, gradient_problem
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.gradients import GRADIENT_CASES, gradient_problem
 from neurontools.customop.runner import TensorInput
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from neurontools.customop.check_discovery import Value
-    from neurontools.customop.check_report import CheckSettings
-    from neurontools.customop.check_tally import Tally
+    from neurontools.customop.checking.check_report import CheckSettings
+    from neurontools.customop.checking.discovery import Value
+    from neurontools.customop.checking.tally import Tally
 
 
 def gradients_of(caller: Caller, settings: CheckSettings) -> tuple[tuple[int, str], ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from neurontools.customop.building.request import BuildRequest, with_stack
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.request import BuildRequest, with_stack
 
 FILE_NAME = "customop.yaml"
 _KEYS = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from neurontools.customop.bench_report import BenchReport
+    from neurontools.customop.bench.bench_report import BenchReport
 
 FORMAT = 1
 

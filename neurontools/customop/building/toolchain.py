@@ -17,9 +17,9 @@ from neurontools.customop.errors import CustomOpBuildError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.customop.compilers import Compiler
+    from neurontools.customop.building.compilers import Compiler
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 # Each is compiled at once: together the sources take little longer than one of them, for they share their headers.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.check_calls import REFUSALS, Caller, tensors_of
-from neurontools.customop.check_differences import first_difference, shape_words, worst_difference
-from neurontools.customop.check_discovery import inputs_for
-from neurontools.customop.check_expressions import evaluate, parameter_kinds
-from neurontools.customop.check_gradients import check_gradients, gradients_of
-from neurontools.customop.check_inputs import Case, cases
-from neurontools.customop.check_report import CheckReport, CheckSettings
-from neurontools.customop.check_tally import Tally
+from neurontools.customop.checking.calls import REFUSALS, Caller, tensors_of
+from neurontools.customop.checking.check_gradients import check_gradients, gradients_of
+from neurontools.customop.checking.check_inputs import Case, cases
+from neurontools.customop.checking.check_report import CheckReport, CheckSettings
+from neurontools.customop.checking.differences import first_difference, shape_words, worst_difference
+from neurontools.customop.checking.discovery import inputs_for
+from neurontools.customop.checking.expressions import evaluate, parameter_kinds
+from neurontools.customop.checking.tally import Tally
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.instance import check_instance
 from neurontools.customop.marshalling import import_torch

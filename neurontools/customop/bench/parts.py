@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
 from neurontools.customop import cost
-from neurontools.customop.bench_counts import Way
-from neurontools.customop.bench_report import Part
+from neurontools.customop.bench.bench_report import Part
+from neurontools.customop.bench.counts import Way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.customop.bench_counts import Place
+    from neurontools.customop.bench.counts import Place
     from neurontools.customop.calls import CoreWork
 
 COMPUTE = "arithmetic of tensor functions"

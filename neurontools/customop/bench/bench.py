@@ -6,13 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import abi, cost
-from neurontools.customop.advice import advise
-from neurontools.customop.bench_counts import read_places
-from neurontools.customop.bench_inputs import DEFAULT_SHAPES, Point, bind, default_templates, wants_shape
-from neurontools.customop.bench_parts import parts_of
-from neurontools.customop.bench_report import BenchReport, CoreCount, CoreTime, Measured
-from neurontools.customop.bench_timing import measure, on_every_number_of_cores
-from neurontools.customop.check_inputs import Case
+from neurontools.customop.bench.advice import advise
+from neurontools.customop.bench.bench_inputs import (
+    DEFAULT_SHAPES,
+    Point,
+    bind,
+    default_templates,
+    wants_shape,
+)
+from neurontools.customop.bench.bench_report import BenchReport, CoreCount, CoreTime, Measured
+from neurontools.customop.bench.counts import read_places
+from neurontools.customop.bench.parts import parts_of
+from neurontools.customop.bench.timing import measure, on_every_number_of_cores
+from neurontools.customop.checking.check_inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
@@ -22,8 +28,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.bench_counts import Place
-    from neurontools.customop.bench_inputs import Template
+    from neurontools.customop.bench.bench_inputs import Template
+    from neurontools.customop.bench.counts import Place
     from neurontools.customop.calls import CoreWork, Executor
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.operation import Completed

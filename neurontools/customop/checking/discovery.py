@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from neurontools.customop.check_calls import REFUSALS, Caller
-from neurontools.customop.check_inputs import Pattern, cases
+from neurontools.customop.checking.calls import REFUSALS, Caller
+from neurontools.customop.checking.check_inputs import Pattern, cases
 from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from neurontools.customop.check_report import CheckSettings
-    from neurontools.customop.check_tally import Tally
+    from neurontools.customop.checking.check_report import CheckSettings
+    from neurontools.customop.checking.tally import Tally
 
 Value = Pattern | float | int
 Inputs = tuple[list[list[Value]], tuple[int, ...], tuple[str, ...]]

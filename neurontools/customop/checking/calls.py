@@ -11,7 +11,7 @@ from neurontools.customop.runner import TensorInput, make_tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.check_inputs import Case
+    from neurontools.customop.checking.check_inputs import Case
     from neurontools.customop.errors import NeuronCustomOpError
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package

@@ -5,15 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from neurontools.customop.bench_counts import OUTPUT, TEMPORARY
+from neurontools.customop.bench.counts import OUTPUT, TEMPORARY
 from neurontools.customop.quantities import duration, percent, percents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from neurontools.customop.bench_baseline import Comparison
-    from neurontools.customop.bench_counts import Place
-    from neurontools.customop.bench_report import Advice, BenchReport
+    from neurontools.customop.bench.baseline import Comparison
+    from neurontools.customop.bench.bench_report import Advice, BenchReport
+    from neurontools.customop.bench.counts import Place
 
 _LABEL = 11
 _PLACES_MAX = 6

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neurontools.customop.check_inputs import Pattern
+    from neurontools.customop.checking.check_inputs import Pattern
 
 
 @dataclass(frozen=True, slots=True)

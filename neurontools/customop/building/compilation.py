@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.diagnostics import Diagnostics, user_diagnostics
+from neurontools.customop.building.diagnostics import Diagnostics, user_diagnostics
+from neurontools.customop.building.freshness import file_sha256
+from neurontools.customop.building.toolchain import INCLUDE, Toolchain, user_flags
+from neurontools.customop.building.units import EXPORT, defines
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.freshness import file_sha256
 from neurontools.customop.objects import ObjectRecord, keep, reusable, unit_key
 from neurontools.customop.signature import missing_kernel
-from neurontools.customop.toolchain import INCLUDE, Toolchain, user_flags
-from neurontools.customop.units import EXPORT, defines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.compilers import find_compiler
+from neurontools.customop.building.compilers import find_compiler
+from neurontools.customop.building.request import absolute
+from neurontools.customop.building.toolchain import user_flags
 from neurontools.customop.locks import held
-from neurontools.customop.request import absolute
-from neurontools.customop.toolchain import user_flags
 
 if TYPE_CHECKING:
-    from neurontools.customop.request import BuildRequest
+    from neurontools.customop.building.request import BuildRequest
 
 FILE_NAME = "compile_commands.json"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neurontools.customop.check_report import Finding
+from neurontools.customop.checking.check_report import Finding
 
 if TYPE_CHECKING:
-    from neurontools.customop.check_inputs import Case
+    from neurontools.customop.checking.check_inputs import Case
 
 
 @dataclass(slots=True)

@@ -14,11 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.customop import interface
-from neurontools.customop.compilation import Compiled, Unit, compile_units, describe, link
+from neurontools.customop.building.compilation import Compiled, Unit, compile_units, describe, link
+from neurontools.customop.building.request import absolute
+from neurontools.customop.building.toolchain import Toolchain, home, planned, prepare
+from neurontools.customop.building.units import (
+    KernelUnit,
+    access_of,
+    assign_kernels,
+    defines,
+    guess_kernel_units,
+    kernel_unit,
+    shape_unit,
+)
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
 from neurontools.customop.package import Parts
-from neurontools.customop.request import absolute
 from neurontools.customop.signature import (
     DescribedKernel,
     DescribedOperator,
@@ -28,22 +38,12 @@ from neurontools.customop.signature import (
     number_warnings,
     parse_description,
 )
-from neurontools.customop.toolchain import Toolchain, home, planned, prepare
-from neurontools.customop.units import (
-    KernelUnit,
-    access_of,
-    assign_kernels,
-    defines,
-    guess_kernel_units,
-    kernel_unit,
-    shape_unit,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.compilers import Compiler
-    from neurontools.customop.request import BuildRequest
+    from neurontools.customop.building.compilers import Compiler
+    from neurontools.customop.building.request import BuildRequest
 
 DEFAULT_STACK_BYTES = 8192
 _UNUSED_S = 30 * 86400.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neurontools.customop.bench_counts import Place
+    from neurontools.customop.bench.counts import Place
 
 
 @dataclass(frozen=True, slots=True)
