@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.xla import metrics
 from neurontools.xla.debug import announce_compilation
 from neurontools.xla.interp import generate, overload_of
-from neurontools.xla.native import libraries_of
+from neurontools.xla.native import libraries_of, native_inputs
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import Program
 from neurontools.xla.source import current_source
@@ -48,6 +48,7 @@ class ProgramStore:
             fresh=fresh,
             fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),
             random=any(operator_of(overload_of(node)).random for node in loaded.graph.nodes),
+            native=native_inputs(loaded.graph),
         )
 
     def _load(self, graph: Graph, cause: str) -> LoadedGraph:

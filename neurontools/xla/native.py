@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from neurontools.compiler.graph import View
+from neurontools.compiler.graph import View, reads
 from neurontools.compiler.neff import NativePart
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import torch
 
     from neurontools.compiler.graph import Graph, Node
     from neurontools.customop.ops import LoadedLibrary
@@ -38,6 +40,32 @@ def native_parts(graph: Graph) -> tuple[NativePart, ...]:
                 NativePart(os.path.basename(library.path), library.digest, data, _call_ns(graph, library))
             )
     return tuple(parts)
+
+
+def native_inputs(graph: Graph) -> tuple[int, ...]:
+    """Return the inputs of a graph that its custom operators read."""
+    if not graph.libraries:
+        return ()
+    ops = {name for library in _loaded() for name in library.ops}
+    read = {view.slot for node in graph.nodes if _qualified(node.op) in ops for view in reads(node)}
+    return tuple(slot for slot in graph.inputs if slot in read)
+
+
+def in_machine_memory(host: torch.Tensor) -> torch.Tensor:
+    """Return a device tensor's contents where a custom operator's worker reads them in place.
+
+    They move there once, and what the operator makes of them lies there too. What is not dense stays where it is, and
+    so does everything when there is no room: it is copied at each call then.
+    """
+    from neurontools.customop.errors import CustomOpLibraryError
+    from neurontools.customop.resident import resident
+
+    if not host.is_contiguous():
+        return host
+    try:
+        return resident(host)
+    except CustomOpLibraryError:
+        return host
 
 
 def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], T]) -> T:

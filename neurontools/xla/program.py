@@ -25,6 +25,7 @@ class Program:
         fresh: slots whose host tensors it returns.
         fresh_bytes: device memory that those take.
         random: whether it draws random numbers.
+        native: inputs that custom operators read.
     """
 
     loaded: LoadedGraph
@@ -33,3 +34,4 @@ class Program:
     fresh: tuple[int, ...]
     fresh_bytes: int
     random: bool
+    native: tuple[int, ...] = ()

@@ -35,6 +35,7 @@ from neurontools.xla.guard import host_execution
 from neurontools.xla.interp import run_call
 from neurontools.xla.learning import Call, call_arguments, quick_result, shape_results
 from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.native import in_machine_memory
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 from neurontools.xla.values import UnstorableError
@@ -362,6 +363,9 @@ class Recorder:
 
     def _run(self, program: Program) -> None:
         slots = self.slots
+        for slot in program.native:
+            host = slots[slot].host
+            slots[slot].host = host if host is None else in_machine_memory(host)
         hosts = [slots[slot].host for slot in program.inputs]
         floats = self.floats
         function = program.function
