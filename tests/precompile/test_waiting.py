@@ -77,7 +77,9 @@ def compiling(home: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.kill()
 
 
-def test_ctrl_c_leaves_no_process_and_no_lock(compiling: tuple[subprocess.Popen[str], Path]) -> None:
+def test_ctrl_c_leaves_no_process_and_no_lock(
+    compiling: tuple[subprocess.Popen[str], Path], tool: Tool
+) -> None:
     process, root = compiling
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -85,8 +87,11 @@ def test_ctrl_c_leaves_no_process_and_no_lock(compiling: tuple[subprocess.Popen[
     assert "Traceback" not in errors
     assert compile_processes(root) == []
     assert locks_of(walk(str(root)).places) == ()
-    assert set(states(root.parent)) <= {"done", "todo"}
+    # A compile that was ended between the NEFF and its marker is told from one that has not begun.
+    assert set(states(root.parent)) <= {"done", "todo", "interrupted"}
     assert "todo" in states(root.parent)
+    assert tool(TOOL, "--command", "compile", "--num_parallel", "8").returncode == 0
+    assert states(root.parent) == ["done"] * MANY
 
 
 def test_the_death_of_the_tool_ends_its_processes(
