@@ -20,7 +20,8 @@ from neurontools.compiler.options import CompileError
 if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
 
-_HOLD_WAIT_S = 1.0
+_HOLD_ATTEMPTS = 5
+_HOLD_WAIT_S = 5.0
 _HOLD_POLL_S = 0.02
 _OLD_LEFTOVER_S = 60.0
 _MAX_LOG_BYTES = 1 << 20
@@ -67,8 +68,18 @@ def hold(entry: str) -> int | None:
     """Mark an entry as in use: a shared flock on its directory, which pruning respects.
 
     Returns:
-        The descriptor to keep open, or None when the entry is being removed or cannot be opened.
+        The descriptor to keep open, or None when the entry is gone or cannot be opened.
     """
+    for _ in range(_HOLD_ATTEMPTS):
+        descriptor = _hold_once(entry)
+        if descriptor is not None:
+            return descriptor
+        # A removal that meets a living lock puts the entry back.
+        time.sleep(_HOLD_POLL_S)
+    return None
+
+
+def _hold_once(entry: str) -> int | None:
     try:
         descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

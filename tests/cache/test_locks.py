@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.cache import layout, lookup
-from neurontools.cache.entries import scan
+from neurontools.cache import entry_io, layout, lookup
+from neurontools.cache.entries import is_in_use, scan
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.owner import STALE_S, Liveness, liveness, owner_from_bytes, this_process
 from neurontools.cache.states import State
@@ -297,3 +297,17 @@ def test_a_process_does_not_wait_for_a_lock_of_its_own_that_it_could_not_remove(
     assert found.liveness is Liveness.ALIVE
     assert not cache.get_or_compile(mlp(), TRN1, "mlp").hit
     assert scan(cache.root).entries[0].state is State.DONE
+
+
+def test_an_entry_that_a_removal_puts_back_is_held_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, aside = home / "entry", home / "aside"
+    aside.mkdir()
+    naps = iter([lambda: None, lambda: aside.rename(entry)])
+    monkeypatch.setattr(entry_io.time, "sleep", lambda _: next(naps)())
+    held = entry_io.hold(str(entry))
+    assert held is not None
+    assert is_in_use(str(entry))
+    entry_io.let_go(held)
+    assert not is_in_use(str(entry))
