@@ -213,18 +213,18 @@ def _logs(arguments: argparse.Namespace) -> int:
     from neurontools.machine.logs import lines
 
     for line in lines(arguments.name, follow=arguments.follow, kernel=arguments.kernel):
-        console.out(line)
+        console.out_now(line)
     return 0
 
 
 def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
     if arguments.json:
-        console.out(json.dumps(info.to_json(), indent=2))
+        console.out_now(json.dumps(info.to_json(), indent=2))
         return
     size = f"{_count(info.device_count, 'device')}, {_count(info.core_count, 'NeuronCore')}"
-    console.out(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
+    console.out_now(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
     if info.group is not None and what.endswith("started:"):
-        console.out(f"group {info.group} uses it with {env.RUNTIME_DIR}={paths.runtime_dir()}")
+        console.out_now(f"group {info.group} uses it with {env.RUNTIME_DIR}={paths.runtime_dir()}")
 
 
 def _status_text(found: MachineStatus) -> str:

@@ -133,10 +133,10 @@ def _report(done: Export, *, as_json: bool) -> None:
         import json
         from dataclasses import asdict
 
-        console.out(json.dumps(asdict(done)))
+        console.out_now(json.dumps(asdict(done)))
     else:
         devices = "1 device" if done.device_count == 1 else f"{done.device_count} devices"
-        console.out(
+        console.out_now(
             f"{done.path}: {done.instance_type}, {devices}, {done.file_count} files, {done.written_count} written"
         )
 

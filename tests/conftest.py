@@ -27,6 +27,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in list(os.environ):
         if name.startswith(("NEURON", "XLA_", "PT_XLA")):
             monkeypatch.delenv(name)
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what a pipe gets, and when, is ours to decide
     for name, value in {
         "HOME": path,
         "XDG_CONFIG_HOME": path / "config",
