@@ -234,7 +234,7 @@ def test_a_signal_reaches_the_program_which_decides(home: Path) -> None:
         """
         import os, signal, sys, time
         def end(*_):
-            os.write(1, b"told\n")  # print may have been interrupted in the middle
+            os.write(1, b"told\\n")  # print may have been interrupted in the middle
             sys.exit(5)
         signal.signal(signal.SIGTERM, end)
         print("ready", flush=True)
