@@ -112,7 +112,7 @@ class Storm:
                 self._be_quiet()
             self._end_clients()
             self._be_quiet()
-            last = self._measure()
+            last = self._settled(first[0])
         finally:
             self._end_clients()
             self._end_daemon()
@@ -262,6 +262,13 @@ class Storm:
     def _measure(self) -> tuple[int, float]:
         pid = self._daemon_pid()
         return checks.descriptor_count(pid), checks.resident_bytes(pid) / 2**20
+
+    def _settled(self, descriptors: int) -> tuple[int, float]:
+        # The daemon may not have heard yet that a client's connection is closed.
+        give_up = time.monotonic() + checks.SETTLED_WITHIN_S
+        while (found := self._measure())[0] > descriptors and time.monotonic() < give_up:
+            time.sleep(0.02)
+        return found
 
     def _end_clients(self) -> None:
         # Children of clients become ours when they die: until nobody is left but the daemon.
