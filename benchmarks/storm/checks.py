@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -151,9 +152,13 @@ def failures_of(log: str) -> list[str]:
     ]
 
 
-def descriptor_count(pid: int) -> int:
-    """Return how many descriptors a process has."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+def descriptors(pid: int) -> list[str]:
+    """Return what the descriptors of a process are open on, as the kernel names it."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return sorted(found)
 
 
 def resident_bytes(pid: int) -> int:

@@ -112,16 +112,16 @@ class Storm:
                 self._be_quiet()
             self._end_clients()
             self._be_quiet()
-            last = self._settled(first[0])
+            last = self._settled(len(first[0]))
         finally:
             self._end_clients()
             self._end_daemon()
-        outcome.descriptors = first[0], last[0]
+        outcome.descriptors = len(first[0]), len(last[0])
         outcome.resident_mib = first[1], last[1]
         outcome.registrations = self._board.total(Word.REGISTERED_OFTEN)
         outcome.executions = self._board.total(Word.EXECUTIONS_DONE)
-        if last[0] > first[0]:
-            outcome.wrong.append(f"the daemon has {last[0]} descriptors, {first[0]} at first")
+        if len(last[0]) > len(first[0]):
+            outcome.wrong.append(f"the daemon has the descriptors {last[0]}, at first {first[0]}")
         return outcome
 
     def _blow(self, seconds: float) -> None:
@@ -259,14 +259,14 @@ class Storm:
         pid: int = self._client.call("describe")["pid"]
         return pid
 
-    def _measure(self) -> tuple[int, float]:
+    def _measure(self) -> tuple[list[str], float]:
         pid = self._daemon_pid()
-        return checks.descriptor_count(pid), checks.resident_bytes(pid) / 2**20
+        return checks.descriptors(pid), checks.resident_bytes(pid) / 2**20
 
-    def _settled(self, descriptors: int) -> tuple[int, float]:
+    def _settled(self, descriptors: int) -> tuple[list[str], float]:
         # The daemon may not have heard yet that a client's connection is closed.
         give_up = time.monotonic() + checks.SETTLED_WITHIN_S
-        while (found := self._measure())[0] > descriptors and time.monotonic() < give_up:
+        while len((found := self._measure())[0]) > descriptors and time.monotonic() < give_up:
             time.sleep(0.02)
         return found
 

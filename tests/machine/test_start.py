@@ -203,6 +203,8 @@ def test_a_starter_that_does_not_wait_leaves_a_good_daemon(wait_until: Wait) -> 
     wait_until(lambda: len(launch.list_machines()) == 1)
     with Client.connect() as client:
         assert client.register(count=1).cores == (0,)
+    descriptors = Path(f"/proc/{launch.list_machines()[0].pid}/fd").iterdir()
+    assert not [file for file in map(os.readlink, descriptors) if file.startswith("pipe:")]
 
 
 def test_stale_files_of_a_killed_daemon_are_no_obstacle(daemon: DaemonInfo, end_daemon: End) -> None:

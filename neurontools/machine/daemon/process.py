@@ -63,10 +63,14 @@ def main(argv: Sequence[str]) -> int:
         os._exit(0)
     os.chdir("/")
 
+    report = os.fdopen(int(ready_fd), "wb", buffering=0)
+
     def tell(message: dict[str, object]) -> None:
+        if report.closed:
+            return  # it was ready once: the starter is gone, and another may have the descriptor's number
         try:
-            os.write(int(ready_fd), json.dumps(message).encode() + b"\n")
-            os.close(int(ready_fd))
+            with report:
+                report.write(json.dumps(message).encode() + b"\n")
         except OSError:
             logging.getLogger("neurond").warning("the starter did not wait")
 
