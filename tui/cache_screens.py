@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
-from textual.widgets import Static
+
+from neurontools.tui.profile_screens import TextScreen
 
 if TYPE_CHECKING:
-    from textual.app import ComposeResult
+    from textual.binding import BindingType
 
 
-class ReadScreen(ModalScreen[None]):
-    """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it.
-
-    Args:
-        title: over it.
-        text: as it is, without markup.
-    """
+class ReadScreen(TextScreen):
+    """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q", "close", "close"),
         Binding("up,k", "scroll(-1)", "up"),
         Binding("down,j", "scroll(1)", "down"),
         Binding("pageup,b", "scroll(-20)", "page up"),
@@ -31,26 +25,8 @@ class ReadScreen(ModalScreen[None]):
         Binding("end", "scroll(1000000)", "last line"),
     ]
     DEFAULT_CSS = """
-    ReadScreen { align: center middle; }
-    ReadScreen > VerticalScroll { width: 100%; height: 100%; border: round $primary; padding: 0 1;
-        background: $background; }
-    ReadScreen Static { height: auto; width: 1fr; }
+    ReadScreen > VerticalScroll { width: 100%; height: 100%; max-height: 100%; background: $background; }
     """
-
-    def __init__(self, title: str, text: str) -> None:
-        super().__init__()
-        self._title = title
-        self._text = text
-
-    def compose(self) -> ComposeResult:
-        """Make the text."""
-        with VerticalScroll() as box:
-            box.border_title = self._title
-            yield Static(self._text, markup=False)
-
-    def action_close(self) -> None:
-        """Go back to the tree."""
-        self.dismiss(None)
 
     def action_scroll(self, lines: int) -> None:
         """Scroll by lines."""

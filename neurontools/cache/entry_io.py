@@ -71,31 +71,29 @@ def hold(entry: str) -> int | None:
         The descriptor to keep open, or None when the entry is gone or cannot be opened.
     """
     for _ in range(_HOLD_ATTEMPTS):
-        descriptor = _hold_once(entry)
+        try:
+            descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            descriptor = None
+        except OSError:
+            return None
         if descriptor is not None:
-            return descriptor
+            if _is_held(entry, descriptor):
+                return descriptor
+            os.close(descriptor)
         # A removal that meets a living lock puts the entry back.
         time.sleep(_HOLD_POLL_S)
     return None
 
 
-def _hold_once(entry: str) -> int | None:
+def _is_held(entry: str, descriptor: int) -> bool:
+    deadline = time.monotonic() + _HOLD_WAIT_S
     try:
-        descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None
-    try:
-        deadline = time.monotonic() + _HOLD_WAIT_S
-        while not flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB):
-            if time.monotonic() > deadline:
-                break
+        while not flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) and time.monotonic() < deadline:
             time.sleep(_HOLD_POLL_S)
-        if os.path.samestat(os.stat(entry), os.fstat(descriptor)):
-            return descriptor
+        return os.path.samestat(os.stat(entry), os.fstat(descriptor))
     except OSError:
-        pass
-    os.close(descriptor)
-    return None
+        return False
 
 
 def let_go(held: int | None) -> None:
