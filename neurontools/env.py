@@ -122,6 +122,15 @@ def configured(name: str) -> str:
     return value[0] if value else ""
 
 
+def said_by(name: str, environ: "Mapping[str, str] | None" = None) -> str:
+    """Return where a setting's value was written: the variable's name, or file, line and key of config.yaml."""
+    found = configuration()
+    key = name[len(PREFIX) :].lower()
+    if (os.environ if environ is None else environ).get(name) or found is None or key not in found.values:
+        return name
+    return f"{found.path}:{found.values[key][1]}: {key}"
+
+
 def configuration() -> "Configuration | None":
     """Return what config.yaml says, None where there is no such file. A process looks once."""
     path = config_file()

@@ -18,6 +18,7 @@ from neurontools.cache.lookup import CacheResult, Lookup, Request, WaitedTooLong
 from neurontools.cache.quantities import parse_duration
 from neurontools.cache.root import CacheRoot
 from neurontools.cache.usage import copy_dir
+from neurontools.cache.user_settings import parsed_setting
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
@@ -188,5 +189,4 @@ def _bucket(location: Location) -> BucketStore | None:
 
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
-    text = env.setting(env.CACHE_LOCK_TIMEOUT, environ)
-    return (parse_duration(text) or None) if text else None
+    return parsed_setting(env.CACHE_LOCK_TIMEOUT, parse_duration, environ) or None

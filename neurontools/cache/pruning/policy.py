@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.cache import logs
@@ -16,14 +16,14 @@ from neurontools.cache.pruning.preparing import prepare
 from neurontools.cache.pruning.rules import Rules
 from neurontools.cache.quantities import format_size, parse_duration, parse_size
 from neurontools.cache.usage import counters_dir
+from neurontools.cache.user_settings import parsed_setting, require_sound_file
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from neurontools.cache.pruning.preparing import Pruning
 
-_T = TypeVar("_T")
 STALE_LOCK_S = 4 * 3600.0
 AUTO_PERIOD_S = 3600.0
 _PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
@@ -49,13 +49,14 @@ def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
         environ: instead of the process's environment.
 
     Raises:
-        UsageError: a setting cannot be read; it names the setting.
+        UsageError: a setting cannot be read, which is told by its place; or config.yaml is not understood whole.
     """
-    remove = _setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
+    require_sound_file()
+    remove = parsed_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
     rules = Rules(
-        max_bytes=_setting(env.CACHE_MAX_SIZE, parse_size, environ),
-        older_than_s=_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
-        keep_last=_setting(env.CACHE_KEEP_LAST, parse_count, environ),
+        max_bytes=parsed_setting(env.CACHE_MAX_SIZE, parse_size, environ),
+        older_than_s=parsed_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
+        keep_last=parsed_setting(env.CACHE_KEEP_LAST, parse_count, environ),
         failed="failed" in remove,
         interrupted="interrupted" in remove,
         incomplete="incomplete" in remove,
@@ -139,13 +140,3 @@ def _parts(text: str) -> frozenset[str]:
     if unknown:
         raise UsageError(f"{unknown[0]!r} is nothing that can be removed", f"choose from {', '.join(_PARTS)}")
     return parts
-
-
-def _setting(name: str, parse: Callable[[str], _T], environ: Mapping[str, str] | None) -> _T | None:
-    text = env.setting(name, environ)
-    if not text:
-        return None
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error.message}", error.remedy) from error
