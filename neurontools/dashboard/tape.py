@@ -13,7 +13,8 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.moment import packed, unpacked
+from neurontools.dashboard.moment import packed
+from neurontools.dashboard.tape_reading import BlockReading
 from neurontools.dashboard.tape_store import TapeStore
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Tape:
         self._first = 0  # number of the first moment that is still there, counted since the start
         self._last: Moment | None = None
         self._last_ns = 0
-        self._shown: tuple[_Block | None, list[Moment]] = (None, [])
+        self._reading: tuple[_Block | None, BlockReading] = (None, BlockReading())
 
     def __len__(self) -> int:
         """Return how many moments there are."""
@@ -107,7 +108,7 @@ class Tape:
                 raise IndexError(number)
             for block in self._blocks:
                 if left < len(block.times):
-                    return self._moments(block, left)[left]
+                    return self._unpacked(block, left)
                 left -= len(block.times)
             raise IndexError(number)
 
@@ -141,14 +142,14 @@ class Tape:
     def forget_shown(self) -> None:
         """Give back the memory that looking at old moments took."""
         with self._lock:
-            self._shown = (None, [])
+            self._reading = (None, BlockReading())
 
     def close(self) -> None:
         """Give back the files."""
         with self._lock:
             self._store.close()
             self._blocks.clear()
-            self._shown = (None, [])
+            self._reading = (None, BlockReading())
 
     def _finish(self, block: _Block) -> None:
         block.stored = self._store.put(block.pieces)
@@ -156,16 +157,12 @@ class Tape:
         while len(self._blocks) > 1 and not self._store.has(self._blocks[0].stored):
             self._first += len(self._blocks.popleft().times)
 
-    def _moments(self, block: _Block, wanted: int) -> list[Moment]:
-        known, moments = self._shown
+    def _unpacked(self, block: _Block, place: int) -> Moment:
+        known, reading = self._reading
         if known is not block:
-            moments = []
-        if len(moments) <= wanted:
-            pieces = block.pieces or self._store.get(block.stored)
-            for piece in pieces[len(moments) : wanted + 1]:
-                moments.append(unpacked(piece, moments[-1] if moments else None))
-        self._shown = (block, moments)
-        return moments
+            reading = BlockReading()
+            self._reading = (block, reading)
+        return reading.moment(place) or reading.unpack(place, block.pieces or self._store.get(block.stored))
 
 
 class _Block:

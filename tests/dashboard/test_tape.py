@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.moment import Moment
+from neurontools.dashboard import tape_reading
+from neurontools.dashboard.moment import Moment, packed, unpacked
 from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.tape_reading import RUN, BlockReading
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
@@ -180,3 +182,29 @@ def test_a_clock_that_goes_back_is_a_new_machine_and_kept(made_tape):
     for moment in (made[2], made[0], made[1]):
         assert tape.add(moment)
     assert tape.moment(1) == made[0]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 60), st.lists(st.integers(0, 59), min_size=1, max_size=12))
+def test_looking_back_keeps_only_some_moments_of_a_block_unpacked(count, places):
+    made = moments(count)
+    pieces = [packed(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
+    reading = BlockReading()
+    for place in [place % count for place in places]:
+        assert reading.unpack(place, pieces) == made[place]
+        assert reading.moment(place) == made[place]
+        assert len(reading) <= -(-count // RUN) + RUN
+
+
+def test_a_step_back_unpacks_a_short_run_and_not_the_whole_block(monkeypatch):
+    made = moments(60)
+    pieces = [packed(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
+    reading = BlockReading()
+    reading.unpack(59, pieces)
+    unpacking = []
+    monkeypatch.setattr(
+        tape_reading, "unpacked", lambda piece, before: unpacking.append(piece) or unpacked(piece, before)
+    )
+    for place in range(58, 47, -1):
+        assert (reading.moment(place) or reading.unpack(place, pieces)) == made[place]
+    assert len(unpacking) == RUN - 1
