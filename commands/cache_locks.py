@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.cache.lock_list import HeldLock
+    from neurontools.cache.pruning.removal import BrokenLock
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -84,22 +85,14 @@ def _locks(arguments: argparse.Namespace) -> int:
 
 
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
-    from neurontools.cache import lock_list
     from neurontools.cache.pruning import prune_text
-    from neurontools.cache.pruning.preparing import break_any_locks
+    from neurontools.commands.cache_removal import break_stale
 
-    stale = lock_list.stale_locks(found, age_s)
-    if stale and not arguments.dry_run:
-        if not arguments.yes:
-            console.out(prune_text.locks_lines(stale))
-            if not confirmed("locks", f"Remove {len(stale)} of {len(found)} locks?"):
-                console.out("nothing removed")
-                return 1
-        stale = break_any_locks(root, stale, age_s)
-    if arguments.json:
-        print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
-    else:
-        text = prune_text.locks_lines(stale)
-        done = "to remove" if arguments.dry_run else "removed"
-        console.out(f"{text}\n{len(stale)} of {len(found)} locks {done}".lstrip())
-    return 0
+    def agreed(stale: tuple[BrokenLock, ...]) -> bool:
+        question = f"Remove {len(stale)} of {len(found)} locks?"
+        return arguments.yes or confirmed("locks", prune_text.locks_lines(stale), question)
+
+    if break_stale(root, found, age_s, dry_run=arguments.dry_run, as_json=arguments.json, agreed=agreed):
+        return 0
+    console.warn("nothing removed")
+    return 1

@@ -129,20 +129,27 @@ def show_left_out(rows: list[tuple[str, str]]) -> None:
         console.warn(f"and {len(rows) - _LEFT_OUT_SHOWN} more; --json lists them")
 
 
-def confirmed(verb: str, question: str) -> bool:
-    """Ask on the terminal; no answer is no.
+def confirmed(verb: str, what: str, question: str) -> bool:
+    """Show what goes and ask on the terminal; no answer is no. Nothing of this is data, so stdout stays free of it.
 
     Raises:
         UsageError: nobody can answer here.
     """
+    sys.stderr.write(f"{what}\n")
     if not sys.stdin.isatty():
         raise UsageError(
             f"{verb} asks before it removes, and nobody can answer here", "add -y, or --dry-run to look only"
         )
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = b""
     try:
-        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
-    except EOFError:
-        return False
+        answer = sys.stdin.buffer.readline()
+    finally:
+        # After Ctrl-C or Ctrl-D the next line would begin behind the question.
+        if not answer.endswith(b"\n"):
+            sys.stderr.write("\n")
+    return answer.strip().lower() in {b"y", b"yes"}
 
 
 def width() -> int | None:

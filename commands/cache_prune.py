@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
-    Progress,
     add_confirmation,
     add_verb,
     confirmed,
     duration,
     exclude_each_other,
     location,
-    print_json,
     width,
 )
 from neurontools.errors import UsageError
@@ -127,34 +125,23 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning.prune_text import MOST_ASKED, plan_text, question
+    from neurontools.commands.cache_removal import remove, show_plan
 
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
-        if arguments.json:
-            print_json(prune_text.plan_json(work.plan, None, work.locks, work.leftovers))
-        else:
-            console.out(prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width()))
+        show_plan(work, as_json=arguments.json)
         return 0
-    if not arguments.yes:
-        console.out(_asked(work))
-        if not confirmed(arguments.verb, prune_text.question(work.plan, work.locks, work.leftovers)):
-            console.out("nothing removed")
-            return 1
-    with Progress("removing", "entries") as progress:
-        removal, broken = work.carry_out(progress)
-    gone = work.leftovers_gone()
-    if arguments.json:
-        print_json(prune_text.plan_json(work.plan, removal, broken, gone))
-    else:
-        console.out(prune_text.removal_text(removal, broken, gone, root=work.plan.root, width=width()))
+    plan, going = work.plan, (work.locks, work.leftovers)
+    if not arguments.yes and not confirmed(
+        arguments.verb,
+        plan_text(plan, *going, most=MOST_ASKED, width=width()),
+        question(plan, *going),
+    ):
+        console.warn("nothing removed")
+        return 1
+    remove(work, as_json=arguments.json)
     return 0
-
-
-def _asked(work: Pruning) -> str:
-    from neurontools.cache.pruning.prune_text import MOST_ASKED, plan_text
-
-    return plan_text(work.plan, work.locks, work.leftovers, most=MOST_ASKED, width=width())
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:

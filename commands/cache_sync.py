@@ -75,7 +75,7 @@ def _sync(arguments: argparse.Namespace) -> int:
         _show_plan(arguments, plan, work)
         return 0
     if not _is_agreed(arguments, work):
-        console.out("nothing moved, nothing removed")
+        console.warn("nothing moved, nothing removed")
         return 1
     with Progress("moving", "entries") as progress:
         result = moving.carry_out_sync(plan, jobs=arguments.jobs, progress=progress)
@@ -122,8 +122,8 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
 
     if work is None or work.is_empty or arguments.yes:
         return True
-    console.out(prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED, width=width()))
-    return confirmed("sync --delete", prune_text.question(work.plan, ()))
+    what = prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED, width=width())
+    return confirmed("sync --delete", what, prune_text.question(work.plan, ()))
 
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:

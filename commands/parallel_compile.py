@@ -177,7 +177,7 @@ def _scan(arguments: argparse.Namespace) -> int:
     from neurontools.commands.cache_options import print_json
     from neurontools.precompile import work
 
-    groups = work.groups_of(_root())
+    groups = work.groups_of(_directory())
     with_failed = arguments.command == "scan-with-failed"
     if arguments.json:
         print_json(work.groups_json(groups))
@@ -188,63 +188,35 @@ def _scan(arguments: argparse.Namespace) -> int:
 
 def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan
-    from neurontools.cache.pruning import preparing, prune_text
+    from neurontools.cache.pruning.preparing import prepare
     from neurontools.cache.pruning.rules import Rules
-    from neurontools.commands.cache_options import Progress, print_json, width
+    from neurontools.commands.cache_removal import remove, show_plan
 
-    rules = Rules(everything=True, grace_s=0.0)
-    work = preparing.prepare(scan(_root(), details=False), rules, quarantine=True)
+    found = scan(_directory_to_clear("clean"), details=False)
+    work = prepare(found, Rules(everything=True, grace_s=0.0), quarantine=True)
     if arguments.dry_run or work.is_empty:
-        form = prune_text.plan_json(work.plan, None, work.locks, work.leftovers)
-        text = prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width())
+        show_plan(work, as_json=arguments.json)
     else:
-        with Progress("removing", "entries") as progress:
-            removal, broken = work.carry_out(progress)
-        gone = work.leftovers_gone()
-        form = prune_text.plan_json(work.plan, removal, broken, gone)
-        text = prune_text.removal_text(removal, broken, gone, root=work.plan.root, width=width())
-    if arguments.json:
-        print_json(form)
-    else:
-        console.out(text)
+        remove(work, as_json=arguments.json)
     return 0
 
 
 def _clear_locks(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import lock_list
-    from neurontools.cache.pruning import prune_text
-    from neurontools.cache.pruning.preparing import break_any_locks
+    from neurontools.cache.lock_list import locks_of
     from neurontools.cache.walk import walk
-    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.cache_removal import break_stale
 
-    root = _root()
-    found = lock_list.locks_of(walk(root).places)
-    stale = lock_list.stale_locks(found, 0.0)
-    if stale and not arguments.dry_run:
-        stale = break_any_locks(root, stale, 0.0)
-    if arguments.json:
-        print_json(prune_text.locks_removed_json(root, stale, dry_run=arguments.dry_run))
-    else:
-        done = "to remove" if arguments.dry_run else "removed"
-        living = len(found) - len(stale)
-        kept = f"; {living} of living processes stay" if living else ""
-        text = prune_text.locks_lines(stale)
-        console.out(f"{text}\n{len(stale)} of {len(found)} locks {done}{kept}".lstrip())
+    root = _directory_to_clear("locks --break-stale 0")
+    found = locks_of(walk(root).places)
+    break_stale(root, found, 0.0, dry_run=arguments.dry_run, as_json=arguments.json)
     return 0
 
 
 def _clear_neffs(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.remote.url import is_remote
     from neurontools.commands.cache_options import print_json
-    from neurontools.errors import UsageError
     from neurontools.precompile import clearing, work
 
-    root = _root()
-    if is_remote(root):
-        raise UsageError(
-            f"clear-neffs works on a directory, and the compile cache is {root}",
-            "'neuron-cache prune' and 'neuron-cache rm' remove whole entries there",
-        )
+    root = _directory_to_clear("rm")
     gone, spared = clearing.clear_neffs(root, work.groups_of(root).done, dry_run=arguments.dry_run)
     if arguments.json:
         spared_json = [{"entry": entry, "reason": reason} for entry, reason in spared]
@@ -260,7 +232,7 @@ def _clear_neffs(arguments: argparse.Namespace) -> int:
 
 
 def _directory() -> str:
-    """Return where graphs are collected and compiled: for a cache in a bucket, the copy that runs use."""
+    """Return the directory that every command works on: for a cache in a bucket, the copy that runs of this host use."""
     from neurontools.cache.location import resolve
     from neurontools.cache.usage import copy_dir
 
@@ -268,10 +240,17 @@ def _directory() -> str:
     return copy_dir(found.root) if found.is_remote else found.root
 
 
-def _root() -> str:
+def _directory_to_clear(verb: str) -> str:
+    """Return the directory, and say what removes from the bucket behind it, where there is one."""
     from neurontools.cache.location import resolve
 
-    return resolve().root
+    found, directory = resolve(), _directory()
+    if found.is_remote:
+        console.warn(
+            f"this is about {directory}, the copy of {found.root}; what the bucket has is fetched again, "
+            f"until 'neuron-cache {verb} --cache-dir {found.root}' removes it there"
+        )
+    return directory
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:

@@ -63,6 +63,13 @@ def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ..
     )
 
 
+def broken_text(found: Sequence[HeldLock], broken: Sequence[BrokenLock], *, dry_run: bool) -> str:
+    """Return how many locks of how many went, or would go, and how many stay because their process lives."""
+    living = sum(held.lock.liveness is Liveness.ALIVE for held in found)
+    kept = f"; {living} held by {'a living process' if living == 1 else 'living processes'}" if living else ""
+    return f"{len(broken)} of {len(found)} locks {'to remove' if dry_run else 'removed'}{kept}"
+
+
 def locks_text(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
     """Return the table of locks, no wider than a terminal's columns, and a hint where some are stale."""
     rows = [

@@ -361,30 +361,43 @@ def test_without_a_terminal_prune_does_not_ask(
     path = tree.failed()
     shown = tool("neuron-cache", "prune", "--failed")
     assert (shown.returncode, path.exists()) == (2, True)
-    assert str(path) in shown.stdout
+    assert (str(path) in shown.stderr, shown.stdout) == (True, "")
     assert "hint: add -y" in shown.stderr
 
 
 @pytest.mark.parametrize(
-    ("answer", "gone"), [(b"y\n", True), (b"n\n", False), (b"\n", False), (b"\x04", False)]
+    ("answer", "code", "gone"),
+    [
+        (b"y\n", 0, True),
+        (b"n\n", 1, False),
+        (b"\n", 1, False),
+        (b"\xff\n", 1, False),
+        (b"\x04", 1, False),
+    ],
 )
-def test_on_a_terminal_prune_asks(tree: Tree, answer: bytes, gone: bool) -> None:
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_on_a_terminal_prune_asks_and_keeps_stdout_for_the_result(
+    tree: Tree, form: list[str], answer: bytes, code: int, gone: bool
+) -> None:
     path = tree.failed()
     control, terminal = pty.openpty()
     process = subprocess.Popen(
-        [str(Path(sys.executable).parent / "neuron-cache"), "prune", "--failed"],
+        [str(Path(sys.executable).parent / "neuron-cache"), "prune", "--failed", *form],
         stdin=terminal,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     os.write(control, answer)
-    shown, _ = process.communicate(timeout=60)
+    out, asked = process.communicate(timeout=60)
     os.close(control)
     os.close(terminal)
-    assert process.returncode == (0 if gone else 1)
-    assert path.exists() is not gone
-    assert str(path) in shown
-    assert "Remove 1 entry, " in shown
+    assert (process.returncode, path.exists()) == (code, not gone)
+    assert str(path) in asked
+    assert "Remove 1 entry, " in asked
+    assert bool(out) is gone
+    if gone and form:
+        assert len(json.loads(out)["removed"]) == 1
 
 
 _PRUNER = """

@@ -16,6 +16,7 @@ from neurontools.cache import layout
 from neurontools.cache.entries import is_in_use, scan
 from neurontools.cache.entry_io import hold
 from neurontools.cache.lock_list import locks_of
+from neurontools.cache.usage import copy_dir
 from neurontools.cache.walk import walk
 from neurontools.compiler.version import COMPILER_VERSION
 from tests.compiler.graphs import mlp
@@ -32,11 +33,16 @@ MANY = 300
 
 def waiting(home: Path, number: int) -> list[Path]:
     """Make a cache with so many graphs that wait, and return their directories in order."""
+    return waiting_in(home / "compile-cache", number)
+
+
+def waiting_in(root: Path, number: int) -> list[Path]:
+    """Put so many graphs that wait into a root, and return their directories in order."""
     entries = []
     for rows in range(1, number + 1):
         graph = mlp(rows)
         module = layout.module_name(str(int(graph.digest()[:15], 16)), FLAGS)
-        entry = home / "compile-cache" / layout.compiler_name(COMPILER_VERSION) / module
+        entry = root / layout.compiler_name(COMPILER_VERSION) / module
         entry.mkdir(parents=True)
         (entry / layout.GRAPH).write_bytes(graph.to_bytes())
         (entry / layout.FLAGS).write_text(json.dumps(FLAGS))
@@ -199,3 +205,25 @@ def test_a_wrong_command_line_is_refused(tool: Tool, arguments: tuple[str, ...],
     done = tool(TOOL, *arguments)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_for_a_bucket_every_command_works_on_the_copy_that_runs_use(
+    home: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "xdg-cache"))
+    copy = copy_dir("s3://nowhere/team")
+    entries = waiting_in(Path(copy), 2)
+    (entries[0] / layout.LOCK).touch()
+    # A bucket that nobody may ask: nothing listens there.
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "s3://nowhere/team")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    scanned = tool(TOOL, "--command", "scan")
+    assert (scanned.stdout, scanned.stderr) == ("todo[1]\nlocked[1]\ndone[0]\nfailed[0]\n", "")
+    unlocked = tool(TOOL, "--command", "clear-locks")
+    assert "1 of 1 locks removed" in unlocked.stdout
+    assert f"warning: this is about {copy}, the copy of s3://nowhere/team; " in unlocked.stderr
+    assert "0 NEFFs removed" in tool(TOOL, "--command", "clear-neffs").stdout
+    cleaned = tool(TOOL, "--command", "clean")
+    assert "2 entries removed" in cleaned.stdout
+    assert "until 'neuron-cache clean --cache-dir s3://nowhere/team' removes it there" in cleaned.stderr
+    assert scan(copy).entries == ()
