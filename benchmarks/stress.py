@@ -6,24 +6,25 @@ users share and in a small file system that is filled; without, as one user; the
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import os
 import pkgutil
 import shutil
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # The checkout comes last, so that the installed package is what is stressed.
 sys.path.append(str(Path(__file__).parents[1]))
 
+from benchmarks.storm import apart
 from benchmarks.storm.storm import Options, Outcome, Storm
 from neurontools import machine
 from neurontools.machine.sharing import share
+
+if TYPE_CHECKING:
+    import argparse
 
 GROUP = 47110815
 USERS = (0, 65534, 65533)
@@ -37,45 +38,23 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.inside:
         return inside(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="nt-storm-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        environ = environment(folder)
-        words = [sys.executable, "-P", __file__, *(sys.argv[1:] if argv is None else argv)]
-        command = [*words, "--inside", str(folder)]
-        if may_mount():
-            size = SCRATCH + BYTES_A_CLIENT * arguments.clients
-            mount = f'mount -t tmpfs -o size={size},mode=755 tmpfs {folder}/disk && exec "$@"'
-            command = ["unshare", "-m", "sh", "-c", mount, "sh", *command, "--full-disk"]
-        return subprocess.run(command, env=environ, check=False).returncode
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with apart.own_folder("nt-storm-") as folder:
+        disk = folder / "disk"
+        disk.mkdir()
+        disk_bytes = SCRATCH + BYTES_A_CLIENT * arguments.clients
+        return apart.run_again(__file__, argv, folder, environment(folder, disk), disk, disk_bytes)
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description="Stress a simulated machine and check what must hold.")
-    made.add_argument("--seconds", type=float, default=60.0)
+    made = apart.parser("Stress a simulated machine and check what must hold.", RESULT)
     made.add_argument("--clients", type=int, default=1000)
-    made.add_argument("--seed", type=int, default=1)
     made.add_argument("--instance", default="trn2.48xlarge")
-    made.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
-    made.add_argument("--json", action="store_true", help="print the outcome as JSON")
-    made.add_argument("--inside", help=argparse.SUPPRESS)
-    made.add_argument("--full-disk", action="store_true", help=argparse.SUPPRESS)
     return made
 
 
-def environment(folder: Path) -> dict[str, str]:
-    (folder / "disk").mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEURON", "XDG_"))}
-    values = {
-        **kept,
-        "NEURONTOOLS_RUNTIME_DIR": f"{folder}/disk/run",
-        "NEURONTOOLS_MACHINE": "storm",
-        "XDG_CONFIG_HOME": f"{folder}/config",
-        "XDG_CACHE_HOME": f"{folder}/cache",
-        "XDG_STATE_HOME": f"{folder}/state",
-    }
+def environment(folder: Path, disk: Path) -> dict[str, str]:
+    machine_of_ours = {"NEURONTOOLS_RUNTIME_DIR": f"{disk}/run", "NEURONTOOLS_MACHINE": "storm"}
+    values = {**apart.environment(folder), **machine_of_ours}
     compiler = shutil.which("cc")
     if compiler:
         (folder / "clock").write_bytes(bytes(8))
@@ -85,10 +64,6 @@ def environment(folder: Path) -> dict[str, str]:
         subprocess.run([compiler, *flags, "-o", library, str(CLOCK_SOURCE), "-ldl"], check=True)
         values |= {"LD_PRELOAD": library, "STORM_CLOCK": f"{folder}/clock"}
     return values
-
-
-def may_mount() -> bool:
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
 
 def inside(arguments: argparse.Namespace) -> int:
@@ -109,11 +84,7 @@ def inside(arguments: argparse.Namespace) -> int:
         full_disk=arguments.full_disk,
     )
     outcome = Storm(options).run()
-    text = json.dumps(asdict(outcome)) if arguments.json else report(options, outcome)
-    print(text)
-    if arguments.write:
-        RESULT.write_text(text)
-    return 1 if outcome.wrong else 0
+    return apart.tell(arguments, outcome, report(options, outcome), RESULT)
 
 
 def report(options: Options, outcome: Outcome) -> str:
@@ -137,15 +108,12 @@ def report(options: Options, outcome: Outcome) -> str:
             *outcome.resident_mib
         ),
         "resident memory, most at a quiet point": f"{outcome.resident_at_most_mib:.1f} MiB",
-        "left out": ", ".join(left_out) or "nothing",
-        "wrong": len(outcome.wrong),
     }
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    wrong = "".join(f"- {line}\n" for line in outcome.wrong[:50])
-    return (
-        f"# Stress\n\n`python benchmarks/stress.py --seconds {options.seconds:g} --clients {options.clients} "
-        f"--seed {options.seed}`: {options.instance}.\n\n| what | |\n|---|---|\n{table}\n\n{wrong}"
+    command = (
+        f"`python benchmarks/stress.py --seconds {options.seconds:g} --clients {options.clients} "
+        f"--seed {options.seed}`: {options.instance}."
     )
+    return apart.report("Stress", command, rows, left_out, outcome.wrong)
 
 
 if __name__ == "__main__":
