@@ -87,25 +87,12 @@ def _torch() -> Check:
 
 
 def _numpy() -> Check:
-    found = _version("numpy")
-    return Check(
-        "numpy",
-        found is not None,
-        found or "not installed",
-        needed_for="neuron-profile, neuron-run",
-        remedy="pip install 'neurontools[profile]'",
-    )
+    return _extra("numpy", "numpy", "profile", "neuron-profile, neuron-run")
 
 
 def _prometheus() -> Check:
-    found = _version("prometheus-client")
-    return Check(
-        "prometheus_client",
-        found is not None,
-        found or "not installed",
-        needed_for="neuron-monitor-prometheus, neuron-monitor --prometheus",
-        remedy="pip install 'neurontools[prometheus]'",
-    )
+    needed_for = "neuron-monitor-prometheus, neuron-monitor --prometheus"
+    return _extra("prometheus_client", "prometheus-client", "prometheus", needed_for)
 
 
 def _compiler() -> Check:
@@ -135,13 +122,17 @@ def _terminal() -> Check:
 
 
 def _completion() -> Check:
-    found = _version("shtab")
+    return _extra("completion", "shtab", "completion", "neurontools completion", "shtab ")
+
+
+def _extra(name: str, package: str, extra: str, needed_for: str, before_version: str = "") -> Check:
+    found = _version(package)
     return Check(
-        "completion",
+        name,
         found is not None,
-        f"shtab {found}" if found else "not installed",
-        needed_for="neurontools completion",
-        remedy="pip install 'neurontools[completion]'",
+        f"{before_version}{found}" if found else "not installed",
+        needed_for=needed_for,
+        remedy=f"pip install 'neurontools[{extra}]'",
     )
 
 

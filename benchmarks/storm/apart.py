@@ -82,7 +82,9 @@ def run_again(
 
 
 def _may_mount() -> bool:
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
 
 def tell(arguments: argparse.Namespace, outcome: Outcome, text: str, result: Path) -> int:
