@@ -81,10 +81,14 @@ def _du(arguments: argparse.Namespace) -> int:
 
 def _sums(arguments: argparse.Namespace) -> Stats:
     from neurontools.cache import entries, stats, use
+    from neurontools.cache.walk import walk
 
+    where = location(arguments, remote=True)
     with Progress("listing", "objects") as progress:
-        found = entries.scan_location(location(arguments, remote=True), details=False, listed=progress)
-    return stats.collect(found, use.in_use_of(found.root))
+        found = walk(where.root, progress)
+    entries.must_exist(where, found)
+    with Progress("looked at", "entries") as progress:
+        return stats.collect(found, use.in_use_of(found.root), progress)
 
 
 def _runs(arguments: argparse.Namespace) -> int:

@@ -129,7 +129,8 @@ def _pruner(root: str, chance: random.Random) -> Callable[[], None]:
 
 def _looker(root: str, _: random.Random) -> Callable[[], None]:
     def play() -> None:
-        collect(scan(root), lambda _: False)
+        scan(root)
+        collect(walk(root), lambda _: False)
 
     return play
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.cache.entry_reader import Entry, EntryReader, details_of
 from neurontools.cache.location import ARGUMENT_SOURCE
 from neurontools.cache.use import is_in_use
 from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, place_of, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from neurontools.cache.location import Location
 
@@ -47,7 +46,7 @@ def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | Non
 
 def scan_places(found: Walk, *, details: bool = True) -> Scan:
     """Return what is at the places of a walk; see `scan`."""
-    with _collector_paused():
+    with collector_paused():
         if details:
             found.tree.expect(details_of(found.places))
         reader = EntryReader(found.root, found.tree).for_many()
@@ -60,18 +59,6 @@ def scan_places(found: Walk, *, details: bool = True) -> Scan:
         skipped=found.skipped + len(read) - len(entries),
         registry=tuple(found.registry),
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # A hundred thousand entries are a million objects without a single circle.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def scan_location(

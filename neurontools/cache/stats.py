@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.cache.events import Events
 from neurontools.cache.generations import Generation
+from neurontools.cache.looks import Looker
 from neurontools.cache.owner import Liveness
 from neurontools.cache.runs import Run, total_of
 from neurontools.cache.states import State
@@ -15,7 +18,10 @@ from neurontools.cache.usage import Totals, Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from neurontools.cache.entries import Entry, Scan
+    from neurontools.cache.looks import Look
+    from neurontools.cache.walk import Walk
+
+_LOOKED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +50,79 @@ class Stats:
     recorded: Run
 
 
-def collect(scan: Scan, in_use: Callable[[Entry], bool]) -> Stats:
-    """Return the sums over a scan; `in_use` says whether an entry is loaded by a process."""
-    active = {entry.path for entry in scan.entries if _is_locked(entry) or in_use(entry)}
-    states = (_sum(state, (e for e in scan.entries if e.state is state), active) for state in State)
-    names = sorted({entry.compiler for entry in scan.entries})
-    layouts = (_sum(kind, (e for e in scan.entries if e.generation is kind), active) for kind in Generation)
+def collect(
+    found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None = None
+) -> Stats:
+    """Return the sums over a root.
+
+    Args:
+        found: where its entries are.
+        in_use: says of an entry's path whether it is loaded by a process.
+        looked: is told now and then at how many of how many entries was looked.
+    """
+    groups, gone = _groups(found, in_use, looked)
+    states = (_sum(state, (group for group in groups if group.state is state)) for state in State)
+    layouts = (_sum(kind, (group for group in groups if group.layout is kind)) for kind in Generation)
     compilers = (
-        _sum(name or "unknown", (e for e in scan.entries if e.compiler == name), active) for name in names
+        _sum(name or "unknown", (group for group in groups if group.compiler == name))
+        for name in sorted({group.compiler for group in groups})
     )
     return Stats(
-        root=scan.root,
+        root=found.root,
         states=tuple(group for group in states if group.count),
         layouts=tuple(group for group in layouts if group.count),
         compilers=tuple(compilers),
-        total=_sum("total", scan.entries, active),
-        skipped=scan.skipped,
-        registry=len(scan.registry),
-        usage=Usage(scan.root).totals(),
-        recorded=total_of(Events(scan.root).read()),
+        total=_sum("total", groups),
+        skipped=found.skipped + gone,
+        registry=len(found.registry),
+        usage=Usage(found.root).totals(),
+        recorded=total_of(Events(found.root).read()),
     )
 
 
-def _is_locked(entry: Entry) -> bool:
-    return entry.lock is not None and entry.lock.liveness is not Liveness.DEAD
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The sizes of entries that are alike in all that is told apart."""
+
+    state: State
+    layout: Generation
+    compiler: str
+    is_active: bool
+    sizes: list[int]
 
 
-def _sum(name: str, entries: Iterable[Entry], active: set[str]) -> Sum:
-    members = list(entries)
+@collector_paused()
+def _groups(
+    found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None
+) -> tuple[list[_Group], int]:
+    """Return the groups of a root's entries, and how many entries cannot be looked at."""
+    sizes: defaultdict[tuple[State, Generation, str, bool], list[int]] = defaultdict(list)
+    looker, gone = Looker(found.tree), 0
+    for number, place in enumerate(found.places):
+        if looked is not None and number % _LOOKED_AT_ONCE == 0:
+            looked(number, len(found.places))
+        try:
+            look = looker.look(place)
+        except OSError:
+            gone += 1
+            continue
+        is_active = _is_locked(look) or in_use(place.path)
+        sizes[look.state, place.generation, place.compiler, is_active].append(look.size_bytes)
+    return [_Group(*key, sizes=each) for key, each in sizes.items()], gone
+
+
+def _is_locked(look: Look) -> bool:
+    return look.lock is not None and look.lock.liveness is not Liveness.DEAD
+
+
+def _sum(name: str, groups: Iterable[_Group]) -> Sum:
+    members = list(groups)
+    idle = [group.sizes for group in members if not group.is_active]
+    count = sum(len(group.sizes) for group in members)
     return Sum(
         name=name,
-        count=len(members),
-        active=sum(entry.path in active for entry in members),
-        size_bytes=sum(entry.size_bytes for entry in members),
-        reclaimable_bytes=sum(entry.size_bytes for entry in members if entry.path not in active),
+        count=count,
+        active=count - sum(map(len, idle)),
+        size_bytes=sum(sum(group.sizes) for group in members),
+        reclaimable_bytes=sum(map(sum, idle)),
     )

@@ -12,8 +12,6 @@ from neurontools.cache.remote.url import is_remote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.entry_reader import Entry
-
 # The kernel's number of the first pid namespace (PROC_PID_INIT_INO): from others, /proc/locks hides locks.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 
@@ -34,16 +32,26 @@ def is_in_use(entry: str) -> bool:
         os.close(descriptor)
 
 
-def in_use_of(root: str) -> Callable[[Entry], bool]:
-    """Return what says of many entries of a root whether they are loaded: from the kernel's list where that is whole."""
+def in_use_of(root: str) -> Callable[[str], bool]:
+    """Return what says of many entries of a root, by their paths, whether they are loaded.
+
+    The kernel's list of flocks answers for all of them at once, where it is whole.
+    """
     held = None if is_remote(root) else _held_inodes(root)
     if held is None:
-        return lambda entry: is_in_use(entry.path)
-    return lambda entry: entry.inode in held
+        return is_in_use
+    return (lambda entry: _inode(entry) in held) if held else (lambda _: False)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return None
 
 
 def _held_inodes(root: str) -> frozenset[int] | None:
-    """Return the inodes with flocks on a root's device, None where the list cannot be relied on."""
+    """Return the inodes with flocks on a root's device but the root's own, None where the list cannot be relied on."""
     try:
         if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
             return None
@@ -60,7 +68,7 @@ def _held_inodes(root: str) -> frozenset[int] | None:
     finally:
         os.close(descriptor)
     # Some file systems show their files under another device than the kernel's list does.
-    return held if own.st_ino in held else None
+    return held - {own.st_ino} if own.st_ino in held else None
 
 
 def _inodes(lines: list[str], device: int) -> list[int]:

@@ -6,9 +6,11 @@ Links are never followed. A name that no layout knows is counted; a root without
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
+from neurontools.cache.collector import collector_paused
 from neurontools.cache.generations import (
     NEFF_SUFFIX,
     NEWER_REGISTRY,
@@ -74,6 +76,7 @@ class Walk:
     tree: Tree = LOCAL
 
 
+@collector_paused()
 def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
     """Return where the entries of a root are, in the order of their paths.
 
@@ -102,7 +105,7 @@ def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
             f"and no {layout.COMPILER_PREFIX}* directory",
             HINT,
         )
-    found.places.sort(key=lambda place: place.path)
+    found.places.sort(key=attrgetter("path"))
     return found
 
 

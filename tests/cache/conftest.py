@@ -84,10 +84,10 @@ def open_cache() -> Iterator[Callable[..., CompileCache]]:
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make times and sizes on disk the same on every computer."""
-    from neurontools.cache import entry_reader
+    from neurontools.cache import looks
 
     def allocated(found: os.stat_result) -> int:
         return -(-found.st_size // 4096) * 4096
 
-    monkeypatch.setattr(entry_reader, "allocated", allocated)
+    monkeypatch.setattr(looks, "allocated", allocated)
     monkeypatch.setattr("time.time", lambda: NOW)

@@ -1,0 +1,123 @@
+"""Sums over a root: they agree with a scan, and with what goes, is held and is shared while they are made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neurontools.cache import layout, use
+from neurontools.cache.entries import scan
+from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.generations import Generation
+from neurontools.cache.states import State
+from neurontools.cache.stats import Stats, collect
+from neurontools.cache.walk import walk
+from tests.cache.trees import lay_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.cache.conftest import Tree
+
+
+def sums_of(root: Path) -> Stats:
+    return collect(walk(str(root)), use.in_use_of(str(root)))
+
+
+def test_sums_of_all_layouts_are_those_of_a_scan(tmp_path: Path) -> None:
+    root = lay_out("generations", tmp_path / "cache")
+    found, sums = scan(str(root)), sums_of(root)
+    assert sums.total.count == len(found.entries)
+    assert sums.total.size_bytes == sum(entry.size_bytes for entry in found.entries)
+    assert sums.skipped == found.skipped
+    for kind in Generation:
+        sizes = [entry.size_bytes for entry in found.entries if entry.generation is kind]
+        assert [(group.count, group.size_bytes) for group in sums.layouts if group.name == kind] == [
+            (len(sizes), sum(sizes))
+        ] * bool(sizes)
+    assert sum(group.count for group in sums.states) == sums.total.count
+    assert sum(group.size_bytes for group in sums.compilers) == sums.total.size_bytes
+    assert "unknown" in {group.name for group in sums.compilers}
+
+
+def test_what_is_held_or_locked_is_active_and_not_reclaimable(tree: Tree) -> None:
+    loaded, locked, _ = tree.done(), tree.entry(graph="2"), tree.done(graph="3")
+    (locked / layout.LOCK).touch()
+    held = hold(str(loaded))
+    assert held is not None
+    try:
+        sums = sums_of(tree.root)
+    finally:
+        let_go(held)
+    assert (sums.total.count, sums.total.active) == (3, 2)
+    sizes = {entry.path: entry.size_bytes for entry in scan(str(tree.root)).entries}
+    assert sums.total.reclaimable_bytes == sums.total.size_bytes - sizes[str(loaded)] - sizes[str(locked)]
+    assert sums_of(tree.root).total.active == 1
+
+
+def test_who_holds_an_entry_is_seen_without_the_kernels_list(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = hold(str(tree.done()))
+    assert held is not None
+    tree.done(graph="3")
+    monkeypatch.setattr(use, "_FIRST_NAMESPACE", "pid:[1]")
+    try:
+        assert sums_of(tree.root).total.active == 1
+    finally:
+        let_go(held)
+
+
+def test_an_entry_that_goes_after_the_listing_is_counted_as_skipped(tree: Tree) -> None:
+    tree.done()
+    gone = tree.done(graph="2")
+    found = walk(str(tree.root))
+    shutil.rmtree(gone)
+    sums = collect(found, use.in_use_of(str(tree.root)))
+    assert (sums.total.count, sums.skipped) == (1, 1)
+
+
+def test_a_file_of_two_entries_counts_once(tree: Tree) -> None:
+    first, second = tree.done(), tree.entry(graph="2", files={layout.DONE: b""})
+    before = sums_of(tree.root).total.size_bytes
+    os.link(first / layout.NEFF, second / layout.NEFF)
+    assert sums_of(tree.root).total.size_bytes == before
+
+
+def test_progress_is_told_of_many_entries(tree: Tree) -> None:
+    tree.done()
+    told: list[tuple[int, int]] = []
+    collect(walk(str(tree.root)), use.in_use_of(str(tree.root)), lambda *numbers: told.append(numbers))
+    assert told == [(0, 1)]
+
+
+@given(st.lists(st.sampled_from([*State]), min_size=1, max_size=12))
+@settings(max_examples=15)
+def test_groups_add_up_whatever_states_there_are(
+    tmp_path_factory: pytest.TempPathFactory, states: list[State]
+) -> None:
+    files = {
+        State.DONE: (layout.NEFF, layout.DONE),
+        State.FAILED: (layout.LOG,),
+        State.LOCKED: (layout.LOCK,),
+        State.TODO: (layout.GRAPH,),
+        State.INTERRUPTED: (layout.NEFF,),
+    }
+    root = tmp_path_factory.mktemp("cache")
+    for number, state in enumerate(states):
+        entry = root / f"neuronxcc-2.{number % 3}+1" / f"MODULE_{number}+e30acd3a"
+        entry.mkdir(parents=True)
+        for name in files[state]:
+            (entry / name).write_bytes(b"." * number)
+    sums = sums_of(root)
+    assert {group.name: group.count for group in sums.states} == {s: states.count(s) for s in set(states)}
+    assert sums.total.active == states.count(State.LOCKED)
+    for groups in (sums.states, sums.compilers, sums.layouts):
+        assert sum(group.size_bytes for group in groups) == sums.total.size_bytes
+        assert sum(group.reclaimable_bytes for group in groups) == sums.total.reclaimable_bytes
