@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.cache.remote.client import AT_ONCE, ATTEMPTS, client, failures, require_packages
+from neurontools.cache.remote.digests import Digests, digests_of
 from neurontools.cache.remote.errors import RemoteError, Trouble, refusal, told
 from neurontools.cache.remote.url import SCHEME, split
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _CHUNK_BYTES = 1 << 20
-_DIGEST_KEY = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +30,13 @@ class Stored:
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """A file's length, and its digests: md5 for the server to check, sha256 for whoever reads it (both binary)."""
-
-    size_bytes: int
-    md5: bytes
-    sha256: bytes
-
-
 class Connection:
-    """Speaks to one bucket; threads may share it. Connects at the first request."""
+    """Speaks to one bucket; threads may share it. Connects at the first request.
+
+    An object's own sha256 is in its metadata under `digest_key`.
+    """
+
+    digest_key = "sha256"
 
     def __init__(self, root: str) -> None:
         require_packages()
@@ -57,7 +52,7 @@ class Connection:
         while True:
             with self._told(f"list {path}"):
                 page = self._call("list_objects_v2", Prefix=split(path)[1], MaxKeys=_PAGE, **more)
-            yield [self._stored(found) for found in page.get("Contents", ())]
+            yield [self._listed(found) for found in page.get("Contents", ())]
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
@@ -113,7 +108,7 @@ class Connection:
             raise RemoteError(f"{stored.path} is damaged: it does not match its sha256")
 
     def upload(self, path: str, file: IO[bytes], digests: Digests, *, only_new: bool = False) -> bool:
-        """Write an object, whole or not at all; the server checks its md5.
+        """Write an object in one piece, whole or not at all; the server checks its md5.
 
         Args:
             path: where.
@@ -130,15 +125,15 @@ class Connection:
         condition = {"IfNoneMatch": "*"} if only_new else {}
         file.seek(0)
         try:
-            with self._told(f"write {path}"):
-                self._call(
-                    "put_object",
-                    Key=split(path)[1],
-                    Body=file,
-                    ContentMD5=b64encode(digests.md5).decode(),
-                    Metadata={_DIGEST_KEY: digests.sha256.hex()},
-                    **condition,
-                )
+            self.ask(
+                "put_object",
+                f"write {path}",
+                path,
+                Body=file,
+                ContentMD5=b64encode(digests.md5).decode(),
+                Metadata={self.digest_key: digests.sha256.hex()},
+                **condition,
+            )
         except RemoteError as error:
             if error.trouble is Trouble.TAKEN:
                 return False
@@ -146,6 +141,29 @@ class Connection:
                 return self.upload(path, file, digests)
             raise
         return True
+
+    def ask(self, operation: str, doing: str, path: str, **fields: Any) -> dict[str, Any]:
+        """Return the answer to a request about one object.
+
+        Args:
+            operation: its name in S3's interface.
+            doing: what an error says that could not be done, such as "write s3://bucket/key".
+            path: of the object.
+            fields: what else the request has.
+
+        Raises:
+            RemoteError: it is refused, or nobody answers.
+        """
+        with self._told(doing):
+            return self._call(operation, Key=split(path)[1], **fields)
+
+    def stored(self, path: str) -> Stored | None:
+        """Return an object as it is now, None where there is none.
+
+        Raises:
+            RemoteError: the bucket cannot be listed.
+        """
+        return next((found for page in self.pages(path) for found in page if found.path == path), None)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, up to a thousand with one request; those that are gone are no error.
@@ -163,7 +181,7 @@ class Connection:
                 code, text = refused.get("Code", ""), refused.get("Message", "")
                 raise refusal(code, text, self.bucket, f"delete {path}")
 
-    def _stored(self, found: dict[str, Any]) -> Stored:
+    def _listed(self, found: dict[str, Any]) -> Stored:
         path = f"{SCHEME}{self.bucket}/{found['Key']}"
         return Stored(
             path, int(found["Size"]), found["LastModified"].timestamp(), found.get("ETag", "").strip('"')
@@ -194,7 +212,7 @@ class Connection:
                 if not chunk:
                     break
                 file.write(chunk)
-        return str(answer.get("Metadata", {}).get(_DIGEST_KEY, ""))
+        return str(answer.get("Metadata", {}).get(self.digest_key, ""))
 
     def _together(self, calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
         import asyncio
@@ -222,14 +240,3 @@ class Connection:
             yield
         except failures() as error:
             raise told(error, self.bucket, doing) from error
-
-
-def digests_of(file: IO[bytes]) -> Digests:
-    """Return length and digests of a file's content, read from its beginning."""
-    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
-    file.seek(0)
-    while chunk := file.read(_CHUNK_BYTES):
-        md5.update(chunk)
-        sha256.update(chunk)
-        size += len(chunk)
-    return Digests(size, md5.digest(), sha256.digest())

@@ -25,13 +25,14 @@ _BAD_CREDENTIALS = frozenset(
 )
 _TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
 _GONE = frozenset({"NoSuchKey", "404"})
+_LOST = frozenset({"NoSuchUpload", "InvalidPart", "InvalidPartOrder"})
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _QUERY = re.compile(r"\?[^\s\"]*")
 _RIGHTS = "reading needs s3:ListBucket and s3:GetObject, writing s3:PutObject, removing s3:DeleteObject"
 
 
 class Trouble(Enum):
-    """What kind of trouble it is. GONE and TAKEN concern one object, the others the whole bucket."""
+    """What kind of trouble it is. GONE, TAKEN and LOST (an upload in parts) concern one object, the others the whole bucket."""
 
     DENIED = auto()
     CREDENTIALS = auto()
@@ -39,6 +40,7 @@ class Trouble(Enum):
     UNREACHABLE = auto()
     GONE = auto()
     TAKEN = auto()
+    LOST = auto()
     UNSUPPORTED = auto()
     OTHER = auto()
 
@@ -116,6 +118,10 @@ def refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
         )
     if code in _TAKEN:
         return RemoteError(f"cannot {doing}: another one is there", trouble=Trouble.TAKEN)
+    if code in _LOST:
+        return RemoteError(
+            f"cannot {doing}: the server has dropped a part of it ({code})", "run it again", Trouble.LOST
+        )
     if code in {"NotImplemented", "501"}:
         return RemoteError(f"cannot {doing}: the server does not know how", trouble=Trouble.UNSUPPORTED)
     return RemoteError(f"cannot {doing}: {' '.join(text.split()) or code} ({code})")

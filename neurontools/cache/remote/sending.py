@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
-from neurontools.cache.remote.connection import digests_of
+from neurontools.cache.remote.connection import Connection
+from neurontools.cache.remote.digests import digests_of
 from neurontools.cache.remote.errors import RemoteError
+from neurontools.cache.remote.parts import send_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.cache.remote.connection import Connection, Stored
+    from neurontools.cache.remote.connection import Stored
 
 _RESULT = (layout.NEFF, layout.DONE)
 
@@ -60,9 +62,10 @@ def send_entry(
 def _send(connection: Connection, source: str, target: str, there: Stored | None) -> bool:
     with open(source, "rb") as file:
         digests = digests_of(file)
-        if there is not None and (there.size_bytes, there.tag) == (digests.size_bytes, digests.md5.hex()):
+        if there is not None and digests.describes(there.size_bytes, there.tag):
             return True
-        return connection.upload(target, file, digests, only_new=there is None)
+        send = send_in_parts if digests.part_md5s else Connection.upload
+        return send(connection, target, file, digests, only_new=there is None)
 
 
 def _objects(connection: Connection, entry: str) -> dict[str, Stored]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,7 +44,12 @@ class Server:
     def __init__(self) -> None:
         command = [sys.executable, str(Path(__file__).with_name("server.py"))]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": "1"},
         )
         self._lines = cast("IO[str]", self._process.stdout)
         self.endpoint = self._lines.readline().strip()
@@ -125,7 +131,7 @@ def put(root: str, files: dict[str, bytes]) -> None:
     """Write objects below a root."""
     import io
 
-    from neurontools.cache.remote.connection import digests_of
+    from neurontools.cache.remote.digests import digests_of
 
     connection = connect(root)
     for name, data in files.items():
