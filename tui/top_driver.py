@@ -16,10 +16,10 @@ from select import select
 from typing import TYPE_CHECKING, Any
 
 from textual import constants
-from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from neurontools.tui.top_background import BackgroundAnswers
+from neurontools.tui.top_input import TerminalInput
 from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TopDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Turn what the terminal sends into messages until `exit_event`."""
-        parser = XTermParser(self._debug)
+        typed = TerminalInput(debug=self._debug)
         answers = BackgroundAnswers(self._told_background)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         # An escape key and the begin of a sequence look the same until some time has passed.
@@ -62,9 +62,9 @@ class TopDriver(LinuxDriver):
                 if not data:
                     self._app.call_later(self._app.exit, 128 + signal.SIGHUP)
                     return
-                for message in parser.feed(answers.rest_of(decode(data))):
+                for message in typed.feed(answers.rest_of(decode(data))):
                     self.process_message(message)
-            for message in parser.tick():
+            for message in typed.tick():
                 self.process_message(message)
             patience_s = _ESCAPE_S if ready else None
 

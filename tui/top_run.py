@@ -104,7 +104,9 @@ def run_live(
             command.close()
     if app.failure is not None:
         raise app.failure
-    return code if code is not None else app.return_code or 0
+    if code is None:
+        code = app.return_code
+    return 1 if code is None else code  # none: it died, and Textual has shown of what
 
 
 def one_page(
