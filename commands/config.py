@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neurontools config show
   neurontools config show --json
-  file=$(neurontools config path); mkdir -p "${file%/*}"; echo 'instance: trn2.48xlarge' >> "$file"
+  neurontools config path
 
 A flag beats the environment, the environment beats the file, the file beats the default.
 exit codes: 0 fine, 1 something in the file is not obeyed (stderr says what), 2 usage

@@ -162,20 +162,24 @@ def _discard_output() -> None:
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
-    """Parse a command line after adding what every command has: `--debug` and `--version`.
+    """Parse a command line after adding what every command has: `--debug`, `--version`, the layout of its help.
 
     Sub-commands take `--debug` too: it is added after a failure, to the end of the line.
+
+    Raises:
+        UsageError: the command line makes no sense.
     """
-    from argparse import SUPPRESS, _SubParsersAction
+    from argparse import SUPPRESS
 
     from neurontools import __version__
+    from neurontools.commands import help_text, usage
 
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    for action in parser._actions:  # noqa: SLF001  argparse names its sub-parsers nowhere else
-        if isinstance(action, _SubParsersAction):
-            for verb in action.choices.values():
-                verb.add_argument(
-                    "--debug", action="store_true", default=SUPPRESS, help="show the traceback of an error"
-                )
-    return parser.parse_args(argv)
+    for verb in help_text.family(parser):
+        if "--debug" not in verb._option_string_actions:  # noqa: SLF001  argparse tells it nowhere else
+            verb.add_argument(
+                "--debug", action="store_true", default=SUPPRESS, help="show the traceback of an error"
+            )
+    help_text.complete(parser)
+    return usage.parse(parser, sys.argv[1:] if argv is None else argv)

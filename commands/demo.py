@@ -41,7 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
         description="Build a custom C++ operator, train a small network with it on a simulated trn1.32xlarge, cold "
         "and with a warm compile cache, and look at it with every tool. Everything happens in a temporary "
         "directory and on a machine of its own; nothing is left behind.",
-        epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep",
+        epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep\n\n"
+        "exit codes: 0 fine, 1 a step failed, 2 usage, 130 interrupted",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--epochs", type=int, default=20, metavar="N", help="training epochs (default: 20)")

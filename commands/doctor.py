@@ -15,9 +15,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools doctor",
-        description="Say what is installed, what is missing and how to get it. Starts nothing. "
-        "Exit code 1 when something is missing.",
-        epilog="examples:\n  neurontools doctor\n  neurontools doctor --json",
+        description="Say what is installed, what is missing and how to get it. Starts nothing.",
+        epilog="examples:\n  neurontools doctor\n  neurontools doctor --json\n\n"
+        "exit codes: 0 fine, 1 something is missing or wrong, 2 usage",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from neurontools.machine.faults.kinds import FaultKind
 
 EXAMPLES = """examples:
+  neurontools fault kinds
   neurontools fault inject hang --core 5 --count 1           one execution on core 5 hangs until it times out
   neurontools fault inject ecc --type mem-uncorrected --device 3 --after 10s --count 2
   neurontools fault inject ecc --type mem-corrected --device 0 --every 200ms --amount 50     an ECC storm
@@ -84,8 +85,6 @@ def _verb(
         name,
         help=what,
         description=what[0].upper() + what[1:] + ".",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--machine", metavar="NAME", help="the machine (default: NEURONTOOLS_MACHINE or 'default')"

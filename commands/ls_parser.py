@@ -17,7 +17,7 @@ examples:
   neuron-ls
   neuron-ls --wide --show-all-procs
   neuron-ls --topology
-  neuron-ls -j | python -c 'import json, sys; print(sum(d["nc_count"] for d in json.load(sys.stdin)))'
+  neuron-ls -j | jq 'map(.nc_count) | add'
   neuron-ls --machine ci --device 0-3 --format csv
   neuron-ls --filter state=busy 'memory-used>1GB' --owner me
   neuron-ls --watch --filter 'command~python'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.collectives.groups import read_json
 from neurontools.collectives.operations import NAMES
 from neurontools.collectives.options import Options
-from neurontools.commands import console
+from neurontools.commands import console, usage
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -264,9 +264,10 @@ def _stream(found: argparse.Namespace, number: int, stream: Any) -> Options:
             words += _flag_words(where, key, value)
     base = copy(found)
     base.__dict__.pop("given", None)
-    parser = build_parser()
-    parser.prog = f"nccom-test: {where}"
-    return _options(parser.parse_args(words, base), ops_per_iter)
+    try:
+        return _options(usage.parse(build_parser(), words, base), ops_per_iter)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", error.remedy) from None
 
 
 def _flag_words(where: str, key: str, value: Any) -> list[str]:

@@ -26,7 +26,9 @@ EXAMPLES = """examples:
   neurond start --instance trn2.48xlarge --visible-devices 13        what a container with device 13 sees
   neurond start --group ml --dir /srv/neuron    shared: members use it with NEURONTOOLS_RUNTIME_DIR=/srv/neuron
   neurond status --json
+  neurond list
   neurond logs -f
+  neurond restart                               after an upgrade, say
   neurond stop --name big
 
 exit codes: 0 fine, 1 failed, 2 usage, 3 no such machine, 4 the daemon refuses or fails
@@ -122,7 +124,12 @@ def _verb(
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
     if named:
-        parser.add_argument("--name", help="the machine (default: NEURONTOOLS_MACHINE or 'default')")
+        parser.add_argument(
+            "--name",
+            "--machine",
+            metavar="NAME",
+            help="the machine (default: NEURONTOOLS_MACHINE or 'default'); both words mean the same",
+        )
     if as_json:
         parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
 from neurontools.commands import console
+from neurontools.commands.help_text import EXIT_CODES
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ def help_text() -> str:
         "",
     ]
     for name, (_, program, purpose) in COMMANDS.items():
-        lines.append(f"  {name:<20}{purpose}" + (f"  ({program})" if program else ""))
+        also = f"{program}: " if program else ""
+        lines += textwrap.wrap(f"  {name:<20}{also}{purpose}", 80, subsequent_indent=" " * 22)
     lines += [
         "",
         "examples:",
@@ -70,6 +73,8 @@ def help_text() -> str:
         "  neurontools cache prune --older-than 30d --dry-run",
         "",
         "'neurontools COMMAND --help' says more; --version prints the version.",
+        "",
+        *textwrap.wrap(EXIT_CODES, 80),
     ]
     return "\n".join(lines)
 

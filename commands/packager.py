@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   neuron-packager info model.neff
   neuron-packager info model.neff --json-output
-  neuron-packager unpack model.neff -o parts"""
+  neuron-packager unpack model.neff -o parts
+
+exit codes: 0 fine, 1 no NEFF, a damaged one, or a directory that cannot be written, 2 usage, 130 interrupted"""
 
 
 def build_parser() -> argparse.ArgumentParser:

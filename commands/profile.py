@@ -26,6 +26,10 @@ EXAMPLES = """examples:
   neuron-profile summary prof --json --nc 0          numbers for programs
   neuron-profile top prof -k 20 --skip-warmup        operators by modelled time
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
+  neuron-profile inspect -o out python train.py      any program, by environment variables
+
+exit codes: 0 fine, 1 no profile there, or a file that cannot be written, 2 usage, 130 interrupted; inspect: the
+program's
 """
 
 
@@ -80,8 +84,6 @@ def _verb(
         name,
         help=purpose,
         description=purpose[0].upper() + purpose[1:] + ".",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
     parser.add_argument("-d", "--session-dir", metavar="DIR", help="the same as DIR")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neuron-run -- python train.py
   neuron-run --profile prof -- python train.py && neuron-profile view prof
-  neuron-run --instance trn1.32xlarge -- python train.py   (a private machine that ends with the program)
+  neuron-run --instance trn1.32xlarge -- python train.py   a private machine that ends with the program
+
+exit codes: the program's; 126, 127 it cannot be started, 1 failed, 2 usage, 3 no machine, 4 the daemon refuses
 """
 
 

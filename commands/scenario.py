@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   neurontools scenario list
   neurontools scenario play training-32 --speed 10        then neuron-top in another terminal
   neurontools scenario play my.yaml --machine ci --loop   until ctrl+c
+  neurontools scenario show ecc-storm
   neurontools scenario check my.yaml                      every mistake, with its line
   neurontools scenario record --out run.jsonl --count 60  what neuron-monitor prints
   neuron-monitor | neurontools scenario record - --out run.jsonl

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from neurontools.sources.mirroring import Export
 
 EXAMPLES = """examples:
-  neurontools sysfs export /run/neuron                  write the tree once
-  neurontools sysfs export /run/neuron --watch          keep it current; Ctrl-C ends
+  neurontools sysfs export sysfs           write the tree once
+  neurontools sysfs export sysfs --watch   keep it current; Ctrl-C ends
   neurontools sysfs export ci --machine ci --watch --interval 0.2
-  cat /run/neuron/sys/class/neuron_device/neuron0/connected_devices
-  echo 0 > /run/neuron/sys/class/neuron_device/neuron0/stats/hardware/mem_ecc_uncorrected
+  cat sysfs/sys/class/neuron_device/neuron0/connected_devices
+  echo 0 > sysfs/sys/class/neuron_device/neuron0/stats/hardware/mem_ecc_uncorrected
   neurontools sysfs show neuron0/core_count
   neurontools sysfs show 'neuron*/info/serial_number' --json
 
