@@ -13,6 +13,7 @@ from neurontools.cache import layout
 from neurontools.cache.locks import flock
 from neurontools.cache.pruning.removal import delete_tree, is_network
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S
+from neurontools.cache.quarantine import quarantined
 from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ def leftovers(root: str) -> tuple[Leftover, ...]:
         for name, words in _WORDS.items()
         for path in _left_in(f"{root}/{name}", youngest)
     )
+
+
+def in_quarantine(root: str) -> tuple[Leftover, ...]:
+    """Return what was put into the quarantine of a root, the oldest first."""
+    if is_remote(root):
+        return ()
+    return tuple(Leftover(path, _size_bytes(path), "in quarantine") for path in quarantined(root))
 
 
 def remove_leftover(path: str) -> bool:

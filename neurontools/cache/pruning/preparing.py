@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.cache.entries import Scan, is_in_use
 from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.files import remove_if_empty
 from neurontools.cache.layout import QUARANTINE
-from neurontools.cache.leftovers import Leftover, leftovers, remove_leftover
+from neurontools.cache.leftovers import Leftover, in_quarantine, leftovers, remove_leftover
 from neurontools.cache.pruning.removal import (
     BrokenLock,
     Removal,
     break_locks,
     breakable_locks,
     carry_out,
-    delete_tree,
     is_network,
 )
 from neurontools.cache.pruning.rules import Plan, Rules, make_plan
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Pruning:
     """What is going to be removed from a root.
 
-    `quarantine` is the directory to empty, "" for none; `leftovers` is what killed removals and imports left.
+    `leftovers` is what killed removals and imports left, and what is in quarantine where that goes, too.
     """
 
     plan: Plan
@@ -42,14 +42,12 @@ class Pruning:
     locks: tuple[BrokenLock, ...]
     stale_s: float
     network: bool
-    quarantine: str = ""
     leftovers: tuple[Leftover, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        nothing = not self.plan.remove and not self.locks and not self.leftovers
-        return nothing and not os.path.isdir(self.quarantine)
+        return not self.plan.remove and not self.locks and not self.leftovers
 
     def leftovers_gone(self) -> tuple[Leftover, ...]:
         """Return which of the leftovers are gone; a process may have begun to work on others."""
@@ -66,18 +64,19 @@ class Pruning:
         Raises:
             NeuronToolsError: the root cannot be written to.
         """
-        broken = break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
         for item in self.leftovers:
             remove_leftover(item.path)
-        if self.quarantine:
-            delete_tree(self.quarantine)
-        if not self.plan.remove:
-            return Removal((), ()), broken
+        remove_if_empty(f"{self.plan.root}/{QUARANTINE}")
+        # Locks come last: an entry without its dead lock would be in another state than when it was chosen.
+        removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
+        return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
+
+    def _remove_entries(self, progress: Callable[[int, int], None] | None) -> Removal:
         if is_remote(self.plan.root):
             from neurontools.cache.remote.removal import remove_from_bucket
 
-            return remove_from_bucket(self.plan, self.rules, progress), broken
-        return carry_out(self.plan, self.rules, network=self.network, progress=progress), broken
+            return remove_from_bucket(self.plan, self.rules, progress)
+        return carry_out(self.plan, self.rules, network=self.network, progress=progress)
 
 
 def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
@@ -121,12 +120,19 @@ def prepare(
             "--locks or --policy",
         )
     network = is_network(found.root)
+    kept = in_quarantine(found.root) if quarantine else ()
+    plan = make_plan(found, rules, time.time(), is_in_use, network=network)
     return Pruning(
-        plan=make_plan(found, rules, time.time(), is_in_use, network=network),
+        plan=plan,
         rules=rules,
-        locks=() if break_stale_s is None else breakable_locks(found, break_stale_s),
+        locks=() if break_stale_s is None else breakable_locks(_staying(found, plan), break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
-        quarantine=f"{found.root}/{QUARANTINE}" if quarantine and not is_remote(found.root) else "",
-        leftovers=() if rules.named else leftovers(found.root),
+        leftovers=() if rules.named else (*leftovers(found.root), *kept),
     )
+
+
+def _staying(found: Scan, plan: Plan) -> Scan:
+    """Return a root's content without what goes: locks in there go with it."""
+    going = {choice.entry.path for choice in plan.remove}
+    return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in going))

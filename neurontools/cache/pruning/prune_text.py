@@ -68,7 +68,7 @@ def question(plan: Plan, locks: Sequence[BrokenLock], left: Sequence[Leftover] =
     if left:
         size_bytes = sum(item.size_bytes for item in left)
         parts.append(f"{counted(len(left), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
-    return f"Remove {' and '.join(parts) or 'what is in quarantine'}?"
+    return f"Remove {' and '.join(parts)}?"
 
 
 def plan_json(
