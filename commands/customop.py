@@ -122,7 +122,8 @@ def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="VALUE",
-        help="the next argument: 32x4096:float32, 32x4096:float32:SEED, scalar:float32, or a number",
+        help="the next argument: 32x4096:float32, 32x4096:float32:SEED, 64:int32%%10 (from 0 to 9), scalar:float32, "
+        "or a number",
     )
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from neurontools.customop.building.build import BuildResult
     from neurontools.customop.building.request import BuildRequest
 
+    Paint = Callable[[str, str], str]
+
 COLOURS = ("auto", "always", "never")
 
 
@@ -83,7 +85,7 @@ def _build_once(arguments: argparse.Namespace) -> BuildResult:
     from neurontools.customop.building.build import build
 
     request, home = _request(arguments)
-    paint = _painter(arguments.color, sys.stderr.isatty())
+    paint = painter(arguments.color, sys.stderr.isatty())
     try:
         result = build(request, _say if arguments.verbose else console.notice)
     except CustomOpBuildError as error:
@@ -193,8 +195,8 @@ def _say(line: str) -> None:
 
 
 def _text(result: BuildResult, color: str) -> str:
-    paint = _painter(color, sys.stdout.isatty())
-    state = paint(f"built in {result.seconds:.2f} s", "32") if result.rebuilt else "up to date"
+    paint = painter(color, sys.stdout.isatty())
+    state = paint(f"built in {result.seconds:.2f} s", "32") if result.rebuilt else paint("up to date", "32")
     return "\n".join(
         (
             f"{result.path}  {state}",
@@ -217,20 +219,30 @@ def _json(result: BuildResult) -> str:
     )
 
 
-def _painter(color: str, terminal: bool) -> Callable[[str, str], str]:
+def painter(color: str, terminal: bool) -> Paint:
+    """Return what colours a text with a code of the terminal, or leaves it: --color, then NO_COLOR and FORCE_COLOR."""
     wanted = color == "always" or (
         color == "auto"
         and not os.environ.get("NO_COLOR")
         and (terminal or bool(os.environ.get("FORCE_COLOR")))
     )
-    return (lambda text, code: f"\x1b[{code}m{text}\x1b[0m") if wanted else (lambda text, _code: text)
+    return _coloured if wanted else plain
 
 
-def _painted(text: str, paint: Callable[[str, str], str]) -> str:
+def plain(text: str, _code: str) -> str:
+    """Return a text as it is."""
+    return text
+
+
+def _coloured(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def _painted(text: str, paint: Paint) -> str:
     return "\n".join(_painted_line(line, paint) for line in text.splitlines())
 
 
-def _painted_line(line: str, paint: Callable[[str, str], str]) -> str:
+def _painted_line(line: str, paint: Paint) -> str:
     for word, code in ((": error: ", "1;31"), (": fatal error: ", "1;31"), (": warning: ", "1;35")):
         place, found, message = line.partition(word)
         if found and not line.startswith(" "):

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.customop_build import painter, plain
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from neurontools.commands.customop_build import Paint
     from neurontools.customop.building.project import CheckWords
     from neurontools.customop.checking.check_report import CheckReport, CheckSettings
 
 _WIDTH = 11
+_COLOURS = {"ok": "32", "FAILED": "1;31", "warning": "1;35"}
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="VALUE",
-        help="the next argument: NxM:float32 (equal letters, equal sizes), *:float32 (any shape), or a number; "
+        help="the next argument: NxM:float32 (equal letters, equal sizes), N:int32%%M (from 0 to M - 1), "
+        "*:float32 (any shape), or a number; "
         "without any, what the operator takes is tried out",
     )
     parser.add_argument(
@@ -81,7 +86,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     for index in indexes:
         console.notice(f"checking {entries[index].qualified}")
         reports.append(check(package, index, settings[index]))
-    console.out(_json(reports) if arguments.json else "\n".join(_text(report, library) for report in reports))
+    paint = painter("auto", sys.stdout.isatty())
+    console.out(
+        _json(reports) if arguments.json else "\n".join(_text(report, library, paint) for report in reports)
+    )
     return 1 if any(report.findings for report in reports) else 0
 
 
@@ -132,7 +140,7 @@ def _gradient(text: str) -> tuple[int, str]:
     return (int(position), expression) if found and position.strip().isdigit() else (0, text)
 
 
-def _text(report: CheckReport, library: str) -> str:
+def _text(report: CheckReport, library: str, paint: Paint) -> str:
     lines = [report.schema]
     ranks = _ranges(report.ranks)
     facts = {
@@ -143,15 +151,17 @@ def _text(report: CheckReport, library: str) -> str:
         "reference": "agrees",
         "gradient": "agrees with finite differences",
     }
-    lines += [_row("ok", name, facts[name]) for name in report.passed]
+    lines += [_row("tried out", name, words) for name, words in report.assumed]
+    lines += [_row("ok", name, facts[name], paint) for name in report.passed]
     for finding in report.findings:
-        many = "1 input" if finding.count == 1 else f"{finding.count} inputs"
-        lines.append(_row("FAILED", finding.check, f"{many}: {finding.message}"))
+        lines.append(_row("FAILED", finding.check, f"{_inputs(finding.count)}: {finding.message}", paint))
+        if finding.remedy:
+            lines.append(f"{'':<{_WIDTH * 2}}{finding.remedy}")
         words = " ".join(f"--input {shlex.quote(word)}" for word in finding.inputs)
         name = report.op.rpartition("::")[2]
         lines.append(f"{'':<{_WIDTH * 2}}neuron-customop run {shlex.quote(library)} {name} {words}")
-    lines += [_row("warning", "", warning) for warning in report.warnings]
-    lines += [_row("refused", "", f"{count} inputs: {reason}") for reason, count in report.refused]
+    lines += [_row("warning", "", warning, paint) for warning in report.warnings]
+    lines += [_row("refused", "", f"{_inputs(count)}: {reason}") for reason, count in report.refused]
     lines += [_row("skipped", name, reason) for name, reason in report.skipped]
     return "\n".join(lines)
 
@@ -170,8 +180,13 @@ def _ranges(ranks: tuple[int, ...]) -> str:
     return f" of {', '.join(told)} dimensions"
 
 
-def _row(state: str, name: str, text: str) -> str:
-    return f"  {state:<{_WIDTH - 2}}{name:<{_WIDTH}}{text}"
+def _inputs(count: int) -> str:
+    return "1 input" if count == 1 else f"{count} inputs"
+
+
+def _row(state: str, name: str, text: str, paint: Paint = plain) -> str:
+    padding = " " * max(1, _WIDTH - 2 - len(state))
+    return f"  {paint(state, _COLOURS.get(state, ''))}{padding}{name:<{_WIDTH}}{text}"
 
 
 def _json(reports: list[CheckReport]) -> str:

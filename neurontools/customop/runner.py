@@ -22,17 +22,28 @@ if TYPE_CHECKING:
 
     from neurontools.customop.operation import Completed
 
-_TENSOR = re.compile(r"(?P<sizes>\d+(?:x\d+)*|scalar):(?P<dtype>\w+)(?::(?P<seed>\d+))?\Z")
-_FORM = "inputs look like 32x4096:float32, 32x4096:float32:7 (with a seed), or a number"
+_TENSOR = re.compile(
+    r"(?P<sizes>\d+(?:x\d+)*|scalar):(?P<dtype>\w+)(?:%(?P<below>\d+))?(?::(?P<seed>\d+))?\Z"
+)
+_INTEGERS_BELOW = 100
+_FORM = "inputs look like 32x4096:float32, 32x4096:float32:7 (with a seed), 64:int32%10 (from 0 to 9), or a number"
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInput:
-    """A tensor to be made: normal numbers for floating types, 0 to 99 for integers."""
+    """A tensor to be made: normal numbers for floating types, for integers from 0 on.
+
+    Args:
+        sizes: its shape.
+        dtype: element type.
+        seed: decides the contents.
+        below: integers are below this number; None: below 100.
+    """
 
     sizes: tuple[int, ...]
     dtype: str
     seed: int
+    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,21 @@ def parse_input(text: str) -> TensorInput | float | int:
     if name not in BY_NAME or not BY_NAME[name].on_device:
         raise UsageError(f"input {text}: no dtype {name} on the device", f"one of {', '.join(DEVICE_NAMES)}")
     sizes = () if found["sizes"] == "scalar" else tuple(int(size) for size in found["sizes"].split("x"))
-    return TensorInput(sizes, name, int(found["seed"] or 0))
+    below = None if found["below"] is None else int(found["below"])
+    check_below(text, name, below)
+    if below == 0 and 0 not in sizes:
+        raise UsageError(f"input {text}: no integer from 0 on is below 0", f"{text.partition('%')[0]}%10")
+    return TensorInput(sizes, name, int(found["seed"] or 0), below)
+
+
+def check_below(text: str, dtype: str, below: object) -> None:
+    """Refuse a bound of values where there are no integers.
+
+    Raises:
+        UsageError: the element type is a floating one.
+    """
+    if below is not None and "float" in dtype:
+        raise UsageError(f"input {text}: % is for integers", "64:int32%10 has values from 0 to 9")
 
 
 def run(
@@ -188,7 +213,8 @@ def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
     dtype = getattr(torch, value.dtype)
     if dtype.is_floating_point:
         return torch.randn(value.sizes, generator=generator).to(dtype)
-    return torch.randint(0, 100, value.sizes, generator=generator, dtype=dtype)
+    below = _INTEGERS_BELOW if value.below is None else min(max(value.below, 1), torch.iinfo(dtype).max + 1)
+    return torch.randint(0, below, value.sizes, generator=generator, dtype=dtype)
 
 
 def _same_bytes(left: Any, right: Any) -> bool:

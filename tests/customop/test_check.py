@@ -71,7 +71,7 @@ def test_an_error_names_the_line(package: Read) -> None:
 
 def test_a_remainder_that_is_shared_wrongly(package: Read) -> None:
     report = checked(package("multicore_wrong"), "remainder", "N:float32")
-    assert "bounds: " in told(report)["shapes"] or "coverage: " in told(report)["shapes"]
+    assert told(report)["shapes"].startswith(("bounds on core ", "coverage on core "))
     assert parse_input(report.findings[0].inputs[0]).sizes[0] % 8 != 0  # type: ignore[union-attr]
     assert checked(package("multicore_wrong"), "remainder", "Nx8:float32").findings == ()
 
@@ -85,7 +85,7 @@ def test_cores_that_must_run_in_order(package: Read) -> None:
 def test_what_a_kernel_refuses_is_no_fault(package: Read) -> None:
     report = checked(package("wrong"), "eights")
     assert report.findings == ()
-    assert [reason for reason, _ in report.refused] == ["check: only multiples of 8"]
+    assert [reason.partition(" at ")[0] for reason, _ in report.refused] == ["check: only multiples of 8"]
     assert report.cases > 0
 
 
@@ -93,7 +93,7 @@ def test_dimensions_that_are_not_there_are_a_refusal(package: Read) -> None:
     report = checked(package("wrong"), "product")
     assert report.ranks == (2,)
     assert report.findings == ()
-    assert [reason for reason, _ in report.refused] == ["check: sizes do not fit"]
+    assert [reason.partition(" at ")[0] for reason, _ in report.refused] == ["check: sizes do not fit"]
     assert "inputs" in [name for name, _ in report.skipped]
 
 
@@ -102,7 +102,9 @@ def test_a_kernel_that_refuses_everything_is_one(package: Read) -> None:
     assert told(report) == {"inputs": "it refused all; give others with --input"}
     assert report.passed == ()
     report = checked(package("wrong"), "product", "NxN:float32", "NxN:uint8", "0.5")
-    assert list(told(report)) == ["inputs"]
+    assert told(report)["shapes"].startswith(
+        "dtype: accessor with Float elements on a tensor of dtype Byte at "
+    )
 
 
 def test_patterns_gradients_and_reference_of_several_inputs(package: Read) -> None:
@@ -123,7 +125,7 @@ def test_patterns_gradients_and_reference_of_several_inputs(package: Read) -> No
 def test_references_of_another_shape_or_that_fail_on_some_inputs(package: Read) -> None:
     report = checked(package("wrong"), "cube", "N:float32", reference="(x ** 3).reshape(1, -1)")
     assert told(report)["reference"].startswith("gives 1:float32, the reference 1x1:float32")
-    report = checked(package("wrong"), "cube", "N:float32", reference="x ** 3 if len(x) else 1 / 0")
+    report = checked(package("wrong"), "cube", "N:float32", reference="x ** 3 if len(x) != 3 else 1 / 0")
     assert told(report)["reference"].endswith("fails: ZeroDivisionError: division by zero")
 
 

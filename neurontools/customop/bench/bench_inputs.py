@@ -41,8 +41,7 @@ def parse_template(text: str) -> Template:
     Raises:
         UsageError: it is none of these.
     """
-    tensor = text.partition(":")[0]
-    if tensor == "*" or any(letter.isupper() for letter in tensor):
+    if text.startswith("*") or any(letter.isupper() for letter in text):
         return parse_pattern(text)
     return parse_input(text)
 
@@ -117,7 +116,7 @@ def bind(templates: Sequence[Template], point: Point, shape: Sizes) -> tuple[Ten
         UsageError: a letter has no size, or no input has a letter that is swept.
     """
     sizes = dict(point.letters)
-    used = {dim for value in templates if isinstance(value, Pattern) for dim in value.dims or ()}
+    used = {letter for value in templates if isinstance(value, Pattern) for letter in value.letters}
     for letter in sizes:
         if letter not in used:
             raise UsageError(f"--sweep {letter}=...: no input has {letter}", f"--input {letter}x1024:float32")
@@ -133,13 +132,9 @@ def wants_shape(templates: Sequence[Template]) -> bool:
 
 
 def _tensor(pattern: Pattern, letters: dict[str, int], shape: Sizes, seed: int) -> TensorInput:
-    if pattern.dims is None:
-        return TensorInput(shape, pattern.dtype, seed)
-    for dim in pattern.dims:
-        if isinstance(dim, str) and dim not in letters:
-            raise UsageError(f"{dim} of an input has no size", f"--sweep {dim}=256,1024,4096")
-    dims = tuple(letters[dim] if isinstance(dim, str) else dim for dim in pattern.dims)
-    return TensorInput(dims, pattern.dtype, seed)
+    for letter in sorted(pattern.letters - letters.keys()):
+        raise UsageError(f"{letter} of an input has no size", f"--sweep {letter}=256,1024,4096")
+    return pattern.sized(letters, shape, seed)
 
 
 def _size(word: str, text: str) -> int:

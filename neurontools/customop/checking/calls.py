@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.marshalling import Codes, execute, import_torch
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
     from neurontools.customop.worker import WorkerExecutor
+
+_NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?")  # not of a place such as relu.cpp:12
 
 # What a kernel says itself, or says by the accessor that it asks for: it does not take such inputs.
 REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit"})
@@ -33,8 +36,8 @@ class Caller:
     def __init__(self, package: Package, index: int, executors: Sequence[WorkerExecutor]) -> None:
         self.package = package
         self.entry: OperatorEntry = package.manifest.operators[index]
-        self.warnings: dict[str, None] = {}
-        self.refused: dict[str, int] = {}
+        self._warnings: dict[str, str] = {}
+        self._refused: dict[str, tuple[str, int]] = {}
         self._codes = Codes()
         self._operations = [Operation(package, index, executor) for executor in executors]
         self._executor = executors[0]
@@ -54,7 +57,8 @@ class Caller:
         if self._current[0] is not case:
             self._current = case, tensors_of(case)
         output, completed = execute(self._operations[which], self._current[1], self._codes, order)
-        self.warnings.update(dict.fromkeys(completed.warnings))
+        for warning in completed.warnings:
+            self._warnings.setdefault(_kind_of(warning), warning)
         return output
 
     def forward(self, arguments: Sequence[Any]) -> Any:
@@ -63,8 +67,24 @@ class Caller:
 
     def refuse(self, error: NeuronCustomOpError) -> None:
         """Count inputs that the operator does not take."""
-        reason = f"{error.kind}: {error.reason}"
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+        place = f" at {error.location}" if error.location else ""
+        reason = f"{error.kind}: {error.reason}{place}"
+        first, count = self._refused.get(_kind_of(reason), (reason, 0))
+        self._refused[_kind_of(reason)] = first, count + 1
+
+    def forget_refused(self) -> None:
+        """Count what it does not take from zero."""
+        self._refused.clear()
+
+    @property
+    def refused(self) -> tuple[tuple[str, int], ...]:
+        """What it says of inputs that it does not take, with their number; what differs in numbers only is told once."""
+        return tuple(self._refused.values())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the checks of the runtime warn about; what differs in numbers only is told once."""
+        return tuple(self._warnings.values())
 
     def functions(self) -> dict[str, object]:
         """Return what expressions may call: torch and the operators of the library, by name."""
@@ -75,6 +95,10 @@ class Caller:
 
         entries = self.package.manifest.operators
         return {"torch": import_torch(), **{entry.name: function(i) for i, entry in enumerate(entries)}}
+
+
+def _kind_of(message: str) -> str:
+    return _NUMBER.sub("#", message)
 
 
 def tensors_of(case: Case) -> list[Any]:

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.checking.calls import REFUSALS, Caller, tensors_of
-from neurontools.customop.checking.check_gradients import check_gradients, gradients_of
-from neurontools.customop.checking.check_inputs import Case, cases
+from neurontools.customop.checking.calls import REFUSALS, Caller
+from neurontools.customop.checking.check_gradients import check_gradients, without_gradients
+from neurontools.customop.checking.check_inputs import Case, Pattern, cases, pattern_words
+from neurontools.customop.checking.check_reference import Reference
 from neurontools.customop.checking.check_report import CheckReport, CheckSettings
-from neurontools.customop.checking.differences import first_difference, shape_words, worst_difference
+from neurontools.customop.checking.differences import first_difference
 from neurontools.customop.checking.discovery import inputs_for
-from neurontools.customop.checking.expressions import evaluate, parameter_kinds
+from neurontools.customop.checking.expressions import parameter_kinds
 from neurontools.customop.checking.tally import Tally
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.instance import check_instance
-from neurontools.customop.marshalling import import_torch
 from neurontools.customop.worker import WorkerExecutor
-from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from neurontools.customop.checking.check_inputs import Value
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
 
@@ -32,6 +32,9 @@ FRESH_MEMORY = (0x55, 0xA3)
 _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
 _TIMEOUT_WEIGHT = 12
+_ACCESSORS = frozenset({"dtype", "rank"})
+_FROM_MEMORY = "results depend on what fresh memory holds: elements are read before, or never, written"
+_FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
 
 
 def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
@@ -44,91 +47,100 @@ def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
     check_instance()
     executors = [WorkerExecutor(package.parts, package.manifest.name, byte) for byte in FRESH_MEMORY]
     try:
-        return _Check(Caller(package, index, executors), settings).run()
+        return _Check(Caller(package, index, executors), settings, executors).run()
     finally:
         for executor in executors:
             executor.close()
 
 
 class _Check:
-    def __init__(self, caller: Caller, settings: CheckSettings) -> None:
+    def __init__(self, caller: Caller, settings: CheckSettings, executors: Sequence[WorkerExecutor]) -> None:
         self.caller = caller
         self.package = caller.package
         self.entry: OperatorEntry = caller.entry
         self.settings = settings
+        self.executors = executors
         self.tally = Tally()
+        self.reference = Reference(settings, self.tally)
         self.taken = 0
+        self.elements = 0
         self.failures = 0
-        self.compared = False
 
     def run(self) -> CheckReport:
-        entry = self.entry
         patterns, ranks, dtypes = inputs_for(self.caller, self.settings, self.tally)
-        self.caller.refused.clear()  # what was tried out is told by ranks and dtypes
-        skipped = []
-        if not self.settings.patterns and parameter_kinds(entry).count("tensor") > 1:
-            skipped.append(
-                ("inputs", "other shapes than equal ones; if they depend on each other, give --input")
-            )
+        self.caller.forget_refused()  # what was tried out is told by ranks and dtypes
         for pattern in patterns:
             for case in cases(pattern, ranks, self.settings.count, self.settings.seed):
                 if self.failures < _FAILURES_MAX:
                     self._one(case)
-        done = ["shapes", "repeats", "memory"] if self.taken else []
-        if done and self.package.manifest.multicore:
-            done.append("cores")
         if patterns and not self.taken and not self.failures:
             case = next(iter(cases(patterns[0], ranks, 0, self.settings.seed)))
             self.tally.add("inputs", "", "it refused all; give others with --input", case)
-        if self.settings.reference:
-            done += ["reference"] if self.compared else []
-        else:
-            skipped.append(("reference", "give one with --reference, such as 'torch.relu(x0)'"))
-        if gradients_of(self.caller, self.settings) and patterns:
-            made = check_gradients(self.caller, self.settings, self.tally, patterns[0], ranks)
-            done += ["gradient"] if made else []
-        elif "backward" not in entry.name:
-            skipped.append(("gradient", "no backward operator; give one with --backward 'OP(g, x0)'"))
+        gradient = check_gradients(
+            self.caller, self.settings, self.tally, patterns[0] if patterns else [], ranks
+        )
+        done = [*self._done(), *(["gradient"] if gradient else [])]
         findings = self.tally.findings()
         wrong = {finding.check for finding in findings}
         return CheckReport(
-            entry.qualified,
-            f"{entry.library}::{entry.schema}",
+            self.entry.qualified,
+            f"{self.entry.library}::{self.entry.schema}",
             self.taken,
             ranks,
             dtypes,
+            self._assumed(patterns, gradient),
             tuple(name for name in done if name not in wrong),
             findings,
-            tuple(self.caller.warnings),
-            tuple(self.caller.refused.items()),
-            tuple(skipped),
+            self.caller.warnings,
+            self.caller.refused,
+            self._skipped(patterns),
         )
+
+    def _done(self) -> list[str]:
+        done = ["shapes", "repeats", "memory"] if self.taken else []
+        if done and self.package.manifest.multicore:
+            done.append("cores")
+        return [*done, *(["reference"] if self.reference.compared else [])]
+
+    def _assumed(self, patterns: list[list[Value]], gradient: str) -> tuple[tuple[str, str], ...]:
+        assumed = []
+        if not self.settings.patterns and patterns and _are_mixed(patterns[0]):
+            assumed.append(("inputs", pattern_words(patterns[0])))
+        if gradient and self.settings.backward is None:
+            assumed.append(("gradient", gradient))
+        return tuple(assumed)
+
+    def _skipped(self, patterns: list[list[Value]]) -> tuple[tuple[str, str], ...]:
+        skipped = []
+        several = parameter_kinds(self.entry).count("tensor") > 1
+        if not self.settings.patterns and several and patterns and not _are_mixed(patterns[0]):
+            skipped.append(
+                ("inputs", "other shapes than equal ones; if they depend on each other, give --input")
+            )
+        if self.taken and not self.elements:
+            skipped.append(
+                ("outputs", "all were empty, nothing is known of values; give numbers with --input")
+            )
+        skipped += self.reference.skipped()
+        return (*skipped, *without_gradients(self.caller, self.settings))
 
     def _one(self, case: Case) -> None:
         try:
             output = self.caller.call(0, case)
         except NeuronCustomOpError as error:
-            if error.kind in REFUSALS:
+            # Who gave the inputs wants them taken; other kernels may ask for what they do not take.
+            if error.kind in REFUSALS and not (self.settings.patterns and error.kind in _ACCESSORS):
                 self.caller.refuse(error)
             else:
-                self.failures += _TIMEOUT_WEIGHT if error.kind == "timeout" else 1
-                place = f" at {error.location}" if error.location else ""
-                core = f" on core {error.core}" if error.core > 0 else ""
-                kind = f"{error.kind} {error.location}"
-                self.tally.add("shapes", kind, f"{error.kind}: {error.reason}{core}{place}", case)
+                self._fail(error, case)
             return
         self.taken += 1
+        self.elements += output.numel()
         if not self._again(
             "repeats", "a second call gave other results", case, output, lambda: self.caller.call(0, case)
         ):
             return  # every other comparison would only say it again
-        self._again(
-            "memory",
-            "results depend on what fresh memory holds: elements are read before, or never, written",
-            case,
-            output,
-            lambda: self.caller.call(1, case),
-        )
+        self._other_memory(case, output)
         if self.package.manifest.multicore:
             for order in _ORDERS:
                 self._again(
@@ -138,8 +150,24 @@ class _Check:
                     output,
                     lambda order=order: self.caller.call(0, case, order),  # type: ignore[misc]
                 )
-        if self.settings.reference:
-            self._compare(case, output)
+        self.reference.compare(case, output)
+
+    def _fail(self, error: NeuronCustomOpError, case: Case) -> None:
+        self.failures += _TIMEOUT_WEIGHT if error.kind == "timeout" else 1
+        place = f" at {error.location}" if error.location else ""
+        core = f" on core {error.core}" if error.core > 0 else ""
+        message = f"{error.kind}{core}: {error.reason}{place}"
+        self.tally.add("shapes", f"{error.kind} {error.location}", message, case, error.remedy or "")
+
+    def _other_memory(self, case: Case, output: Any) -> None:
+        """Call it where fresh memory holds something else; a difference may also come from what was called before."""
+        known = self.tally.has("memory")
+        if self._again("memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case)) or known:
+            return
+        for executor in self.executors:
+            executor.close()  # the next call starts a worker that has seen none
+        if not self._again("repeats", _FROM_CALLS, case, output, lambda: self.caller.call(0, case)):
+            self.tally.drop("memory")
 
     def _again(self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any]) -> bool:
         try:
@@ -153,33 +181,6 @@ class _Check:
             self.tally.add(check, "", f"{message}; first at {place}", case)
         return place is None
 
-    def _compare(self, case: Case, output: Any) -> None:
-        torch = import_torch()
-        tensors = tensors_of(case)
-        names = {f"x{position}": value for position, value in enumerate(tensors)}
-        try:
-            expected = evaluate(self.settings.reference, {**names, "x": tensors[0], "torch": torch})
-        except UsageError as error:
-            if not self.compared:
-                raise
-            self.tally.add("reference", "fails", error.message, case)
-            return
-        self.compared = True
-        if not isinstance(expected, torch.Tensor):
-            raise UsageError(
-                f"{self.settings.reference} gives no tensor", "write an expression for the output"
-            )
-        if expected.shape != output.shape or expected.dtype != output.dtype:
-            self.tally.add(
-                "reference",
-                "shape",
-                f"gives {shape_words(output)}, the reference {shape_words(expected)}",
-                case,
-            )
-            return
-        tolerance = self.settings.tolerance
-        options = {} if tolerance is None else {"rtol": tolerance, "atol": tolerance}
-        try:
-            torch.testing.assert_close(output, expected, equal_nan=True, **options)
-        except AssertionError:
-            self.tally.add("reference", "", worst_difference(output, expected), case)
+
+def _are_mixed(values: list[Value]) -> bool:
+    return any(isinstance(value, Pattern) and value.dims is not None for value in values)

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.dtypes import DEVICE_NAMES
-from neurontools.customop.runner import TensorInput
+from neurontools.customop.runner import TensorInput, check_below
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Input = TensorInput | float | int
-
 MAX_ELEMENTS = 1 << 17
-_PATTERN = re.compile(r"(?P<dims>\*|scalar|(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*):(?P<dtype>\w+)\Z")
-_LETTERS = "ABCDEFGH"  # as many as a tensor has dimensions at most
+_PATTERN = re.compile(
+    r"(?P<dims>\*|scalar|(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*):(?P<dtype>\w+)(?:%(?P<below>[1-9]\d*|[A-Z]))?\Z"
+)
+LETTERS = "ABCDEFGH"  # as many as a tensor has dimensions at most
 _MANY = 2  # dimensions up to which every size is tried in every place
 _RANDOM_ELEMENTS = 1 << 14
 _PRIMES = (3, 5, 7, 11, 2, 2, 3, 2)
@@ -28,7 +29,8 @@ _SMALL_DIM_MAX = 65535  # customops.md section 5: the limit of a dimension where
 _LARGE_DIM = 70001  # above it: allowed where there are at most four
 _LARGE_DIM_COUNT = 4
 _FORM = (
-    "inputs look like NxM:float32 (equal letters, equal sizes), 8x4:int32, *:float32 (any shape), or a number"
+    "inputs look like NxM:float32 (equal letters, equal sizes), 8x4:int32, N:int32%M (from 0 to M-1), *:float32 (any shape), "
+    "or a number"
 )
 
 
@@ -39,10 +41,30 @@ class Pattern:
     Args:
         dims: sizes, and letters for those that may be anything; None: any shape, the same for all such inputs.
         dtype: element type.
+        below: integers are below this number, or below the size that a letter stands for; None: below 100.
     """
 
     dims: tuple[int | str, ...] | None
     dtype: str
+    below: int | str | None = None
+
+    def sized(self, sizes: dict[str, int], shape: tuple[int, ...], seed: int) -> TensorInput:
+        """Return the input for sizes of its letters, or for the shape that `*` stands for."""
+        dims = (
+            shape
+            if self.dims is None
+            else tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
+        )
+        below = sizes[self.below] if isinstance(self.below, str) else self.below
+        return TensorInput(dims, self.dtype, seed, below)
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The letters that need a size."""
+        return frozenset(word for word in (*(self.dims or ()), self.below) if isinstance(word, str))
+
+
+Value = Pattern | float | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +79,24 @@ class Case:
         return sum(math.prod(value.sizes) for value in self.inputs if isinstance(value, TensorInput))
 
     @property
+    def has_empty(self) -> bool:
+        """Whether a tensor has no elements."""
+        return any(0 in value.sizes for value in self.inputs if isinstance(value, TensorInput))
+
+    @property
+    def possible(self) -> bool:
+        """Whether there are such inputs: not where integers are below 0 and there must be some."""
+        return all(
+            value.below != 0 or 0 in value.sizes for value in self.inputs if isinstance(value, TensorInput)
+        )
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The inputs as `neuron-customop run --input` takes them."""
         return tuple(map(_word, self.inputs))
 
 
-def parse_pattern(text: str) -> Pattern | float | int:
+def parse_pattern(text: str) -> Value:
     """Read an input of the command line: a pattern of shapes, or a number.
 
     Raises:
@@ -80,15 +114,19 @@ def parse_pattern(text: str) -> Pattern | float | int:
         raise UsageError(
             f"input {text}: no dtype {found['dtype']} on the device", f"one of {', '.join(DEVICE_NAMES)}"
         )
+    below = found["below"] and _size(found["below"])
+    check_below(text, found["dtype"], below)
     if found["dims"] == "*":
-        return Pattern(None, found["dtype"])
+        return Pattern(None, found["dtype"], below)
     words = [] if found["dims"] == "scalar" else found["dims"].split("x")
-    return Pattern(tuple(int(word) if word.isdigit() else word for word in words), found["dtype"])
+    return Pattern(tuple(map(_size, words)), found["dtype"], below)
 
 
-def cases(
-    patterns: Sequence[Pattern | float | int], ranks: Sequence[int], count: int, seed: int
-) -> Iterator[Case]:
+def _size(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
+
+
+def cases(patterns: Sequence[Value], ranks: Sequence[int], count: int, seed: int) -> Iterator[Case]:
     """Yield inputs: first the sizes that kernels get wrong, then random ones.
 
     Args:
@@ -101,37 +139,28 @@ def cases(
     seen = set()
     for rank in ranks if any_shape else (0,):
         bound = [_with_rank(pattern, rank) for pattern in patterns]
-        letters = sorted(
-            {
-                dim
-                for pattern in bound
-                if isinstance(pattern, Pattern)
-                for dim in pattern.dims or ()
-                if isinstance(dim, str)
-            }
-        )
+        letters = sorted({word for value in bound if isinstance(value, Pattern) for word in value.letters})
         for sizes in _assignments(len(letters), count, random.Random(f"{seed} {rank}")):  # noqa: S311
-            case = _case(bound, dict(zip(letters, sizes, strict=True)), seed)
-            if case.words not in seen and case.elements <= MAX_ELEMENTS * len(patterns):
+            case = case_of(bound, dict(zip(letters, sizes, strict=True)), seed)
+            if case.possible and case.words not in seen and case.elements <= MAX_ELEMENTS * len(patterns):
                 seen.add(case.words)
                 yield case
 
 
-def _with_rank(pattern: Pattern | float, rank: int) -> Pattern | float | int:
+def _with_rank(pattern: Value, rank: int) -> Value:
     if not isinstance(pattern, Pattern) or pattern.dims is not None:
         return pattern
-    return Pattern(tuple(_LETTERS[:rank]), pattern.dtype)
+    return Pattern(tuple(LETTERS[:rank]), pattern.dtype, pattern.below)
 
 
-def _case(patterns: Sequence[Pattern | float | int], sizes: dict[str, int], seed: int) -> Case:
-    made: list[Input] = []
-    for position, pattern in enumerate(patterns):
-        if isinstance(pattern, Pattern):
-            dims = (dim if isinstance(dim, int) else sizes[dim] for dim in pattern.dims or ())
-            made.append(TensorInput(tuple(dims), pattern.dtype, seed + position))
-        else:
-            made.append(pattern)
-    return Case(tuple(made))
+def case_of(patterns: Sequence[Value], sizes: dict[str, int], seed: int) -> Case:
+    """Return the inputs for sizes of the letters; the position of a tensor is part of the seed of its contents."""
+    return Case(
+        tuple(
+            value.sized(sizes, (), seed + position) if isinstance(value, Pattern) else value
+            for position, value in enumerate(patterns)
+        )
+    )
 
 
 def _assignments(count: int, extra: int, generator: random.Random) -> Iterator[tuple[int, ...]]:
@@ -157,8 +186,20 @@ def _assignments(count: int, extra: int, generator: random.Random) -> Iterator[t
         yield tuple(round(math.exp(generator.uniform(0, math.log(largest)))) for _ in range(count))
 
 
+def pattern_words(values: Sequence[Value]) -> str:
+    """Return patterns as `check --input` takes them, a space between two."""
+    return " ".join(_pattern_word(value) if isinstance(value, Pattern) else repr(value) for value in values)
+
+
+def _pattern_word(pattern: Pattern) -> str:
+    dims = "*" if pattern.dims is None else "x".join(map(str, pattern.dims)) or "scalar"
+    below = "" if pattern.below is None else f"%{pattern.below}"
+    return f"{dims}:{pattern.dtype}{below}"
+
+
 def _word(value: Input) -> str:
     if not isinstance(value, TensorInput):
         return repr(value)
     sizes = "x".join(map(str, value.sizes)) or "scalar"
-    return f"{sizes}:{value.dtype}:{value.seed}"
+    below = "" if value.below is None else f"%{value.below}"
+    return f"{sizes}:{value.dtype}{below}:{value.seed}"

@@ -39,12 +39,14 @@ class Finding:
         message: what happened.
         count: how many cases show it.
         inputs: the smallest of them, as `neuron-customop run --input` takes them.
+        remedy: what to do, "" where nothing is known.
     """
 
     check: str
     message: str
     count: int
     inputs: tuple[str, ...]
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class CheckReport:
         cases: how many inputs it was called with and took.
         ranks: numbers of dimensions that `*` stood for and that it takes.
         dtypes: element types that it takes; those of the patterns when they were given.
+        assumed: what nobody said and was tried out: inputs of different kinds, how the gradient is called.
         passed: checks that found nothing.
         findings: what is wrong.
         warnings: what the checks of the runtime warn about.
@@ -69,6 +72,7 @@ class CheckReport:
     cases: int
     ranks: tuple[int, ...]
     dtypes: tuple[str, ...]
+    assumed: tuple[tuple[str, str], ...]
     passed: tuple[str, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]

@@ -17,9 +17,9 @@ def first_difference(left: Any, right: Any) -> str | None:
     if not len(unequal):
         return None
     flat = int(unequal[0])
-    return (
-        f"{_place(left, flat)}: {left.reshape(-1)[flat].item():.6g} and {right.reshape(-1)[flat].item():.6g}"
-    )
+    values = left.reshape(-1)[flat].item(), right.reshape(-1)[flat].item()
+    ours, theirs = _apart(*values)
+    return f"{_place(left, flat)}: {ours} and {theirs}"
 
 
 def worst_difference(output: Any, expected: Any) -> str:
@@ -31,7 +31,20 @@ def worst_difference(output: Any, expected: Any) -> str:
     )
     flat = int(apart.reshape(-1).argmax())
     ours, theirs = output.reshape(-1)[flat].item(), expected.reshape(-1)[flat].item()
-    return f"worst at {_place(output, flat)}: {ours:.6g}, the reference gives {theirs:.6g}"
+    told = _apart(ours, theirs)
+    return f"worst at {_place(output, flat)}: {told[0]}, the reference gives {told[1]}"
+
+
+def _apart(left: float, right: float) -> tuple[str, str]:
+    """Return two numbers with as many digits as it takes to tell them apart."""
+    return next(
+        (
+            words
+            for digits in (6, 9)
+            if (words := (f"{left:.{digits}g}", f"{right:.{digits}g}"))[0] != words[1]
+        ),
+        (f"{left:.9g}", f"{right:.9g}"),
+    )
 
 
 def _place(tensor: Any, flat: int) -> str:

@@ -15,20 +15,28 @@ if TYPE_CHECKING:
 class Tally:
     """The findings so far: of those with the same words, the smallest case."""
 
-    found: dict[tuple[str, str], tuple[int, Case, str]] = field(default_factory=dict)
+    found: dict[tuple[str, str], tuple[int, Case, str, str]] = field(default_factory=dict)
 
-    def add(self, check: str, kind: str, message: str, case: Case) -> None:
+    def add(self, check: str, kind: str, message: str, case: Case, remedy: str = "") -> None:
         """Add a finding; those of one check and kind count as one."""
-        count, smallest, words = self.found.get((check, kind), (0, case, message))
+        count, smallest, words, help_ = self.found.get((check, kind), (0, case, message, remedy))
         if _size(case) < _size(smallest):
-            smallest, words = case, message
-        self.found[check, kind] = count + 1, smallest, words
+            smallest, words, help_ = case, message, remedy
+        self.found[check, kind] = count + 1, smallest, words, help_
+
+    def has(self, check: str) -> bool:
+        """Return whether a check found something."""
+        return any(found == check for found, _ in self.found)
+
+    def drop(self, check: str) -> None:
+        """Forget what a check found."""
+        self.found = {key: value for key, value in self.found.items() if key[0] != check}
 
     def findings(self) -> tuple[Finding, ...]:
         """Return them in the order in which they were found first."""
         return tuple(
-            Finding(check, message, count, case.words)
-            for (check, _), (count, case, message) in self.found.items()
+            Finding(check, message, count, case.words, remedy)
+            for (check, _), (count, case, message, remedy) in self.found.items()
         )
 
 

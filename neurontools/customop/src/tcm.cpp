@@ -44,6 +44,13 @@ void check_canaries(const Block& block) {
        block.nbytes);
 }
 
+// What the C library fills its fresh memory with, where that was asked for: what a kernel reads before it writes then
+// shows, as it does in tensors.
+int fresh_byte() {
+  static const char* const asked = std::getenv("MALLOC_PERTURB_");
+  return asked == nullptr ? kFresh : std::atoi(asked) & 0xff;
+}
+
 void discard(const Block& block) { std::free(block.data - kCanaryBytes); }
 
 void warn_of_leaks() {
@@ -65,7 +72,7 @@ __attribute__((noinline)) void* tcm_allocate(std::size_t nbytes) {
   unsigned char* memory = static_cast<unsigned char*>(::aligned_alloc(64, whole));
   if (memory == nullptr) return nullptr;
   std::memset(memory, kCanary, whole);
-  std::memset(memory + kCanaryBytes, kFresh, nbytes);
+  std::memset(memory + kCanaryBytes, fresh_byte(), nbytes);
   blocks.add({memory + kCanaryBytes, nbytes, charged, __builtin_return_address(0)});
   in_use += charged;
   return memory + kCanaryBytes;
