@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,21 @@ import pytest
 # The checkout comes last, so that the installed package is what is tested.
 sys.path.append(str(Path(__file__).parents[1]))
 
+# A shell lets what it starts in the background ignore Ctrl-C; so would everything that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep modules and tests, which stay until the end, out of every collection of garbage: half of a test's time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
