@@ -26,7 +26,7 @@ EXAMPLES = """examples:
   neuron-profile summary prof --json --nc 0          numbers for programs
   neuron-profile top prof -k 20 --skip-warmup        operators by modelled time
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
-  neuron-profile inspect -o out python train.py      any program, by environment variables
+  neuron-profile inspect -o out python train.py      as neuron-run --profile
 
 exit codes: 0 fine, 1 no profile there, or a file that cannot be written, 2 usage, 130 interrupted; inspect: the
 program's
@@ -57,8 +57,16 @@ def build_parser() -> argparse.ArgumentParser:
     top.add_argument("-k", type=_positive, default=20, metavar="N", help="how many (default: 20)")
     top.add_argument("--json", action="store_true", help="as JSON, base units")
     top.set_defaults(body=_top)
-    inspect = verbs.add_parser("inspect", help="run a program with profiling on")
-    inspect.add_argument("-o", "--output-dir", default=DEFAULT_DIRECTORY, metavar="DIR")
+    inspect = verbs.add_parser(
+        "inspect", help="run a program with profiling on, as neuron-run --profile does"
+    )
+    inspect.add_argument(
+        "-o",
+        "--output-dir",
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help="where the profile goes (default: %(default)s)",
+    )
     inspect.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
     inspect.set_defaults(body=_inspect)
     return parser
@@ -210,10 +218,10 @@ def _export(trace: Trace, form: str, path: str | None) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+    from neurontools.compat import launch
     from neurontools.errors import UsageError
-    from neurontools.profiler.inspect import run_inspected
 
     if not arguments.command:
         raise UsageError("no program given", "neuron-profile inspect -o DIR python train.py")
     command = arguments.command[1:] if arguments.command[0] == "--" else arguments.command
-    run_inspected(tuple(command), arguments.output_dir)
+    launch.run(launch.RunOptions(tuple(command), profile=arguments.output_dir))

@@ -64,7 +64,7 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values["NEURON_COMPILE_CACHE_URL"] = os.path.abspath(options.cache)
     if options.profile:
         values["NEURON_RT_INSPECT_ENABLE"] = "1"
-        values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "1"
+        values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = base.get("NEURON_RT_INSPECT_DEVICE_PROFILE") or "1"
         values["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(options.profile)
     return values
 

@@ -81,7 +81,7 @@ def test_trace_files_have_the_vendors_names(
         (("summary", "p", "--nc", "9"), 1, "error: nothing is left of the profile after filtering"),
         (("summary", "p", "--from", "soon"), 2, "error: 'soon' is no time"),
         (("inspect",), 2, "error: no program given"),
-        (("inspect", "-o", "x", "no-such-program"), 1, "error: cannot run no-such-program"),
+        (("inspect", "-o", "x", "no-such-program"), 127, "error: cannot run no-such-program"),
     ],
 )
 def test_errors_are_one_line_and_a_hint(
@@ -120,6 +120,15 @@ def test_inspect_runs_a_program_with_profiling_on(tool: Tool, home: Path) -> Non
     assert f"NEURON_RT_INSPECT_OUTPUT_DIR={home.resolve()}/out" in done.stdout
     assert "NEURON_RT_INSPECT_ENABLE=1" in done.stdout
     assert "NEURON_RT_INSPECT_DEVICE_PROFILE=1" in done.stdout
+
+
+def test_inspect_offers_what_neuron_run_offers_and_keeps_what_was_set(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_RT_INSPECT_DEVICE_PROFILE", "model")
+    code = "import os, torch_neuronx; print(os.environ['NEURON_RT_INSPECT_DEVICE_PROFILE'])"
+    done = tool("neuron-profile", "inspect", "python", "-c", code)
+    assert (done.returncode, done.stdout) == (0, "model\n")
 
 
 def test_without_numpy_one_line_says_how_to_get_it(profile_dir: Path) -> None:
