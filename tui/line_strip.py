@@ -29,6 +29,7 @@ class Segments(dict["Span", Segment]):
 
     def __init__(self, style_of: Mapping[Role, Style]) -> None:
         self._style_of = style_of
+        self._begins: tuple[ColorSystem, dict[Role, str]] | None = None
 
     def __missing__(self, span: Span) -> Segment:
         """Make the segment of a span."""
@@ -38,9 +39,23 @@ class Segments(dict["Span", Segment]):
         segment = self[span] = Segment(text, self._style_of[role])
         return segment
 
+    def begins(
+        self, system: ColorSystem, render_ansi: Callable[[Style, ColorSystem], str]
+    ) -> dict[Role, str]:
+        """Return what the terminal is told before a span of each role.
+
+        Args:
+            system: the terminal's colours.
+            render_ansi: returns the numbers of a style.
+        """
+        if self._begins is None or self._begins[0] is not system:
+            told = {role: f"\x1b[0;{render_ansi(style, system)}m" for role, style in self._style_of.items()}
+            self._begins = (system, told)
+        return self._begins[1]
+
 
 class LineStrip(Strip):
-    """A line as a strip that names a style once for all neighbours that share it.
+    """A line as a strip that names a role's style once for all neighbours that share it.
 
     Args:
         line: the spans.
@@ -48,27 +63,28 @@ class LineStrip(Strip):
         width: cells of the line.
     """
 
+    __slots__ = ("_line", "_segments_of")
+
     def __init__(self, line: Line, segments: Segments, width: int) -> None:
         super().__init__([segments[span] for span in line], width)
+        self._line = line
+        self._segments_of = segments
 
     def render(self, console: Console) -> str:
         """Return the terminal sequences."""
         if self._render_cache is None:
             system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Strip.render
-            self._render_cache = _rendered(self._segments, self.render_ansi, system)
+            self._render_cache = _rendered(self._line, self._segments_of.begins(system, self.render_ansi))
         return self._render_cache
 
 
-def _rendered(
-    segments: list[Segment], render_ansi: Callable[[Style, ColorSystem], str], system: ColorSystem
-) -> str:
+def _rendered(line: Line, begins: Mapping[Role, str]) -> str:
     pieces: list[str] = []
-    before: Style | None = None
-    for text, style, _ in segments:
-        if style is not before and style is not None:
-            before = style
-            ansi = style._ansi  # noqa: SLF001  where rich keeps it, as Strip.render_style
-            pieces.append(f"\x1b[0;{render_ansi(style, system) if ansi is None else ansi}m")
+    before: Role | None = None
+    for text, role in line:
+        if role is not before:
+            before = role
+            pieces.append(begins[role])
         pieces.append(text)
     pieces.append("\x1b[0m")
     return "".join(pieces)

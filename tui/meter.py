@@ -17,7 +17,7 @@ def meter(share: float, width: int, *, colour: bool, marked: bool = False) -> tu
 
     Without colour the three are told apart by their characters.
     """
-    steps = round(min(1.0, max(0.0, share)), 4) * width
+    steps = (round(share, 4) if 0.0 < share < 1.0 else 1.0 if share >= 1.0 else 0.0) * width
     whole = int(steps + 1e-9)
     begun = 1 if whole < width and steps - whole > 1e-9 else 0
     return _drawn(whole, begun, width - whole - begun, colour, marked)

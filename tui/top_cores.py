@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.tui.lines import Line, Role, Span, fit
 from neurontools.tui.meter import meter
@@ -19,13 +19,29 @@ from neurontools.tui.top_layout import DEVICE_LABEL_WIDTH, CellStyle
 from neurontools.tui.top_rows import section
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.machine.view import CoreRate, DeviceRates, MachineView
     from neurontools.tui.top_layout import CoreGrid
     from neurontools.tui.top_model import TopModel
 
 
-_How = tuple[int, "CoreGrid", bool, bool, frozenset[int], frozenset[int]]
-_drawn: dict[int, tuple[_How, tuple[DeviceRates, ...], Line]] = {}
+_GAP: Span = (" ", Role.PLAIN)
+
+
+class _Look(NamedTuple):
+    """What the rows have in common: equal ones of the same devices look the same."""
+
+    width: int
+    grid: CoreGrid
+    flops: bool
+    colour: bool
+    marked: frozenset[int]
+    alerted: frozenset[int]
+
+
+_Rows = dict[int, tuple["tuple[DeviceRates, ...]", Line]]
+_drawn: list[tuple[_Look, _Rows]] = []
 
 
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
@@ -33,7 +49,15 @@ def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
     view = model.view
     if view is None:
         return (section(" NeuronCore Utilization", width), *(fit((), width) for _ in range(grid.lines + 1)))
-    start = first_device(model, view, grid)
+    look = _Look(
+        width,
+        grid,
+        model.flops,
+        model.colour,
+        model.tree.marked_cores,
+        frozenset(model.lookout.alerts_of_device),
+    )
+    start = _first_device(view, look)
     shown = view.devices[start : start + grid.visible]
     note = ""
     if len(shown) < len(view.devices):
@@ -41,22 +65,24 @@ def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
     return (
         section(_title(model, view), width, note),
         _heads(shown, width, grid),
-        *(_remembered(model, line, shown[line :: grid.lines], width, grid) for line in range(grid.lines)),
+        *_rows(shown, look),
     )
 
 
-def first_device(model: TopModel, view: MachineView, grid: CoreGrid) -> int:
+def _first_device(view: MachineView, look: _Look) -> int:
     """Return the position of the first visible device, so that the selected one is in view."""
-    marked = model.tree.marked_cores
+    visible = look.grid.visible
+    if visible >= len(view.devices):
+        return 0
     selected = next(
         (
             position
             for position, device in enumerate(view.devices)
-            if any(rate.core in marked for rate in device.cores)
+            if any(rate.core in look.marked for rate in device.cores)
         ),
         0,
     )
-    return max(0, min(selected - grid.visible // 2, len(view.devices) - grid.visible))
+    return max(0, min(selected - visible // 2, len(view.devices) - visible))
 
 
 def _title(model: TopModel, view: MachineView) -> str:
@@ -83,58 +109,47 @@ def _head(index: int, grid: CoreGrid) -> str:
     return str(index % 10).ljust(grid.cell)
 
 
-def _remembered(
-    model: TopModel, line: int, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid
-) -> Line:
+def _rows(shown: tuple[DeviceRates, ...], look: _Look) -> Iterator[Line]:
     # A row whose devices show what they showed before is not drawn again.
-    how = (
-        width,
-        grid,
-        model.flops,
-        model.colour,
-        model.tree.marked_cores,
-        frozenset(model.lookout.alerts_of_device),
-    )
-    last = _drawn.get(line)
-    if (
-        last is not None
-        and last[0] == how
-        and len(last[1]) == len(devices)
-        and all(map(is_, devices, last[1]))
-    ):
-        return last[2]
-    drawn = _line(model, devices, width, grid)
-    _drawn[line] = (how, devices, drawn)
-    return drawn
+    if not _drawn or _drawn[0][0] != look:
+        _drawn[:] = [(look, {})]
+    known = _drawn[0][1]
+    lines = look.grid.lines
+    for line in range(lines):
+        devices = shown[line::lines]
+        last = known.get(line)
+        if last is None or len(last[0]) != len(devices) or not all(map(is_, devices, last[0])):
+            last = known[line] = (devices, _line(devices, look))
+        yield last[1]
 
 
-def _line(model: TopModel, devices: tuple[DeviceRates, ...], width: int, grid: CoreGrid) -> Line:
+def _line(devices: tuple[DeviceRates, ...], look: _Look) -> Line:
     spans: list[Span] = []
-    marked = model.tree.marked_cores
+    marked = look.marked
     for device in devices:
-        mark, role = ("!", Role.ALERT) if device.index in model.lookout.alerts_of_device else (" ", Role.HEAD)
+        mark, role = ("!", Role.ALERT) if device.index in look.alerted else (" ", Role.HEAD)
         spans.append((f"{' ' if spans else ''}{mark}ND{device.index:<2d}", role))
         for rate in device.cores:
-            spans += _lost(grid) if device.lost else _cell(model, rate, grid, marked=rate.core in marked)
-    return fit(spans, width)
+            spans += _lost(look.grid) if device.lost else _cell(rate, look, marked=rate.core in marked)
+    return fit(spans, look.width)
 
 
 def _lost(grid: CoreGrid) -> tuple[Span, ...]:
     return ((f" {'lost'[: grid.cell - 1]:<{grid.cell - 1}}", Role.DIM),)
 
 
-def _cell(model: TopModel, rate: CoreRate, grid: CoreGrid, *, marked: bool) -> tuple[Span, ...]:
-    busy = rate.utilization > 0
-    if grid.style is CellStyle.METER:
-        return meter(rate.utilization, grid.cell, colour=model.colour, marked=marked)
-    if grid.style is CellStyle.FULL:
-        value = bracketed_teraflops(rate.flops_s) if model.flops else bracketed_percent(rate.utilization)
+def _cell(rate: CoreRate, look: _Look, *, marked: bool) -> tuple[Span, ...]:
+    share, cell, style = rate.utilization, look.grid.cell, look.grid.style
+    if style is CellStyle.METER:
+        return meter(share, cell, colour=look.colour, marked=marked)
+    if style is CellStyle.FULL:
+        value = bracketed_teraflops(rate.flops_s) if look.flops else bracketed_percent(share)
     else:
-        value = short_teraflops(rate.flops_s) if model.flops else short_percent(rate.utilization)
-    if grid.style is CellStyle.VALUE:
+        value = short_teraflops(rate.flops_s) if look.flops else short_percent(share)
+    if style is CellStyle.VALUE:
         on = Role.MARKED_ON if marked else Role.METER_ON
         off = Role.MARKED_OFF if marked else Role.METER_OFF
-        gap = " " * (grid.cell - len(value))
-        return ((gap, Role.PLAIN), (value, on if busy else off))
-    bar = meter(rate.utilization, grid.cell - 1 - len(value), colour=model.colour, marked=marked)
-    return ((" ", Role.PLAIN), *bar, (value, Role.PLAIN if busy else Role.DIM))
+        gap = " " * (cell - len(value))
+        return ((gap, Role.PLAIN), (value, on if share > 0 else off))
+    bar = meter(share, cell - 1 - len(value), colour=look.colour, marked=marked)
+    return (_GAP, *bar, (value, Role.PLAIN if share > 0 else Role.DIM))

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from neurontools.machine.memory_tree import MemoryMap, MemoryNode, NodeKey, NodeKind
 
 
+_DEVICE_KEY = 2  # ("device", index); keys of what is in it are longer, the host's is shorter
+
+
 class TreeCursor:
     """The visible rows of the memory tree, and the selected one.
 
@@ -31,7 +34,7 @@ class TreeCursor:
         """The visible rows; the same object for as long as they look the same."""
         memory = self._memory()
         if memory is not self._shown:
-            same = memory is not None and self._shown is not None and memory.looks_like(self._shown)
+            same = memory is not None and self._shown is not None and self._look_alike(memory, self._shown)
             self._shown = memory
             if not same:
                 self._show()
@@ -102,6 +105,14 @@ class TreeCursor:
     def _nodes(self) -> tuple[MemoryNode, ...]:
         memory = self._memory()
         return memory.tree() if memory else ()
+
+    def _look_alike(self, one: MemoryMap, other: MemoryMap) -> bool:
+        # Sums alone are shown where nothing is open but devices; deeper rows also say which models run.
+        return one.looks_like(other) or (
+            one.sums is other.sums
+            and one.only_used == other.only_used
+            and all(len(key) == _DEVICE_KEY for key in self._opened)
+        )
 
     def _open(self, keys: frozenset[NodeKey]) -> None:
         self._opened = keys
