@@ -46,7 +46,7 @@ class Rates:
 @cache
 def rates() -> Rates:
     """Return the rates."""
-    document = _read("rates.yaml")
+    document = read_fixture("rates.yaml")
     transfer, move, compute = document["transfer"], document["move"], document["compute"]
     return Rates(
         element_access_ns=document["element_access_ns"],
@@ -62,7 +62,8 @@ def rates() -> Rates:
     )
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_fixture(name: str) -> dict[str, Any]:
+    """Return a document of `fixtures/gpsimd`."""
     import yaml
 
     with open(f"{paths.fixtures_dir()}/gpsimd/{name}", encoding="utf-8") as file:

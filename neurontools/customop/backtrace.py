@@ -60,13 +60,14 @@ def _first(lines: Sequence[str], sources: set[str]) -> str:
         if not number.isdigit():  # ?: code that several lines share
             continue
         if os.path.normpath(path) in sources:
-            return f"{_short(path)}:{number}"
+            return f"{short_path(path)}:{number}"
         if not foreign and path and not path.startswith(ours):
-            foreign = f"{_short(path)}:{number}"
+            foreign = f"{short_path(path)}:{number}"
     return foreign
 
 
-def _short(path: str) -> str:
+def short_path(path: str) -> str:
+    """Return a path as a person reads it: relative where it lies below the current directory."""
     path = os.path.normpath(path)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

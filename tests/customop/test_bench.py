@@ -137,7 +137,7 @@ def test_what_is_fast_already_is_told_the_limit(package: Read) -> None:
 def test_cores_that_share_badly(package: Read) -> None:
     report = benched(package("multicore_advice"), "uneven", shape="80K")
     assert report.slowest_core == 3
-    assert report.core_times[3].share == pytest.approx(0.4)
+    assert report.core_times[3].share == pytest.approx(0.4, rel=0.001)
     assert "core 3 does 40 % of the work: split evenly, 12.5 % for each core" in told(report)["balance"]
     assert [row.problem for row in report.core_counts] == ["check: for eight cores"] * 7 + [""]
     idle = benched(package("multicore_advice"), "one_works", shape="80K")
@@ -220,12 +220,6 @@ def test_more_elements_never_take_less_time(package: Read) -> None:
         assert taken == sorted(taken)
 
 
-def test_arithmetic_that_the_model_does_not_count_is_noted(package: Read) -> None:
-    (note,) = benched(package("advice"), "busy", shape="1024", calls=3).notes
-    assert note.startswith("it takes longer here than modelled there")
-    assert benched(package("advice"), "elements", shape="64K", calls=3).notes == ()
-
-
 def test_measured_times_are_told_apart(package: Read) -> None:
     report = benched(package("advice"), "stream", shape="1024", calls=7)
     measured = report.measured
@@ -247,7 +241,12 @@ def test_inputs_are_tried_out_when_none_are_given(package: Read) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("32x4K:float32", None),
+        ("32x4K:float32", TensorInput((32, 4096), "float32", 0)),
+        ("1Kx1K:int8:3", TensorInput((1024, 1024), "int8", 3)),
+        ("2M:float32", TensorInput((2 << 20,), "float32", 0)),
+        ("Kx2K:float32", Pattern(("K", 2048), "float32")),
+        ("NxM:int32%4", Pattern(("N", "M"), "int32", 4)),
+        ("4Q:float32", None),
         ("32x4096:float32:7", TensorInput((32, 4096), "float32", 7)),
         ("NxM:int8", Pattern(("N", "M"), "int8")),
         ("*:float32", Pattern(None, "float32")),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools import gpsimd
 from neurontools.customop.bench.bench_report import Advice
 from neurontools.customop.bench.counts import OUTPUT, TEMPORARY, Way
-from neurontools.customop.bench.parts import LAUNCH
+from neurontools.customop.bench.parts import LAUNCH, OWN
 from neurontools.customop.quantities import amount, duration, percent
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WORTH = 0.1  # shares of the time below this are not worth a word
 _UNEVEN = 0.9  # balance below which cores are told
 _MOST = 0.9
+_BOUND = 0.8  # from this share on nothing else is worth looking at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class _Subject:
     def places(self, *ways: Way) -> list[Place]:
         return [place for place in self.mine if place.way in ways]
 
-    def share(self, *ways: Way) -> float:
+    def share(self, *ways: Way | str) -> float:
         return sum(part.share for part in self.report.parts if part.name in ways)
 
 
@@ -196,26 +197,28 @@ def _balance(subject: _Subject) -> Iterator[Advice]:
         return
     slowest = report.core_times[report.slowest_core]
     even_ns = sum(core.modelled_ns for core in report.core_times) / report.cores
-    idle = [core.core for core in report.core_times if core.modelled_ns == 0]
+    idle = [core.core for core in report.core_times if core.modelled_ns < slowest.modelled_ns / 100]
     rest = f"; {len(idle)} of {report.cores} cores do nothing" if idle else ""
     yield Advice(
         "balance",
         f"core {slowest.core} does {percent(slowest.share)} of the work{rest}: split evenly, {100 / report.cores:.3g} %"
         " for each core",
-        max((place for place in subject.mine), key=lambda place: place.modelled_ns).location,
+        max(subject.mine, key=lambda place: place.modelled_ns).location if subject.mine else "",
         round(slowest.modelled_ns - even_ns),
     )
 
 
 def _more_cores(subject: _Subject) -> Iterator[Advice]:
     report = subject.report
-    copies_ns = sum(place.modelled_ns for place in subject.places(Way.TCM, Way.STREAM))
-    if subject.multicore or copies_ns < _MOST * report.modelled_ns:
+    shared = subject.share(Way.TCM, Way.STREAM, OWN)
+    if subject.multicore or shared < _MOST:
         return
-    saved_ns = copies_ns * 7 / 8
+    saved_ns = shared * report.modelled_ns * 7 / 8
     streams = subject.share(Way.STREAM) > subject.share(Way.TCM)
     limit = (
         "already at the stream's limit; streams work on one core only: "
+        if streams and subject.share(OWN) < _WORTH
+        else "1 of 8 cores works, and streams work on one only: "
         if streams
         else "1 of 8 cores works: "
     )
@@ -225,6 +228,26 @@ def _more_cores(subject: _Subject) -> Iterator[Advice]:
         f" {duration(report.modelled_ns - saved_ns)} on all 8",
         "",
         round(saved_ns),
+    )
+
+
+def _compute(subject: _Subject) -> Iterator[Advice]:
+    found = subject.report.arithmetic
+    share = subject.share(OWN)
+    if found is None or not found.lines or share < _WORTH:
+        return
+    if share >= _BOUND:
+        remedy = "compute-bound, fewer operations an element help and faster copies hardly do"
+    else:
+        remedy = "copies and accesses still count" if share >= 0.5 else "copies and accesses cost more"
+    if found.functions and found.functions[0].cycles >= found.cycles / 2:
+        most = found.functions[0]
+        remedy += f"; {most.name} alone is {percent(most.cycles / found.cycles)} of it, a cheaper approximation may do"
+    hottest = found.lines[0]
+    yield Advice(
+        "compute",
+        f"own arithmetic costs {percent(share)} of the time: {remedy}; the hottest line has {percent(hottest.share)},",
+        hottest.location,
     )
 
 
@@ -263,5 +286,6 @@ _RULES: tuple[Callable[[_Subject], Iterator[Advice]], ...] = (
     _moves,
     _balance,
     _more_cores,
+    _compute,
     _launch,
 )

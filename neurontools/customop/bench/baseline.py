@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
+from neurontools.customop.bench.arithmetic_rates import arithmetic_rates
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.bench.bench_report import BenchReport
 
-FORMAT = 1
+FORMAT = 2
 
 
 class BaselineError(NeuronToolsError):
@@ -27,11 +28,19 @@ class BaselineError(NeuronToolsError):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A benched operator beside its baseline: what it is, both modelled times, None for one that is not in it."""
+    """A benched operator beside its baseline.
+
+    Args:
+        name: what it is.
+        modelled_ns: modelled time.
+        baseline_ns: that of the baseline, None for one that is not in it.
+        with_arithmetic: whether both hold own arithmetic; not when another compiler counted it, or nobody did.
+    """
 
     name: str
     modelled_ns: int
     baseline_ns: int | None
+    with_arithmetic: bool
 
     def slower(self, threshold: float) -> bool:
         """Return whether it is slower than the baseline by more than a share of it."""
@@ -49,7 +58,14 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
     document = {
         "format": FORMAT,
         "rates": _rates_digest(),
-        "modelled_ns": {_name(report): report.modelled_ns for report in reports},
+        "operators": {
+            _name(report): {
+                "modelled_ns": report.modelled_ns,
+                "memory_ns": report.memory_ns,
+                "compiler": _compiler(report),
+            }
+            for report in reports
+        },
     }
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -70,26 +86,54 @@ def compare(path: Path, reports: Sequence[BenchReport]) -> tuple[Comparison, ...
         BaselineError: it cannot be read, is no such file, or was made with other rates of the model.
     """
     known = _load(path)
-    return tuple(
-        Comparison(_name(report), report.modelled_ns, known.get(_name(report))) for report in reports
-    )
+    return tuple(_compared(report, known.get(_name(report))) for report in reports)
 
 
-def _load(path: Path) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    modelled_ns: int
+    memory_ns: int
+    compiler: str
+
+
+def _compared(report: BenchReport, known: _Known | None) -> Comparison:
+    compiler = _compiler(report)
+    if known is None or (compiler and compiler == known.compiler):
+        before = known.modelled_ns if known else None
+        return Comparison(_name(report), report.modelled_ns, before, with_arithmetic=bool(compiler))
+    # Compilers make other instructions of the same source: what does not depend on them is compared.
+    return Comparison(_name(report), report.memory_ns, known.memory_ns, with_arithmetic=False)
+
+
+def _compiler(report: BenchReport) -> str:
+    return report.arithmetic.compiler if report.arithmetic else ""
+
+
+def _load(path: Path) -> dict[str, _Known]:
     remedy = "write one with --save FILE"
     try:
         document = json.loads(path.read_bytes())
-        known = {str(name): int(taken) for name, taken in document["modelled_ns"].items()}
         form, digest = document["format"], document["rates"]
     except OSError as error:
         raise BaselineError(f"cannot read the baseline {path}: {error.strerror}", remedy) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BaselineError(f"{path} is no baseline of neuron-customop bench", remedy) from error
-    if form != FORMAT or any(taken <= 0 for taken in known.values()):
+    if form != FORMAT:
         raise BaselineError(f"{path} is no baseline that this version reads", remedy)
     if digest != _rates_digest():
         raise BaselineError(f"the baseline {path} was made with other rates of the model", remedy)
+    try:
+        known = {str(name): _known(entry) for name, entry in document["operators"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BaselineError(f"{path} is no baseline of neuron-customop bench", remedy) from error
+    if any(min(entry.modelled_ns, entry.memory_ns) <= 0 for entry in known.values()):
+        raise BaselineError(f"{path} is no baseline that this version reads", remedy)
     return known
+
+
+def _known(entry: dict[str, object]) -> _Known:
+    modelled_ns, memory_ns = (int(str(entry[name])) for name in ("modelled_ns", "memory_ns"))
+    return _Known(modelled_ns, memory_ns, str(entry["compiler"]))
 
 
 def _name(report: BenchReport) -> str:
@@ -98,4 +142,5 @@ def _name(report: BenchReport) -> str:
 
 
 def _rates_digest() -> str:
-    return sha256(json.dumps(asdict(gpsimd.rates()), sort_keys=True).encode()).hexdigest()[:16]
+    both = (asdict(gpsimd.rates()), asdict(arithmetic_rates()))
+    return sha256(json.dumps(both, sort_keys=True).encode()).hexdigest()[:16]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop import abi, cost
+from neurontools.customop import abi
 from neurontools.customop.bench.advice import advise
 from neurontools.customop.bench.bench_inputs import (
     DEFAULT_SHAPES,
@@ -15,12 +16,12 @@ from neurontools.customop.bench.bench_inputs import (
     wants_shape,
 )
 from neurontools.customop.bench.bench_report import BenchReport, CoreCount, CoreTime, Measured
-from neurontools.customop.bench.counts import read_places
-from neurontools.customop.bench.parts import parts_of
+from neurontools.customop.bench.counted_runs import CountedRun, CountedRuns
+from neurontools.customop.bench.parts import own_arithmetic, parts_of
 from neurontools.customop.bench.timing import measure, on_every_number_of_cores
 from neurontools.customop.checking.check_inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.errors import UsageError
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.customop.bench.bench_inputs import Template
-    from neurontools.customop.bench.counts import Place
-    from neurontools.customop.calls import CoreWork, Executor
+    from neurontools.customop.calls import Executor
     from neurontools.customop.manifest import OperatorEntry
-    from neurontools.customop.operation import Completed
     from neurontools.customop.package import Package
 
 DEFAULT_CALLS = 50
@@ -85,12 +84,13 @@ def bench(
     entry = package.manifest.operators[index]
     templates = settings.templates or default_templates(entry, settings.dtype)
     _check(package, entry, templates, settings)
-    executor = new_executor(package)
-    try:
-        run = _Bench(package, index, settings, executor, on_progress or _ignore)
-        return tuple(run.at(templates, point) for point in settings.points)
-    finally:
-        executor.close()
+    with ExitStack() as closing:
+        executor = new_executor(package)
+        closing.callback(executor.close)
+        runs = CountedRuns(package, index, Codes(), on_progress or _ignore)
+        closing.callback(runs.close)
+        found = _Bench(package, index, settings, executor, runs, on_progress or _ignore)
+        return tuple(found.at(templates, point) for point in settings.points)
 
 
 class _Bench:
@@ -100,23 +100,24 @@ class _Bench:
         index: int,
         settings: BenchSettings,
         executor: Executor,
+        runs: CountedRuns,
         say: Callable[[str], None],
     ) -> None:
         self.package = package
         self.index = index
         self.settings = settings
         self.executor = executor
+        self.runs = runs
         self.say = say
         self.codes = Codes()
         self.cores = settings.cores or (abi.MAX_CORES if package.manifest.multicore else 1)
 
     def at(self, templates: Sequence[Template], point: Point) -> BenchReport:
         """Return the report for one step of a sweep."""
-        inputs, arguments, output, counted = self._first(templates, point)
-        places = read_places(self.executor, self.package)
+        inputs, arguments, run = self._first(templates, point)
         words = Case(inputs).words
         self.say(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
-        report = self._report(words, arguments, output, counted, places)
+        report = self._report(words, arguments, run)
         report = replace(report, notes=self._notes(report))
         return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self._multicore()))
 
@@ -125,41 +126,30 @@ class _Bench:
 
     def _first(
         self, templates: Sequence[Template], point: Point
-    ) -> tuple[tuple[Input, ...], list[Any], Any, Completed]:
+    ) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
         """Return the inputs, and what a run with them gives; shapes that nobody gave are tried out."""
         open_shape = wants_shape(templates) and point.shape is None
         problem: NeuronCustomOpError | None = None
         for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
             inputs = bind(templates, point, shape)
             arguments = [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
-            operation = self._operation(self.cores, count_places=True)
             try:
-                output, counted = execute(operation, arguments, self.codes)
+                run = self.runs.run(arguments, self.cores)
             except NeuronCustomOpError as error:
                 if not open_shape or not (error.kind in _REFUSALS or error.core < 0):
                     raise
                 problem = problem or error
                 continue
-            return inputs, arguments, output, counted
+            return inputs, arguments, run
         assert problem is not None
         raise UsageError(
             f"found no inputs that it takes: {problem.message}", "give them with --input or --shape"
         )
 
-    def _operation(self, cores: int, *, count_places: bool = False) -> Operation:
-        return Operation(self.package, self.index, self.executor, cores=cores, count_places=count_places)
-
-    def _report(
-        self,
-        words: tuple[str, ...],
-        arguments: list[Any],
-        output: Any,
-        counted: Completed,
-        places: tuple[Place, ...],
-    ) -> BenchReport:
+    def _report(self, words: tuple[str, ...], arguments: list[Any], run: CountedRun) -> BenchReport:
         entry = self.package.manifest.operators[self.index]
-        tensors = [*(value for value in arguments if hasattr(value, "numel")), output]
-        core_times = _core_times(counted.work)
+        tensors = [*(value for value in arguments if hasattr(value, "numel")), run.output]
+        core_times = _core_times(run.core_ns)
         slowest = max(core_times, key=lambda core: core.modelled_ns).core
         return BenchReport(
             op=entry.qualified,
@@ -169,41 +159,50 @@ class _Bench:
             elements=sum(tensor.numel() for tensor in tensors),
             tensor_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             cores=self.cores,
-            modelled_ns=counted.modelled_ns,
+            modelled_ns=run.modelled_ns,
+            memory_ns=run.memory_ns,
             slowest_core=slowest,
-            parts=parts_of(counted.work[slowest], slowest, places),
+            parts=parts_of(run, slowest),
             core_times=core_times,
-            core_counts=self._core_counts(arguments, counted.modelled_ns),
-            places=places,
+            core_counts=self._core_counts(arguments, run.modelled_ns),
+            places=run.places,
+            arithmetic=own_arithmetic(self.runs, run, slowest),
             measured=self._measure(arguments),
             advice=(),
-            warnings=counted.warnings,
+            warnings=run.warnings,
             notes=(),
         )
 
     def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
         if not self._multicore():
             return (CoreCount(1, modelled_ns, 1.0, 1.0),)
-        return tuple(on_every_number_of_cores(self._operation, arguments, self.codes, self.say))
+        return tuple(on_every_number_of_cores(lambda cores: self.runs.run(arguments, cores), self.say))
 
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:
             return None
-        operation = self._operation(self.cores)
+        operation = Operation(self.package, self.index, self.executor, cores=self.cores)
         return measure(operation, arguments, self.codes, self.settings.calls, self.settings.warm_up, self.say)
 
     def _notes(self, report: BenchReport) -> tuple[str, ...]:
         manifest = self.package.manifest
         notes = []
-        if manifest.release:
+        if report.arithmetic is None:
+            notes.append(f"own arithmetic is not counted: {self.runs.problem}")
+        if manifest.release and report.arithmetic is None:
             notes.append(
                 "a --release library does not count single element accesses: each accessor is taken to touch each"
                 " element once; bench a build with checks for the real number"
             )
         measured = report.measured
-        if measured and not manifest.sanitize and _mostly_computes(report, measured):
+        if (
+            report.arithmetic is None
+            and measured
+            and not manifest.sanitize
+            and _mostly_computes(report, measured)
+        ):
             notes.append(
-                "it takes longer here than modelled there: its own arithmetic, which the model does not count, is"
+                "it takes longer here than modelled there: its own arithmetic is"
                 " more than memory; expect the device to be slower than modelled"
             )
         return tuple(notes)
@@ -228,8 +227,7 @@ def _check(
             raise UsageError(f"{entry.qualified}: input {position} is {wanted}", f"schema: {entry.schema}")
 
 
-def _core_times(work: Sequence[CoreWork]) -> tuple[CoreTime, ...]:
-    times = [cost.core_ns(core) for core in work]
+def _core_times(times: Sequence[float]) -> tuple[CoreTime, ...]:
     total = sum(times)
     return tuple(
         CoreTime(core, taken, taken / total if total else 1 / len(times)) for core, taken in enumerate(times)

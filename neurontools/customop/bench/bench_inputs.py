@@ -24,6 +24,7 @@ DEFAULT_SHAPES: tuple[Sizes, ...] = ((512, 512), (512 * 512,), (64, 64, 64), (16
 
 _LETTERS = re.compile(r"(?P<letter>[A-Z])=(?P<sizes>.+)\Z")
 _SIZE = re.compile(r"(?P<number>\d+)(?P<unit>[KM]?)\Z")
+_SIZE_OF_INPUT = re.compile(r"(?:^|(?<=x))\d+[KM](?=[x:])")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
@@ -36,11 +37,12 @@ class Point:
 
 
 def parse_template(text: str) -> Template:
-    """Read an input: `32x4096:float32[:seed]`, `NxM:float32`, `*:float32` or a number.
+    """Read an input: `32x4096:float32[:seed]`, `4Kx1K:float32`, `NxM:float32`, `*:float32` or a number.
 
     Raises:
         UsageError: it is none of these.
     """
+    text = _SIZE_OF_INPUT.sub(lambda found: str(_size(found[0], text)), text)
     if text.startswith("*") or any(letter.isupper() for letter in text):
         return parse_pattern(text)
     return parse_input(text)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from neurontools.customop.bench.arithmetic import FunctionCycles
     from neurontools.customop.bench.counts import Place
 
 
@@ -26,6 +27,44 @@ class Part:
     nbytes: int
     modelled_ns: float
     share: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A line of the source in the own arithmetic of the slowest core.
+
+    Args:
+        location: `file:line`.
+        cycles: what it takes.
+        share: of all cycles of own arithmetic, 0 to 1.
+        function_cycles: cycles of library functions that it calls, part of `cycles`.
+    """
+
+    location: str
+    cycles: float
+    share: float
+    function_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArithmetic:
+    """What the slowest core computes outside accessors, copies and tensor functions: an estimate.
+
+    Args:
+        compiler: whose instructions were counted.
+        cycles: what they take.
+        included_cycles: those of them that the rates of copies and accesses hold already.
+        modelled_ns: what the others add to the time.
+        lines: where, the most first; at most 20.
+        functions: library functions that it calls.
+    """
+
+    compiler: str
+    cycles: float
+    included_cycles: float
+    modelled_ns: float
+    lines: tuple[HotLine, ...]
+    functions: tuple[FunctionCycles, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +148,13 @@ class BenchReport:
         tensor_bytes: their bytes.
         cores: how many cores it ran on.
         modelled_ns: modelled device time of a call.
+        memory_ns: the same without own arithmetic; what everything but a bench says.
         slowest_core: the one whose parts are told.
         parts: where the time goes.
         core_times: the time of each core.
         core_counts: the operator on other numbers of cores; one row for a library that is not multicore.
         places: what each place of the source did.
+        arithmetic: own arithmetic, None when it could not be counted; a note says why.
         measured: None when nothing was timed.
         advice: what can be done, what saves most first.
         warnings: what the checks warn about.
@@ -128,11 +169,13 @@ class BenchReport:
     tensor_bytes: int
     cores: int
     modelled_ns: int
+    memory_ns: int
     slowest_core: int
     parts: tuple[Part, ...]
     core_times: tuple[CoreTime, ...]
     core_counts: tuple[CoreCount, ...]
     places: tuple[Place, ...]
+    arithmetic: OwnArithmetic | None
     measured: Measured | None
     advice: tuple[Advice, ...]
     warnings: tuple[str, ...]

@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop import abi, cost
+from neurontools.customop import abi
 from neurontools.customop.bench.bench_report import CoreCount, Measured
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import NeuronCustomOpError
@@ -16,7 +16,7 @@ from neurontools.customop.marshalling import execute
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.customop.calls import CoreWork
+    from neurontools.customop.bench.counted_runs import CountedRun
     from neurontools.customop.marshalling import Codes
     from neurontools.customop.operation import Operation
 
@@ -24,31 +24,26 @@ _SECONDS_MAX = 5.0
 
 
 def on_every_number_of_cores(
-    operation_on: Callable[[int], Operation],
-    arguments: Sequence[Any],
-    codes: Codes,
-    say: Callable[[str], None],
+    run_on: Callable[[int], CountedRun], say: Callable[[str], None]
 ) -> Iterator[CoreCount]:
     """Yield the modelled time on 1 core to all of them.
 
     Args:
-        operation_on: makes the operator for a number of cores.
-        arguments: what it is called with.
-        codes: dtype numbers.
+        run_on: runs the operator on a number of cores.
         say: called with one line before each.
     """
     one: int | None = None
     for cores in range(1, abi.MAX_CORES + 1):
         say(f"on {cores} of {abi.MAX_CORES} cores")
         try:
-            counted = execute(operation_on(cores), arguments, codes)[1]
+            counted = run_on(cores)
         except NeuronCustomOpError as error:
             yield CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}")
             continue
         if cores == 1:
             one = counted.modelled_ns
         speedup = None if one is None else one / counted.modelled_ns
-        yield CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.work))
+        yield CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.core_ns))
 
 
 def measure(
@@ -93,8 +88,7 @@ def measure(
     )
 
 
-def _balance(work: Sequence[CoreWork]) -> float:
-    times = [cost.core_ns(core) for core in work]
+def _balance(times: Sequence[float]) -> float:
     return sum(times) / len(times) / max(times) if max(times) else 1.0
 
 
