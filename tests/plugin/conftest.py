@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+# Plugins of others that no test here needs: loading them takes longer than everything else.
+UNUSED = ("textual-snapshot", "syrupy", "asyncio", "hypothesispytest")
+
 
 @pytest.fixture
 def suite(pytester):
@@ -11,7 +14,8 @@ def suite(pytester):
 
     def run(source, *arguments):
         pytester.makepyfile(source)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", *arguments)
+        without = [word for name in ("cacheprovider", *UNUSED) for word in ("-p", f"no:{name}")]
+        return pytester.runpytest_subprocess(*without, "--strict-markers", *arguments)
 
     return run
 
