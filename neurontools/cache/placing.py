@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
 from neurontools.cache.files import remove_quietly, sync_directory
-from neurontools.cache.locks import flock, try_lock
+from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.removal import delete_tree
+from neurontools.cache.turns import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,10 +27,7 @@ def staging(root: str) -> Iterator[str]:
         OSError: the root cannot be written to.
     """
     path = f"{root}/{layout.IMPORTING}"
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        flock(descriptor, fcntl.LOCK_EX)
+    with in_turn(path):
         for left in os.listdir(path):
             delete_tree(f"{path}/{left}")
         inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
@@ -39,8 +36,6 @@ def staging(root: str) -> Iterator[str]:
             yield inner
         finally:
             delete_tree(inner)
-    finally:
-        os.close(descriptor)
 
 
 def place_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:

@@ -69,9 +69,9 @@ def quarantined(root: str) -> list[str]:
 
 def _new_place(root: str, name: str) -> str:
     directory = f"{root}/{layout.QUARANTINE}"
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     place = f"{directory}/{time.time_ns()}-{name}"
-    os.mkdir(place, mode=0o700)
+    os.mkdir(place)
     for old in quarantined(root)[:-MOST_KEPT]:
         delete_tree(old)
     return place

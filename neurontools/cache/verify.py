@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -38,10 +39,11 @@ _CHUNK_BYTES = 1 << 20
 _MAX_FLAGS_BYTES = 1 << 20
 _OLD_LEFTOVER_S = 60.0
 _PROGRESS_STEP = 16
+_UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
 class Problem(StrEnum):
-    """What can be wrong. A DAMAGED entry must not be used; an INCOMPLETE one never is; a LEFTOVER only takes room."""
+    """What can be wrong. A LEFTOVER only takes room, and of what is UNREADABLE nothing else is known."""
 
     FLAGS = "flags"
     HEADER = "header"
@@ -52,6 +54,7 @@ class Problem(StrEnum):
     NO_NEFF = "no neff"
     EMPTY = "empty file"
     LEFTOVER = "leftover"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,14 @@ def check(
     return checked, tuple(findings)
 
 
+def reason_against(findings: Sequence[Finding]) -> str:
+    """Return why an entry with such findings is not to be carried elsewhere, "" where nothing speaks against it."""
+    for finding in findings:
+        if finding.problem is not Problem.LEFTOVER:
+            return finding.words if finding.problem is Problem.UNREADABLE else f"damaged: {finding.words}"
+    return ""
+
+
 def check_leftovers(root: str) -> tuple[Finding, ...]:
     """Return what killed removals and imports left, and this user's counters of entries that are gone; locally."""
     if is_remote(root):
@@ -121,6 +132,8 @@ def _repairs(root: str, findings: Sequence[Finding]) -> Iterator[Repair]:
         if finding.problem is Problem.LEFTOVER:
             gone = _remove(root, finding.path)
             yield Repair(finding.path, gone, "removed" if gone else "cannot be removed")
+        elif finding.problem is Problem.UNREADABLE:
+            yield Repair(finding.path, False, f"left as it is, {finding.words}")
         elif finding.entry is not None and finding.entry.path not in seen:
             seen.add(finding.entry.path)
             reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")
@@ -135,6 +148,10 @@ def _remove(root: str, path: str) -> bool:
 
 
 def _check_entry(entry: Entry) -> Iterator[Finding]:
+    unreadable = list(_check_readable(entry))
+    yield from unreadable
+    if unreadable:
+        return
     if entry.generation is Generation.CURRENT:
         yield from _check_current(entry)
     else:
@@ -142,6 +159,18 @@ def _check_entry(entry: Entry) -> Iterator[Finding]:
             yield Finding(entry.path, Problem.UNMARKED, entry.note, entry)
         for path in _neffs(entry.path):
             yield from _check_neff(entry, path)
+
+
+def _check_readable(entry: Entry) -> Iterator[Finding]:
+    """Tell files that this user may not read, or that a file system does not give now: that is no damage."""
+    named = [f"{entry.path}/{layout.FLAGS}"] if entry.generation is Generation.CURRENT else []
+    for path in (*named, *_neffs(entry.path)):
+        try:
+            open_unseen(path).close()
+        except OSError as error:
+            if error.errno in _UNREADABLE:
+                words = f"cannot be read: {error.strerror}"
+                yield Finding(path, Problem.UNREADABLE, words, entry)
 
 
 def _check_current(entry: Entry) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from neurontools.cache.files import remove_quietly
 from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.removal import is_network
 from neurontools.cache.pruning.rules import Rules, reason_to_spare
+from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +33,7 @@ def clear_neffs(
         The NEFFs that went, and pairs of entry and reason for those that stay: pinned, locked or in use.
 
     Raises:
-        OSError: the cache cannot be written to.
+        NeuronToolsError: the cache cannot be written to.
     """
     network = is_network(root)
     gone, spared = [], []
@@ -50,7 +51,15 @@ def clear_neffs(
 
 
 def _clear(root: str, entry: str) -> str:
-    lock = try_lock(root, entry)
+    try:
+        lock = try_lock(root, entry)
+    except FileNotFoundError:
+        return "gone meanwhile"
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot remove from the compile cache {root}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
     if lock is None:
         return "locked meanwhile"
     try:

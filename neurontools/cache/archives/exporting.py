@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
 import stat
 import tarfile
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.generations import Generation
+from neurontools.cache.locks import flock
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.states import State
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
+_ASIDE = ".writing-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +79,17 @@ def export_entries(
         progress: is told how many entries of how many are done.
 
     Raises:
-        ExportError: the archive is there, or no entry could be exported.
+        ExportError: the archive is there or cannot be written, or no entry could be exported; nothing is left behind.
         UsageError: its name does not say how to compress.
-        OSError: it cannot be written; nothing is left behind.
     """
     archive.check_suffix(target)
     if os.path.lexists(target) and not replace:
         raise ExportError(f"cannot export to {target}: it is there", "name another, or add --force")
-    aside = f"{target}.writing-{os.getpid()}"
+    aside = f"{target}{_ASIDE}{os.getpid()}"
     try:
+        _drop_abandoned(target)
         with open(aside, "xb") as file:
+            flock(file.fileno(), fcntl.LOCK_EX)
             paths, stored_bytes, left_out = _write(file, target, root, places, judge, progress)
             if not paths:
                 raise _nothing(left_out)
@@ -93,9 +97,28 @@ def export_entries(
             os.fsync(file.fileno())
             archive_bytes = file.tell()
         os.replace(aside, target)
+    except OSError as error:
+        what = f"read {error.filename}" if _is_inside(root, error.filename) else f"write {target}"
+        remedy = "see who owns it" if what.startswith("read") else "make room there, or name another place"
+        raise ExportError(f"cannot {what}: {error.strerror or error}", remedy) from error
     finally:
         remove_quietly(aside)
     return Export(target, tuple(paths), stored_bytes, archive_bytes, tuple(left_out))
+
+
+def _drop_abandoned(target: str) -> None:
+    """Remove what killed exports to the same archive left half written: nobody holds it any more."""
+    directory, name = os.path.split(target)
+    for left in os.listdir(directory or "."):
+        if left.startswith(name + _ASIDE):
+            path = os.path.join(directory, left)
+            with suppress(OSError), os.fdopen(os.open(path, _OPEN), "rb") as file:
+                if flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    os.unlink(path)
+
+
+def _is_inside(root: str, path: object) -> bool:
+    return isinstance(path, str) and path.startswith(root + "/")
 
 
 def _nothing(left_out: list[LeftOut]) -> ExportError:
@@ -180,8 +203,7 @@ def _reason_against(root: str, place: Place, entry: Entry) -> str:
     if entry.state is not State.DONE:
         return entry.state.value
     _, findings = verify.check(root, [place])
-    damage = [finding.words for finding in findings if finding.problem is not verify.Problem.LEFTOVER]
-    return f"damaged: {damage[0]}" if damage else ""
+    return verify.reason_against(findings)
 
 
 def _write_entry(written: tarfile.TarFile, root: str, place: Place) -> int:

@@ -18,6 +18,7 @@ from neurontools.cache.owner import Liveness
 from neurontools.cache.pruning.removed import note_removed
 from neurontools.cache.pruning.rules import Choice, Plan, Rules, reason_to_spare
 from neurontools.cache.remote.url import is_remote
+from neurontools.cache.turns import in_turn, is_at
 from neurontools.cache.usage import Usage
 from neurontools.cache.walk import Place
 from neurontools.errors import NeuronToolsError
@@ -172,33 +173,9 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
 def _trash(root: str) -> Iterator[str]:
     """Make the trash for one prune at a time; what a killed one left in it goes with the rest at the end."""
     path = f"{root}/{layout.TRASH}"
-    while True:
-        os.makedirs(path, exist_ok=True)
-        descriptor = _open_directory(path)
-        if descriptor is None:
-            continue
-        try:
-            flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(path, descriptor):
-                yield path
-                delete_tree(path)
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _open_directory(path: str) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+    with in_turn(path):
+        yield path
+        delete_tree(path)
 
 
 def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
@@ -217,7 +194,7 @@ def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, ne
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
         os.rename(planned.path, aside)
-        taken = not _is_at(aside, descriptor) or _has_living_lock(aside)
+        taken = not is_at(aside, descriptor) or _has_living_lock(aside)
         if taken and _put_back(aside, planned.path):
             return "taken by another process"
         delete_tree(aside)

@@ -138,9 +138,9 @@ def check_sound(root: str, place: Place, state: State) -> None:
         NotMovedError: it is.
     """
     _, findings = verify.check(root, [place])
-    damage = [finding.words for finding in findings if finding.problem is not verify.Problem.LEFTOVER]
-    if damage:
-        raise NotMovedError(f"damaged: {damage[0]}")
+    reason = verify.reason_against(findings)
+    if reason:
+        raise NotMovedError(reason)
     found = EntryReader(root).read(place, details=False)
     if found is None or found.state is not state:
         raise NotMovedError("it changed while it was read")

@@ -121,7 +121,7 @@ def carry_out_sync(
         return SyncResult((), None)
     with ExitStack() as stack:
         source, target = _source(plan.source), _target(plan.target, stack)
-        return _Sync(plan.source, source, target).run(plan.move, jobs, progress)
+        return _Sync(plan, source, target).run(plan.move, jobs, progress)
 
 
 def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | None:
@@ -144,8 +144,8 @@ def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | 
 class _Sync:
     """Entries on their way; stops at the first trouble that every entry would meet."""
 
-    def __init__(self, root: str, source: Source, target: Target) -> None:
-        self._root = root
+    def __init__(self, plan: SyncPlan, source: Source, target: Target) -> None:
+        self._plan = plan
         self._source = source
         self._target = target
         self._stop = threading.Event()
@@ -180,10 +180,10 @@ class _Sync:
             self._end(error)
             return None
         except OSError as error:
-            where = str(error.filename or "the target")
-            if where.startswith(self._root + "/"):
-                return Outcome(entry, Fate.FAILED, f"cannot be read: {error.strerror or error}")
-            self._end(NeuronToolsError(f"cannot write {where}: {error.strerror or error}", "make room there"))
+            words = error.strerror or str(error)
+            if str(error.filename).startswith(self._plan.source + "/"):
+                return Outcome(entry, Fate.FAILED, f"cannot be read: {words}")
+            self._end(NeuronToolsError(f"cannot write to {self._plan.target}: {words}", "make room there"))
             return None
         return Outcome(entry, Fate.MOVED if moved else Fate.PRESENT)
 
