@@ -119,7 +119,8 @@ def _make(package: Package, toolchain: Toolchain, directory: Path) -> None:
 
 def _compile(package: Package, toolchain: Toolchain, scratch: Path) -> list[Block]:
     sources = [Path(path) for path in package.manifest.compute]
-    texts = [kernel_unit(unit) for unit in assign_kernels(sources, package.manifest.operators)]
+    kernels = [entry.kernel for entry in package.manifest.operators]
+    texts = [kernel_unit(unit) for unit in assign_kernels(sources, kernels)]
     compiler = toolchain.compiler
     assemblies = [_assembly(package, compiler, scratch, index, text) for index, text in enumerate(texts)]
     defined = frozenset[str]().union(*map(defined_symbols, assemblies))

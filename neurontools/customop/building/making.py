@@ -107,7 +107,9 @@ class _Job:
         shape = self._library("shape", [shape_unit(path) for path in sources], {})
         operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
         check_operators(operators)
-        units = assign_kernels([Path(path) for path in absolute(request.compute)], operators)
+        units = assign_kernels(
+            [Path(path) for path in absolute(request.compute)], (operator.kernel for operator in operators)
+        )
         owners = {operator.kernel: operator.qualified for operator in operators}
         early = ahead.result()
         for line in early.told:

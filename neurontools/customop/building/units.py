@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from neurontools.customop.manifest import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
-
-    from neurontools.customop.signature import DescribedOperator
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _QUOTED = re.compile(r'"([A-Za-z_][\w:]*)"')
@@ -45,13 +43,13 @@ def kernel_unit(unit: KernelUnit) -> str:
     return "\n".join((_include(unit.source), '#include "neurontools/registry.hpp"', *exports, ""))
 
 
-def assign_kernels(sources: Sequence[Path], operators: Sequence[DescribedOperator]) -> tuple[KernelUnit, ...]:
+def assign_kernels(sources: Sequence[Path], kernels: Iterable[str]) -> tuple[KernelUnit, ...]:
     """Find the compute source that defines each kernel.
 
     A kernel that no source seems to define goes to the first one: a macro may define it, else the compiler says so.
     """
     texts = {source: _code(source) for source in sources}
-    wanted = dict.fromkeys(operator.kernel for operator in operators)
+    wanted = dict.fromkeys(kernels)
     homes: dict[str, Path] = {}
     for kernel in wanted:
         homes[kernel] = next((source for source in sources if _defines(texts[source], kernel)), sources[0])
