@@ -65,7 +65,7 @@ def replay(arguments: argparse.Namespace) -> int:
 
     while True:
         with _input(arguments.file) as file:
-            written, more_damaged = recording.replay(file, write, _warn, speed=speed)
+            written, more_damaged = recording.replay(file, write, _warn, speed=speed, again=arguments.loop)
         damaged += more_damaged
         if not arguments.loop or not written:
             return 1 if damaged or not written else 0

@@ -19,11 +19,15 @@ _MAX_LINE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RecordedLine:
-    """A line of a recording: its bytes as they are in the file, end of line included, and its time after the first."""
+    """A line of a recording: its bytes as they are in the file, end of line included, and its time after the first.
+
+    `next_s` is when another one would follow, were there no end.
+    """
 
     number: int
     data: bytes
     time_s: float
+    next_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ def read_recording(file: IO[bytes]) -> Iterator[RecordedLine | DamagedLine]:
         except DamagedLineError as error:
             yield DamagedLine(number, error.message.removeprefix("damaged line: "), cut=not ends)
         else:
-            yield RecordedLine(number, data, pacer.time_s(value))
+            time_s = pacer.time_s(value)
+            yield RecordedLine(number, data, time_s, time_s + pacer.interval_s)
 
 
 def replay(
@@ -60,6 +65,7 @@ def replay(
     on_damage: Callable[[DamagedLine], None],
     *,
     speed: float | None = 1.0,
+    again: bool = False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[int, int]:
@@ -70,6 +76,7 @@ def replay(
         write: gets each line.
         on_damage: told of lines that are left out.
         speed: how many times as fast; None: without waiting.
+        again: it will be played again, so wait after the last line as between the last two.
         clock: monotonic seconds.
         sleep: waits for some seconds.
 
@@ -77,6 +84,7 @@ def replay(
         How many lines were written, and how many in the middle were damaged.
     """
     start_s = clock()
+    next_s = 0.0
     written = damaged = 0
     for line in read_recording(file):
         if isinstance(line, DamagedLine):
@@ -86,7 +94,10 @@ def replay(
         if speed is not None:
             sleep(max(0.0, start_s + line.time_s / speed - clock()))
         write(line.data)
+        next_s = line.next_s
         written += 1
+    if again and speed is not None:
+        sleep(max(0.0, start_s + next_s / speed - clock()))
     return written, damaged
 
 

@@ -78,6 +78,13 @@ def test_the_pace_is_that_of_the_periods(storm):
     assert clock.slept == [0.0, 2.475] + [2.5] * (storm.count(b"\n") - 2)  # the first line covers 50 ms
 
 
+def test_before_it_is_played_again_it_waits_as_between_two_lines():
+    for lines, waits in (([line(a=0.05)], [0.0, 2.5]), ([line(a=0.05), line(a=3)], [0.0, 1.5, 1.5])):
+        clock = Clock()
+        replayed(b"".join(lines), speed=2.0, again=True, clock=clock.read, sleep=clock.sleep)
+        assert clock.slept == waits
+
+
 def test_groups_with_different_periods_come_at_their_times():
     # One group every 2 s, one every 3 s: collected at 0, 2, 3, 4, 6, 8, 9.
     lines = [line(a=0.001, b=0.001), line(a=2), line(b=3), line(a=2), line(a=2, b=3), line(a=2), line(b=3)]
