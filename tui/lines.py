@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class Role(Enum):
@@ -100,6 +100,26 @@ def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
             left -= taken
     kept.append((" " * left, fill))
     return tuple(kept)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text into pieces of at most `width` cells, between words where there are any."""
+    pieces: list[str] = []
+    while len(text) > width or width_of(text) > width:
+        piece = set_cell_size(text[: max(1, width)], width).rstrip()
+        blank = text.rfind(" ", 0, len(piece) + 1)
+        end = blank if blank > 0 else max(1, len(piece))
+        pieces.append(text[:end])
+        text = text[end:].lstrip()
+        if not text:
+            return pieces
+    return [*pieces, text]
+
+
+def fact_lines(name: str, text: str, width: int, label: int, role: Role = Role.PLAIN) -> Iterator[Line]:
+    """Yield a name, in so many cells, and beside it a text on as many lines as it takes."""
+    for number, piece in enumerate(wrapped(text, width - label)):
+        yield fit(((f" {'' if number else name:<{label - 1}}", Role.HEAD), (piece, role)), width)
 
 
 def heat(share: float) -> Role:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools.dashboard.process_environment import environment
 from neurontools.dashboard.process_history import LATENCIES, Measure
 from neurontools.machine.view import process_key
-from neurontools.tui.lines import Line, Role, clean, fit
+from neurontools.tui.lines import Line, Role, clean, fact_lines, fit, fixed, width_of
 from neurontools.tui.meter import meter
 from neurontools.tui.top_columns import latency, ranges
 from neurontools.tui.top_curves import columns_for, curve_spans, head_text
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from neurontools.machine.view import ProcessKey
     from neurontools.tui.top_model import TopModel
 
+_NAME_WIDTH = 13
 _METER_WIDTH = 30
 _LABEL_WIDTH = 17
 _ENVIRONMENT_KEPT = 64
@@ -60,7 +61,7 @@ class Details:
         """Yield everything there is to say."""
         process = row.process
         for alert in model.lookout.alerts_of_pid.get(process.pid, ()):
-            yield fit(((f" ! {alert.condition}: {clean(alert.text)}", Role.ALERT),), width)
+            yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
         facts = (
             ("command", clean(process.command)),
             (
@@ -74,7 +75,7 @@ class Details:
             ("failures", f"{row.failed_executions} of this interval's executions failed"),
         )
         for name, text in (*facts, *_gpsimd(row)):
-            yield fit(((f" {name:<12}", Role.HEAD), (text, Role.PLAIN)), width)
+            yield from fact_lines(name, text, width, _NAME_WIDTH)
         yield from self._curves(model, row, width)
         yield from _cores(model, row, width)
         yield from _models(row, width)
@@ -105,7 +106,9 @@ class Details:
             return
         yield fit(((" environment", Role.HEAD),), width)
         for name, value in found:
-            yield fit(((f"   {clean(name)}", Role.STRONG), (f"={clean(value)}", Role.PLAIN)), width)
+            named = f"   {clean(name)}"
+            text = fixed(f"={clean(value)}", width - width_of(named))
+            yield fit(((named, Role.STRONG), (text, Role.PLAIN)), width)
 
 
 def _modelled(row: ProcessRow) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.dashboard.links import links
 from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.memory import MemoryCategory
-from neurontools.tui.lines import Line, Role, clean, fit, fixed
+from neurontools.tui.lines import Line, Role, clean, fact_lines, fit, fixed
 from neurontools.tui.meter import meter
 from neurontools.tui.top_columns import ranges
 from neurontools.tui.top_format import percent, size
@@ -36,8 +36,8 @@ _UNCORRECTED = "uncorrected"
 def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     """Yield everything that is known of a device."""
     for alert in model.lookout.alerts_of_device.get(device.index, ()):
-        yield fit(((f" ! {alert.condition}: {clean(alert.text)}", Role.ALERT),), width)
-    yield _fact(
+        yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
+    yield from _fact(
         "address",
         f"{device.bdf or '-'}, NUMA node {device.numa_node}, CPUs {device.cpu_affinity or '-'}",
         width,
@@ -45,11 +45,11 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
     state = (
         "lost" if device.lost else "unhealthy: " + ", ".join(device.unhealthy) if device.unhealthy else "good"
     )
-    yield _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
+    yield from _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
     if found := power_of(model, device):
         lowest, highest = percent(found.lowest).strip(), percent(found.highest).strip()
         text = f"{percent(found.mean).strip()}, from {lowest} to {highest} in the last minute"
-        yield _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
+        yield from _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
     yield from _cores(model, device, width)
     yield from _memory(model, device, width)
     yield from _processes(model, device, width)
@@ -79,8 +79,8 @@ def power_of(model: TopModel, device: DeviceState) -> Power | None:
     return Power(lowest, highest, mean, is_modelled=True)
 
 
-def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Line:
-    return fit(((f" {name:<{_LABEL_WIDTH - 1}}", Role.HEAD), (text, role)), width)
+def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Iterator[Line]:
+    return fact_lines(name, text, width, _LABEL_WIDTH, role)
 
 
 def _cores(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
@@ -132,19 +132,19 @@ def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Lin
     own = set(device.core_ids)
     users = [row for row in model.processes if any(use.core in own for use in row.process.cores)]
     if not users:
-        yield _fact("processes", "none", width, Role.DIM)
+        yield from _fact("processes", "none", width, Role.DIM)
     for number, row in enumerate(users):
         process = row.process
         held = ranges(use.core for use in process.cores if use.core in own)
-        what = clean(process.tag or process.command)
-        yield _fact("" if number else "processes", f"{process.pid}  cores {held}  {what}", width)
+        text = f"{process.pid}  cores {held}  {clean(process.tag or process.command)}"
+        yield from _fact("" if number else "processes", fixed(text, width - _LABEL_WIDTH).rstrip(), width)
 
 
 def _errors(device: DeviceState, width: int) -> Iterator[Line]:
     for number, counter in enumerate(HardwareCounter):
         count = getattr(device.hardware, counter)
         role = Role.DIM if not count else Role.ALERT if _UNCORRECTED in counter else Role.PLAIN
-        yield _fact("" if number else "memory errors", f"{count:>8}  {counter}", width, role)
+        yield from _fact("" if number else "memory errors", f"{count:>8}  {counter}", width, role)
 
 
 def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
@@ -153,7 +153,7 @@ def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     utilization = {core: rate.utilization for core, rate in model.rates.items()}
     mine = [link for pair, link in links(model.snapshot, utilization).items() if device.index in pair]
     if not mine:
-        yield _fact("links", "none", width, Role.DIM)
+        yield from _fact("links", "none", width, Role.DIM)
     for number, link in enumerate(sorted(mine, key=lambda link: link.devices)):
         other = sum(link.devices) - device.index
         state = (
@@ -163,7 +163,7 @@ def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
             if link.load is None
             else f"up, load {percent(link.load).strip()} (modelled)"
         )
-        yield _fact(
+        yield from _fact(
             "" if number else "links",
             f"ND{other:<3d} {state}",
             width,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools import __version__
 from neurontools.dashboard.process_rows import is_modelled
@@ -12,14 +12,15 @@ from neurontools.tui.meter import stacked_meter
 from neurontools.tui.top_format import bracketed_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from neurontools.machine.host import CpuShare
     from neurontools.tui.top_model import Tab, TopModel
 
 _CPU_LABEL_WIDTH = 21
 _CPU_VALUE_WIDTH = 15
-_TABS_HEAD = " Neuron Apps  "
+_TABS_HEAD = " Neuron Apps   "
+_TABS_GAP = 2
 _TAB_WIDTH = 24
 _KEYS = (
     ("q", "quit"),
@@ -95,10 +96,11 @@ def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 
 def _modelled_note(model: TopModel) -> str:
     # Measured on this host and said by a scenario stand below each other, and need not agree.
+    only = model.tab.key
     processes = [
         process
         for process in (model.snapshot.processes if model.snapshot else ())
-        if process.uses_device and model.tab.key in {None, process_key(process)}
+        if process.uses_device and (only is None or process_key(process) == only)
     ]
     count = sum(map(is_modelled, processes))
     if not count:
@@ -108,24 +110,40 @@ def _modelled_note(model: TopModel) -> str:
     )
 
 
-def visible_tabs(model: TopModel, width: int) -> tuple[tuple[int, str], ...]:
-    """Return position and text of the tabs that fit beside the head of their line, the current one among them."""
+class PlacedTab(NamedTuple):
+    """A tab at the bottom: its position, its text, and the column where its room begins, a cell before the text."""
+
+    index: int
+    text: str
+    left: int
+
+
+def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
+    """Return the tabs that fit beside the head of their line, the current one among them."""
     current = model.tabs.index(model.tab)
     texts = [
         f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
         for index, tab in enumerate(model.tabs)
     ]
+    left, gap = _tabs_begin(texts, width)
     first = 0
-    room = width - len(_TABS_HEAD)
-    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > room:
+    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > width - left:
         first += 1
-    shown: list[tuple[int, str]] = []
+    shown: list[PlacedTab] = []
     for index in range(first, len(texts)):
-        room -= width_of(texts[index]) + 2
-        if room < 0 and shown:
+        right = left + width_of(texts[index]) + 2
+        if right > width and shown:
             break
-        shown.append((index, texts[index]))
+        shown.append(PlacedTab(index, texts[index], left))
+        left = right + gap
     return tuple(shown)
+
+
+def _tabs_begin(texts: Sequence[str], width: int) -> tuple[int, int]:
+    """Return where the first tab begins, and the cells between two: as in the pictures if all of them fit so."""
+    needed = sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
+    begin = len(_TABS_HEAD)
+    return (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
 
 
 def _alert_mark(model: TopModel, tab: Tab) -> str:
@@ -134,23 +152,23 @@ def _alert_mark(model: TopModel, tab: Tab) -> str:
 
 def tab_at(model: TopModel, width: int, x: int) -> int | None:
     """Return the position of the tab that is drawn at a column, None where there is none."""
-    left = len(_TABS_HEAD)
-    for index, text in visible_tabs(model, width):
-        right = left + width_of(text) + 2
-        if left <= x < right:
-            return index
-        left = right
+    for tab in visible_tabs(model, width):
+        if tab.left <= x < tab.left + width_of(tab.text) + 2:
+            return tab.index
     return None
 
 
 def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the bar at the bottom: the tabs, and the keys."""
-    tabs: list[Span] = [(_TABS_HEAD, Role.BAR_DIM)]
-    for index, text in visible_tabs(model, width):
+    tabs: list[Span] = []
+    drawn = 0
+    for index, text, left in visible_tabs(model, width):
+        tabs.append((" " * (left - drawn) if drawn else _TABS_HEAD[:left], Role.BAR_DIM))
         if model.tabs[index] == model.tab:
             tabs += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
         else:
             tabs.append((f" {text} ", Role.BAR))
+        drawn = left + width_of(text) + 2
     return fit(tabs, width, Role.BAR), _keys_line(width)
 
 

@@ -86,7 +86,9 @@ async def test_the_screen_from_top_to_bottom(opened: Open, training: Ticks) -> N
         details = [line for line in lines(app, "details") if line]
         assert details[0].split()[-5:] == ["ID", "Device", "Memory", "Host", "Memory"]
         assert details[1].split() == ["[+]", "ND", "0", "4.7GB", "4.0MB"]
-        assert lines(app, "bottom")[0] == " Neuron Apps  >[1]:all< [2]:bert-pretrain  [3]:5117  [4]:5203"
+        assert (
+            lines(app, "bottom")[0] == " Neuron Apps   >[1]:all<   [2]:bert-pretrain    [3]:5117    [4]:5203"
+        )
 
 
 async def test_up_and_down_move_the_selection_and_mark_its_cores(opened: Open, training: Ticks) -> None:
@@ -311,7 +313,7 @@ async def test_a_process_that_ends_takes_its_tab_along(opened: Open, training: T
         await pilot.press("4", "x", "end")
         app.take(gone)
         await pilot.pause()
-        assert lines(app, "bottom")[0] == " Neuron Apps  >[1]:all<"
+        assert lines(app, "bottom")[0] == " Neuron Apps   >[1]:all<"
         assert "Avg:  0.00%" in "".join(lines(app, "cores"))
 
 

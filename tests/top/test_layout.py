@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from neurontools.tui.lines import text_of, width_of
+from neurontools.tui.lines import text_of, width_of, wrapped
 from neurontools.tui.top_layout import (
     FLOPS_WIDTHS,
     PERCENT_WIDTHS,
@@ -144,3 +144,10 @@ def test_text_shows_every_device_and_the_open_tree(training: tuple[Tick, Tick]) 
     assert text.count("bert-large-train") == 31
     assert "neuron-top" in text.splitlines()[0]
     assert not text.endswith("\n")
+
+
+@given(st.text(alphabet="ab -é日e\u0301", max_size=60), st.integers(2, 20))
+def test_a_wrapped_text_keeps_its_words_and_its_width(text: str, width: int) -> None:
+    pieces = wrapped(text, width)
+    assert all(width_of(piece) <= width for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(text.split())

@@ -17,6 +17,7 @@ from textual.widgets import Input
 
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.processes import start_ticks
+from neurontools.tui import top_details
 from neurontools.tui.line_pane import LinePane
 from neurontools.tui.lines import Role, text_of
 from neurontools.tui.top_app import TopApp
@@ -290,6 +291,25 @@ async def test_a_filter_that_makes_no_sense_says_why_and_the_last_good_one_stays
         said = text_of(app.screen.query_one("#prompt-title", LinePane).lines[0])
         assert "pid knows = != > >= < <=, not ~" in said
         assert "filter: bert" in shown(app)[0]
+
+
+async def test_a_long_command_is_told_whole_and_a_long_variable_ends_in_dots(
+    opened: Open, training: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = training
+    command = (
+        "torchrun --nproc_per_node=32 train_llama.py --rank 0 --data /mnt/a/very/long/path --world_size 32"
+    )
+    one = replace(last.snapshot.processes[0], command=command, origin="live", registered_ns=0)
+    snapshot = replace(last.snapshot, processes=(one,))
+    monkeypatch.setattr(top_details, "environment", lambda *_: (("NAME", "x" * 200 + "end"),))
+    async with opened("processes", first, replace(last, snapshot=snapshot), size=(80, 60)) as (app, pilot):
+        await pilot.press("enter")
+        text = shown(app)
+        told = [line for line in text if "command     " in line or line.startswith(" " * 13)]
+        assert " ".join(" ".join(told[:2]).split()).endswith(command)
+        await pilot.press(*["greater_than_sign"] * 10)
+        assert any(line.startswith("   NAME=xxx") and line.endswith("x…") for line in shown(app))
 
 
 async def test_details_show_models_cores_and_scroll(opened: Open, training: Ticks) -> None:
