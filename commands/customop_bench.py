@@ -14,6 +14,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.customop.bench.baseline import Baseline
     from neurontools.customop.bench.bench import BenchSettings
     from neurontools.customop.bench.bench_report import BenchReport
     from neurontools.customop.package import Package
@@ -82,10 +83,14 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_bench(arguments: argparse.Namespace) -> int:
     """Bench operators; 1 when one is slower than its baseline."""
-    from neurontools.customop.bench.bench import bench
+    from neurontools.customop.bench import baseline
+    from neurontools.customop.bench.bench import bench, bench_alike
     from neurontools.customop.package import find_operator
 
     settings = _settings(arguments)
+    known = baseline.load(Path(arguments.baseline)) if arguments.baseline is not None else None
+    if arguments.save is not None:
+        baseline.check_place(Path(arguments.save))
     place, op = _target(arguments.target)
     package = _package(place)
     entries = package.manifest.operators
@@ -98,19 +103,22 @@ def run_bench(arguments: argparse.Namespace) -> int:
     others: tuple[BenchReport, ...] = ()
     if arguments.compare is not None:
         other, other_op = _other(arguments.compare, groups[0][0])
-        others = bench(other, find_operator(other, other_op), settings, say)
-    return _tell(arguments, groups, others)
+        others = bench_alike(other, find_operator(other, other_op), settings, groups[0], say)
+    return _tell(arguments, groups, others, known)
 
 
 def _tell(
-    arguments: argparse.Namespace, groups: Sequence[Sequence[BenchReport]], others: Sequence[BenchReport]
+    arguments: argparse.Namespace,
+    groups: Sequence[Sequence[BenchReport]],
+    others: Sequence[BenchReport],
+    known: Baseline | None,
 ) -> int:
     from neurontools.customop.bench.baseline import compare, save
     from neurontools.customop.bench.bench_text import comparison_lines
 
     reports = [report for group in groups for report in group]
     threshold = arguments.threshold / 100
-    comparisons = compare(Path(arguments.baseline), reports) if arguments.baseline is not None else ()
+    comparisons = () if known is None else compare(known, reports)
     if arguments.save is not None:
         save(Path(arguments.save), reports)
     if arguments.json:

@@ -236,12 +236,12 @@ def test_a_baseline_of_another_compiler_compares_what_does_not_depend_on_it(
     assert report.arithmetic is not None
     baseline.save(tmp_path / "base.json", [report])
     slower = replace(report, modelled_ns=2 * report.modelled_ns)
-    (same,) = baseline.compare(tmp_path / "base.json", [slower])
+    (same,) = baseline.compare(baseline.load(tmp_path / "base.json"), [slower])
     assert (same.baseline_ns, same.with_arithmetic) == (report.modelled_ns, True)
     assert same.slower(0.5)
     other = replace(slower, arithmetic=replace(report.arithmetic, compiler="another 1.0"))
-    (found,) = baseline.compare(tmp_path / "base.json", [other])
+    (found,) = baseline.compare(baseline.load(tmp_path / "base.json"), [other])
     assert (found.modelled_ns, found.baseline_ns) == (report.memory_ns, report.memory_ns)
     assert not found.with_arithmetic
-    (found,) = baseline.compare(tmp_path / "base.json", [replace(slower, arithmetic=None)])
+    (found,) = baseline.compare(baseline.load(tmp_path / "base.json"), [replace(slower, arithmetic=None)])
     assert not found.with_arithmetic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -24,6 +25,19 @@ FORMAT = 2
 
 class BaselineError(NeuronToolsError):
     """A file is no baseline, or one of other rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An operator in a baseline: its modelled time, that without own arithmetic, and who counted that, "" for nobody."""
+
+    modelled_ns: int
+    memory_ns: int
+    compiler: str
+
+
+Baseline = dict[str, Known]
+"""Operators by what `neuron-customop bench` calls them: name, inputs, cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +67,7 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
     Raises:
         BaselineError: it cannot be written, or is something else than a file.
     """
-    if path.exists() and not path.is_file():
-        raise BaselineError(f"cannot write the baseline {path}: it is no file", "give the path of a file")
+    check_place(path)
     document = {
         "format": FORMAT,
         "rates": _rates_digest(),
@@ -79,24 +92,26 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
         ) from error
 
 
-def compare(path: Path, reports: Sequence[BenchReport]) -> tuple[Comparison, ...]:
-    """Compare reports with a file of `save`.
+def check_place(path: Path) -> None:
+    """See whether `save` could write a file, before the work is done whose results it gets.
 
     Raises:
-        BaselineError: it cannot be read, is no such file, or was made with other rates of the model.
+        BaselineError: it could not.
     """
-    known = _load(path)
+    if path.exists() and not path.is_file():
+        raise BaselineError(f"cannot write the baseline {path}: it is no file", "give the path of a file")
+    if not path.parent.is_dir():
+        raise BaselineError(
+            f"cannot write the baseline {path}: {os.strerror(errno.ENOENT)}", "give the path of a file"
+        )
+
+
+def compare(known: Baseline, reports: Sequence[BenchReport]) -> tuple[Comparison, ...]:
+    """Compare reports with a baseline."""
     return tuple(_compared(report, known.get(_name(report))) for report in reports)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    modelled_ns: int
-    memory_ns: int
-    compiler: str
-
-
-def _compared(report: BenchReport, known: _Known | None) -> Comparison:
+def _compared(report: BenchReport, known: Known | None) -> Comparison:
     compiler = _compiler(report)
     if known is None or (compiler and compiler == known.compiler):
         before = known.modelled_ns if known else None
@@ -109,7 +124,12 @@ def _compiler(report: BenchReport) -> str:
     return report.arithmetic.compiler if report.arithmetic else ""
 
 
-def _load(path: Path) -> dict[str, _Known]:
+def load(path: Path) -> Baseline:
+    """Read a file of `save`.
+
+    Raises:
+        BaselineError: it cannot be read, is no such file, or was made with other rates of the model.
+    """
     remedy = "write one with --save FILE"
     try:
         document = json.loads(path.read_bytes())
@@ -131,9 +151,9 @@ def _load(path: Path) -> dict[str, _Known]:
     return known
 
 
-def _known(entry: dict[str, object]) -> _Known:
+def _known(entry: dict[str, object]) -> Known:
     modelled_ns, memory_ns = (int(str(entry[name])) for name in ("modelled_ns", "memory_ns"))
-    return _Known(modelled_ns, memory_ns, str(entry["compiler"]))
+    return Known(modelled_ns, memory_ns, str(entry["compiler"]))
 
 
 def _name(report: BenchReport) -> str:

@@ -13,6 +13,7 @@ from neurontools.customop.bench.bench_inputs import (
     Point,
     bind,
     default_templates,
+    parse_template,
     wants_shape,
 )
 from neurontools.customop.bench.bench_report import BenchReport, CoreCount, CoreTime, Measured
@@ -93,6 +94,41 @@ def bench(
         return tuple(found.at(templates, point) for point in settings.points)
 
 
+def bench_alike(
+    package: Package,
+    index: int,
+    settings: BenchSettings,
+    reports: Sequence[BenchReport],
+    on_progress: Callable[[str], None] | None = None,
+) -> tuple[BenchReport, ...]:
+    """Bench an operator with the very inputs of reports about another one.
+
+    Args:
+        package: the library.
+        index: position of the operator in its manifest.
+        settings: how; which inputs is left out.
+        reports: of the other operator.
+        on_progress: called with one line now and then.
+
+    Returns:
+        A report for each of them.
+
+    Raises:
+        UsageError: the inputs do not fit the operator.
+        NeuronCustomOpError: the operator fails.
+        CustomOpLibraryError: no worker can be started.
+    """
+    return tuple(
+        bench(
+            package,
+            index,
+            replace(settings, templates=tuple(map(parse_template, report.inputs)), points=(Point(),)),
+            on_progress,
+        )[0]
+        for report in reports
+    )
+
+
 class _Bench:
     def __init__(
         self,
@@ -133,6 +169,7 @@ class _Bench:
         for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
             inputs = bind(templates, point, shape)
             arguments = [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
+            self.say(f"counting on {self.cores} {'core' if self.cores == 1 else 'cores'}")
             try:
                 run = self.runs.run(arguments, self.cores)
             except NeuronCustomOpError as error:

@@ -41,7 +41,7 @@ def measured_lines(report: BenchReport, width: int) -> list[str]:
     measured = report.measured
     if measured is None:
         return []
-    calls = f"{measured.calls} calls after {measured.warm_up} to warm up"
+    calls = f"{_calls(measured.calls)} after {measured.warm_up} to warm up"
     text = (
         f"kernel {duration(measured.kernel_median_ns)} median, {duration(measured.kernel_p99_ns)} p99; call by"
         f" torch.ops {duration(measured.call_median_ns)} median, {duration(measured.call_p99_ns)} p99; {calls}, on this"
@@ -103,7 +103,10 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
         kernels = first.measured.kernel_median_ns, second.measured.kernel_median_ns
         rows.append(("measured here", *map(duration, kernels), ratio_text(*kernels)))
     heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in _named(first, second)]
-    return "\n".join([*(f"  {head}" for head in heads), *_indented(_table(rows, left=(0, 3)), 2)])
+    notes = [
+        _row("note", f"{name}: {note}") for name, report in _named(first, second) for note in report.notes
+    ]
+    return "\n".join([*(f"  {head}" for head in heads), *_indented(_table(rows, left=(0, 3)), 2), *notes])
 
 
 def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> list[str]:
@@ -186,8 +189,9 @@ def _estimate(report: BenchReport) -> str:
         return ""
     held = f", {percent(found.included_cycles / found.cycles)} of them in the rates of copies and accesses"
     functions = ", ".join(
-        f"{function.name} ({function.calls:,} calls, {percent(function.cycles / found.cycles)})"
+        f"{function.name} ({_calls(function.calls)}, {percent(function.cycles / found.cycles)})"
         for function in found.functions[:_FUNCTIONS_MAX]
+        if function.cycles >= _WORTH * found.cycles
     )
     return (
         f"own arithmetic is {found.cycles:,.0f} cycles{held if found.included_cycles else ''}"
@@ -250,6 +254,10 @@ def _wrapped(label: str, text: str, width: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count:,} calls"
 
 
 def _base(location: str) -> str:

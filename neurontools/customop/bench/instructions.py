@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 COPIES = frozenset({"memcpy", "memmove", "memset"})
 _OURS = re.compile(r"_ZNK?(?:St)?(?:11neurontools|5torch|3c10)|__sanitizer|__cxa|__stack_chk|_Unwind")
+_OPERATORS = {"_Znwm": "new", "_Znam": "new[]", "_ZdlP": "delete", "_ZdaP": "delete[]"}
 _ENDS = re.compile(r"(?:j\w+|ret\w*|ud2|hlt)\Z")
 _FREE = re.compile(r"(?:nop\w*|endbr64|data16|cs|lock|rep|repz|notrack)\Z")
 _ZEROING = re.compile(r"v?(?:xor[lq]|pxor|xorp[sd])\Z")
@@ -57,8 +58,8 @@ def parse_instruction(text: str) -> Instruction:
 
 
 def function_name(symbol: str) -> str:
-    """Return a C library function's name for doubles: `expf`, `__expf_finite` and `exp` are `exp`."""
-    return symbol.removeprefix("__").removesuffix("_finite")
+    """Return a library function's name as a source has it: `__expf_finite` is `expf`, `_Znwm` is `new`."""
+    return _OPERATORS.get(symbol[:5].removesuffix("v")) or symbol.removeprefix("__").removesuffix("_finite")
 
 
 def cycles_of(instruction: Instruction, previous: Instruction | None, rates: ArithmeticRates) -> int:
