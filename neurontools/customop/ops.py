@@ -16,6 +16,7 @@ from neurontools.customop.identity import code_digest
 from neurontools.customop.marshalling import Codes, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.takeover import announce_takeover
+from neurontools.customop.untraced import untraced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +184,7 @@ def _cpu_implementation(qualified: str) -> Callable[..., torch.Tensor]:
     def run(*arguments: object) -> torch.Tensor:
         return callers[qualified](*arguments)
 
-    return run
+    return untraced(run)
 
 
 def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
@@ -195,7 +196,7 @@ def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
         result: Any = torch.empty(shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device)
         return result
 
-    return fake
+    return untraced(fake)
 
 
 def _warn_of_others(package: Package) -> None:

@@ -14,10 +14,13 @@ import pytest
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
+from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import Package, read_package
 
 if TYPE_CHECKING:
+    import torch
+
     from neurontools.customop.calls import Executor
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -68,6 +71,24 @@ def operation(package: Callable[[str], Package]) -> Iterator[Callable[[str], Ope
     yield find
     for executor in executors.values():
         executor.close()
+
+
+Call = Callable[..., "torch.Tensor"]
+
+
+@pytest.fixture
+def call(operation: Callable[[str], Operation]) -> Call:
+    """Call an operator of the library of operations by its name."""
+    codes = Codes()
+    found: dict[str, Operation] = {}
+
+    def run(name: str, *arguments: object) -> torch.Tensor:
+        if name not in found:
+            found[name] = operation(f"operations::{name}")
+        output: torch.Tensor = execute(found[name], arguments, codes)[0]
+        return output
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,6 +110,99 @@ def test_without_gdb_or_sources(library: Library, scratch: Path, monkeypatch: py
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(MissingDependencyError, match="debugging needs gdb"):
         debugger_for(package, "relu_forward", [], say=said.append)
+
+
+LOOP = """#include <torch/torch.h>
+torch::Tensor endless(const torch::Tensor& x) {
+  volatile int turns = 0;
+  for (;;) turns = turns + 1;
+  return x;
+}
+"""
+LOOP_SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }
+NEURON_LIBRARY(looping, m) { m.def("loop", &same, "endless"); }
+"""
+
+
+class Terminal:
+    """A program that has a terminal of its own, as it has in a shell."""
+
+    def __init__(self, *words: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execv(words[0], words)
+        self.text = ""
+
+    def until(self, word: str) -> None:
+        """Read until a word comes that was not there before."""
+        begin = len(self.text)
+        while word not in self.text[begin:]:
+            try:
+                data = os.read(self._fd, 4096)
+            except OSError:  # what a terminal says whose program ended
+                data = b""
+            assert data, self.text
+            self.text += data.decode(errors="replace")
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._fd, text.encode())
+
+    def close(self) -> int:
+        """Wait for the end and return the exit code, negative for a signal."""
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_an_interrupt_belongs_to_gdb_and_nothing_stays_behind(scratch: Path) -> None:
+    (scratch / "loop.cpp").write_text(LOOP)
+    (scratch / "shape.cpp").write_text(LOOP_SHAPE)
+    library = build(BuildRequest("loop", (Path("loop.cpp"),), (Path("shape.cpp"),), Path(), ("-O0",))).path
+    words = ("debug", str(library), "loop", "--input", "3:float32", "--ex", "echo is here\\n")
+    code = "import sys; from neurontools.commands.customop import main; main(sys.argv[1:])"
+    for last in ("quit", "kill"):
+        terminal = Terminal(sys.executable, "-c", code, *words)
+        try:
+            terminal.until("is here")
+        except AssertionError:
+            if "ptrace: Operation not permitted" in terminal.text:
+                pytest.skip("this environment forbids ptrace")
+            raise
+        terminal.type("set confirm off\ncontinue\n")
+        terminal.until("Continuing.")
+        (debugged,) = children(terminal.pid)
+        terminal.type("\x03")
+        terminal.until("received signal SIGINT")
+        terminal.type("info line\n")
+        terminal.until("loop.cpp")
+        if last == "quit":
+            terminal.type("quit\n")
+            with contextlib.suppress(AssertionError):
+                terminal.until("no such words")
+        else:
+            os.kill(terminal.pid, signal.SIGKILL)
+        assert terminal.close() == (0 if last == "quit" else -signal.SIGKILL)
+        wait_gone(debugged)
+
+
+def wait_gone(pid: int) -> None:
+    """Wait until a process that is not ours has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], 60)[0]
+    finally:
+        os.close(handle)
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import Codes
 
 if TYPE_CHECKING:
     from neurontools.customop.operation import Operation
@@ -27,20 +27,6 @@ FEW = settings(
 )
 
 Call = Callable[..., torch.Tensor]
-
-
-@pytest.fixture
-def call(operation: Callable[[str], Operation]) -> Iterator[Call]:
-    """Call an operator of the library of operations by its name."""
-    codes = Codes()
-    found: dict[str, Operation] = {}
-
-    def run(name: str, *arguments: object) -> torch.Tensor:
-        if name not in found:
-            found[name] = operation(f"operations::{name}")
-        return execute(found[name], arguments, codes)[0]
-
-    return run
 
 
 @st.composite

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,10 +10,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute
-
-if TYPE_CHECKING:
-    from neurontools.customop.operation import Operation
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 SMALL_FLOATS = (torch.float16, torch.bfloat16)
@@ -30,20 +25,6 @@ FEW = settings(
 )
 
 Call = Callable[..., torch.Tensor]
-
-
-@pytest.fixture
-def call(operation: Callable[[str], Operation]) -> Iterator[Call]:
-    """Call an operator of the library of operations by its name."""
-    codes = Codes()
-    found: dict[str, Operation] = {}
-
-    def run(name: str, *arguments: object) -> torch.Tensor:
-        if name not in found:
-            found[name] = operation(f"operations::{name}")
-        return execute(found[name], arguments, codes)[0]
-
-    return run
 
 
 def values_of(dtype: torch.dtype) -> torch.Tensor:

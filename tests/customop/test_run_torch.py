@@ -125,6 +125,53 @@ def test_each_shape_is_compiled_by_itself_even_when_dynamic_shapes_are_asked_for
     assert counter.frame_count == 3
 
 
+def test_a_dimension_that_must_stay_dynamic_is_refused_by_name(relu: Any) -> None:
+    x = torch.randn(4, 8)
+    torch._dynamo.reset()
+    torch._dynamo.mark_dynamic(x, 0)
+    violated = torch.fx.experimental.symbolic_shapes.ConstraintViolationError
+    with pytest.raises(violated, match=r"specialized it to be a constant \(4\)"):
+        torch.compile(lambda x: relu.forward(x) + 1, backend="eager")(x)
+    dims = ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.raises(torch._dynamo.exc.UserError, match=r"specialized it to be a constant \(4\)"):
+        torch.export.export(Model(), (torch.randn(4, 8),), dynamic_shapes=dims)
+
+
+def test_after_the_limit_of_compiles_a_model_runs_uncompiled(relu: Any) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: relu.forward(x) + 1, backend=counter, dynamic=True)
+    with torch._dynamo.config.patch(recompile_limit=3):
+        for rows in range(2, 8):
+            x = torch.randn(rows, 8)
+            assert torch.equal(compiled(x), torch.relu(x) + 1)
+    assert counter.frame_count == 3
+    torch._dynamo.reset()
+    whole = torch.compile(lambda x: relu.forward(x) + 1, backend="eager", fullgraph=True)
+    with (
+        torch._dynamo.config.patch(recompile_limit=1),
+        pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit),
+    ):
+        [whole(torch.randn(rows, 8)) for rows in (2, 3, 4)]
+
+
+def test_a_size_that_values_decide_breaks_a_compiled_graph(relu: Any) -> None:
+    def selected(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = relu.forward(x.nonzero().float())
+        return result
+
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        torch._dynamo.reset()
+        # Behind the break torch would look into what calls the worker, and keep the addresses of the first call.
+        compiled = torch.compile(selected, backend="eager")
+        for _ in range(3):
+            assert torch.equal(compiled(x), selected(x))
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.UserError, match="data-dependent"):
+            torch.compile(selected, backend="eager", fullgraph=True)(x)
+
+
 SHAPE = """#include <torch/torch.h>
 #include "torchneuron/register.h"
 torch::Tensor shape(torch::Tensor x) { return torch::zeros({x.size(0) * FACTOR}, torch::kFloat); }

@@ -12,11 +12,10 @@
 
 static volatile int zero = 0;
 
-static int recurse(volatile int* depth) {
-  volatile int here[256];
-  here[0] = *depth + 1;  // recursion
-  return recurse(here) + here[0];
-}
+// On one line: which of its instructions comes to the guard page first depends on where the stack begins.
+// clang-format off
+static int recurse(volatile int* depth) { volatile int here[256]; here[0] = *depth + 1; return recurse(here) + here[0]; }  // recursion
+// clang-format on
 
 static void spin() {
   volatile int turns = 0;
