@@ -16,7 +16,7 @@ from neurontools.sysfs.tree import File, Link, Tree, metric_files, part_files
 from neurontools.sysfs.watcher import Changes, Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.sysfs.edits import Controls
@@ -30,6 +30,7 @@ _DELETION_PAUSE_S = 0.05
 _CHECKED_AT_LEAST = 16
 _CHECKS_IN_A_ROUND = 600
 _CHECKS_WITHOUT_WATCHES = 10
+_EMPTY_FOR_S = 1.0
 
 
 class Mirror:
@@ -69,6 +70,7 @@ class Mirror:
         self._own: set[str] = set()
         self._seen = Changes()
         self._behind: set[str] = set()
+        self._emptied: dict[str, float] = {}
         self._lost = False
         self._told_late = False
         self._round: Iterator[str] = iter(())
@@ -159,7 +161,10 @@ class Mirror:
         frame = tree.frame(snapshot)
         if self._lost or parts.keys() != self._parts.keys() or not frame.items() <= self._entries.items():
             return self._rebuild(frame, parts)
-        written = self._write(self._different(parts, changes.written | self._behind))
+        touched = changes.written | self._emptied.keys()
+        different = self._different(parts, touched | self._behind)
+        waiting = self._being_written(touched)
+        written = self._write({path: entry for path, entry in different.items() if path not in waiting})
         self._parts = parts
         self._behind = changes.removed
         return written
@@ -188,6 +193,13 @@ class Mirror:
         for path in again & self._entries.keys():
             different[path] = self._again(path, parts)
         return dict(sorted(different.items()))
+
+    def _being_written(self, touched: Iterable[str]) -> set[str]:
+        """Return those that were emptied a moment ago: who did that writes next, and not to a file put in its place."""
+        now_s = time.monotonic()
+        emptied = [path for path in touched if path in self._entries and self._folder.read(path) == ""]
+        self._emptied = {path: self._emptied.get(path, now_s) for path in emptied}
+        return {path for path, since_s in self._emptied.items() if now_s - since_s < _EMPTY_FOR_S}
 
     def _again(self, path: str, parts: dict[str, Part]) -> Entry:
         for directory in _above(path):

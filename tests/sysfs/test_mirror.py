@@ -23,6 +23,7 @@ from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
 EXECUTIONS = f"{CORE}/other_info/inference_count/total"
 SUCCESSES = f"{CORE}/status/success/total"
+NOTIFY_DELAY = f"{DEVICES}/neuron0/info/notify_delay"
 ECC = f"{DEVICES}/neuron0/stats/hardware/mem_ecc_uncorrected"
 
 
@@ -258,15 +259,14 @@ def test_a_write_that_the_machine_refuses_is_put_back_and_said(root, mirrored):
 
 @pytest.mark.parametrize(
     ("word", "becomes"),
-    [("0", "0\n"), ("0\n", "0\n"), ("-1\n", "-1\n"), ("1", "-1\n"), ("on", "-1\n"), ("", "-1\n")],
+    [("0", "0\n"), ("0\n", "0\n"), ("-1\n", "-1\n"), ("1", "-1\n"), ("on", "-1\n")],
 )
 def test_notify_delay_takes_two_values(root, mirrored, word, becomes):
     mirror = mirrored()
     mirror.update(machine("trn1.2xlarge"))
-    path = root / DEVICES / "neuron0/info/notify_delay"
-    path.write_text(word)
+    (root / NOTIFY_DELAY).write_text(word)
     mirror.update(machine("trn1.2xlarge"))
-    assert path.read_text() == becomes
+    assert (root / NOTIFY_DELAY).read_text() == becomes
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,29 @@ def test_an_editor_that_replaces_the_file_resets_it_too(root, mirrored):
     assert (root / EXECUTIONS).read_text() == "0\n"
 
 
-def test_an_emptied_file_is_put_back_and_not_reset(root, mirrored):
+@pytest.mark.parametrize("path", [EXECUTIONS, NOTIFY_DELAY])
+def test_an_emptied_file_is_put_back_and_not_reset(root, mirrored, monkeypatch, path):
     mirror = mirrored()
     snapshot = busy("trn1.2xlarge")
     mirror.update(snapshot)
-    (root / EXECUTIONS).write_text("")
+    before = (root / path).read_text()
+    (root / path).write_text("")
     mirror.update(snapshot)
-    assert (root / EXECUTIONS).read_text() == "15\n"
+    monkeypatch.setattr("neurontools.sysfs.mirror._EMPTY_FOR_S", 0.0)
+    mirror.update(snapshot)
+    assert (root / path).read_text() == before != "0\n"
+
+
+def test_an_update_between_emptying_and_writing_loses_nothing(root, mirrored):
+    mirror = mirrored()
+    snapshot = busy("trn1.2xlarge")
+    mirror.update(snapshot)
+    with (root / NOTIFY_DELAY).open("w") as file:
+        mirror.update(snapshot)
+        mirror.update(snapshot)
+        file.write("0")
+    mirror.update(snapshot)
+    assert (root / NOTIFY_DELAY).read_text() == "0\n"
 
 
 def test_a_deleted_file_comes_back_with_the_next_update_but_one(root, mirrored):
