@@ -73,6 +73,26 @@ def place_entry(root: str, staged: str, relative: str, names: Sequence[str], *, 
     return "locked"
 
 
+def place_file(staged: str, target: str) -> str:
+    """Move a file that is an entry by itself to where it belongs; return "imported" or "present".
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    for _ in range(_ATTEMPTS):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            # Unlike a rename, a link replaces nothing.
+            os.link(staged, target)
+        except FileExistsError:
+            return "present"
+        except FileNotFoundError:
+            continue  # a removal took the empty directory away
+        os.unlink(staged)
+        return "imported"
+    raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+
+
 def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
     """Fill an entry that is there and not finished, under its lock, as a compile would."""
     if _is_finished(target):

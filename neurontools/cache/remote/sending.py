@@ -6,7 +6,7 @@ comes second finds the entry finished.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from neurontools.cache import layout
 from neurontools.cache.remote.connection import Connection
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.cache.remote.connection import Stored
+    from neurontools.cache.remote.digests import Digests
 
 _RESULT = (layout.NEFF, layout.DONE)
 
@@ -59,13 +60,50 @@ def send_entry(
     return first
 
 
+def send_files(connection: Connection, pairs: Sequence[tuple[str, str]]) -> bool:
+    """Write files to a bucket, for entries of other stacks: what is there is never replaced.
+
+    Args:
+        connection: to the bucket.
+        pairs: a file and the object that it becomes; the one that makes the entry finished last.
+
+    Returns:
+        False when the last one is there.
+
+    Raises:
+        RemoteError: it cannot be written, or another unfinished one is there.
+        OSError: a file cannot be read.
+    """
+    last = pairs[-1][1]
+    if connection.stored(last) is not None:
+        return False
+    for source, target in pairs:
+        with open(source, "rb") as file:
+            digests = digests_of(file)
+            there = connection.stored(target)
+            same = there is not None and digests.describes(there.size_bytes, there.tag)
+            if not same and not _write(connection, target, file, digests):
+                if target == last:
+                    return False
+                raise RemoteError(
+                    f"cannot write {target}: another unfinished one is there", "remove that one"
+                )
+    return True
+
+
 def _send(connection: Connection, source: str, target: str, there: Stored | None) -> bool:
     with open(source, "rb") as file:
         digests = digests_of(file)
         if there is not None and digests.describes(there.size_bytes, there.tag):
             return True
-        send = send_in_parts if digests.part_md5s else Connection.upload
-        return send(connection, target, file, digests, only_new=there is None)
+        return _write(connection, target, file, digests, only_new=there is None)
+
+
+def _write(
+    connection: Connection, target: str, file: IO[bytes], digests: Digests, *, only_new: bool = True
+) -> bool:
+    send = send_in_parts if digests.part_md5s else Connection.upload
+    return send(connection, target, file, digests, only_new=only_new)
 
 
 def _objects(connection: Connection, entry: str) -> dict[str, Stored]:

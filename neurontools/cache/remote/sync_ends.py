@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from neurontools.cache.generations import Generation
 from neurontools.cache.remote.connection import Connection
 from neurontools.cache.remote.copies import copied, copy_entry
 from neurontools.cache.remote.errors import RemoteError
-from neurontools.cache.remote.sending import send_entry
+from neurontools.cache.remote.sending import send_entry, send_files
 from neurontools.cache.remote.tree import BucketTree
-from neurontools.cache.sync.ends import NotMovedError, check_sound, files_to_move, relative_of
-from neurontools.cache.sync.sync_plan import carries
+from neurontools.cache.sync.ends import NotMovedError, check_sound, files_to_move
+from neurontools.cache.sync.sync_plan import carries_of, relative_path
 from neurontools.cache.walk import Place
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class BucketSource:
     """A root in a bucket to read entries from."""
 
     def __init__(self, root: str) -> None:
-        self._root = root
+        self.root = root
         self._connection = Connection(root)
 
     @contextmanager
@@ -37,7 +39,7 @@ class BucketSource:
             RemoteError: it cannot be read.
         """
         place = Place(entry.path, entry.generation, entry.compiler, entry.module)
-        with _told_as_gone(), copied(self._tree(), self._root, place) as found:
+        with _told_as_gone(), copied(self._tree(), self.root, place) as found:
             yield found
 
     def copy(self, entry: Entry, directory: str) -> None:
@@ -49,10 +51,10 @@ class BucketSource:
             OSError: one cannot be written.
         """
         with _told_as_gone():
-            copy_entry(self._tree(), entry.path, directory, wanted=carries(entry.state), dated=False)
+            copy_entry(self._tree(), entry.path, directory, wanted=carries_of(entry), dated=False)
 
     def _tree(self) -> BucketTree:
-        return BucketTree(self._root, connection=self._connection)
+        return BucketTree(self.root, connection=self._connection)
 
 
 class BucketTarget:
@@ -71,8 +73,14 @@ class BucketTarget:
         """
         with source.opened(entry) as (root, place):
             check_sound(root, place, entry.state)
-            names = files_to_move(place.path, entry.state)
-            return send_entry(self._connection, place.path, names, f"{self._root}/{relative_of(entry)}")
+            files = files_to_move(place.path, entry)
+            target = f"{self._root}/{relative_path(source.root, entry)}"
+            if entry.generation is Generation.CURRENT:
+                return send_entry(
+                    self._connection, place.path, [os.path.basename(path) for path in files], target
+                )
+            pairs = [(path, target + path.removeprefix(place.path)) for path in files]
+            return send_files(self._connection, pairs)
 
 
 @contextmanager

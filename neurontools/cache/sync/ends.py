@@ -13,9 +13,10 @@ from neurontools.cache import verify
 from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.files import sync_directory
-from neurontools.cache.placing import place_entry
+from neurontools.cache.generations import SENTINEL, Generation
+from neurontools.cache.placing import place_entry, place_file
 from neurontools.cache.states import State
-from neurontools.cache.sync.sync_plan import carries, in_writing_order
+from neurontools.cache.sync.sync_plan import carries_of, in_writing_order, relative_path
 from neurontools.cache.walk import Place
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class NotMovedError(Exception):
 
 
 class Source(Protocol):
-    """Where entries come from."""
+    """Where entries come from: a root."""
+
+    root: str
 
     def opened(self, entry: Entry) -> AbstractContextManager[tuple[str, Place]]:
         """Give a directory that is a root, and the place of the entry in it, as it is now."""
@@ -52,7 +55,7 @@ class LocalSource:
     """A root on a file system. What is read is held, so that no prune takes it away meanwhile."""
 
     def __init__(self, root: str) -> None:
-        self._root = root
+        self.root = root
 
     @contextmanager
     def opened(self, entry: Entry) -> Iterator[tuple[str, Place]]:
@@ -64,12 +67,12 @@ class LocalSource:
         place = Place(entry.path, entry.generation, entry.compiler, entry.module)
         held = hold(entry.path)
         try:
-            found = EntryReader(self._root).read(place, details=False)
+            found = EntryReader(self.root).read(place, details=False)
             if found is None:
                 raise NotMovedError("gone meanwhile")
             if found.state is not entry.state:
                 raise NotMovedError(f"{found.state.value} meanwhile")
-            yield self._root, place
+            yield self.root, place
         finally:
             let_go(held)
 
@@ -81,9 +84,11 @@ class LocalSource:
             OSError: the copy cannot be written.
         """
         with self.opened(entry) as (_, place):
-            os.makedirs(directory)
-            for name in files_to_move(place.path, entry.state):
-                _copy_plain(f"{place.path}/{name}", f"{directory}/{name}")
+            os.makedirs(os.path.dirname(directory) if _is_file(entry) else directory)
+            for path in files_to_move(place.path, entry):
+                target = directory + path.removeprefix(place.path)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _copy_plain(path, target)
 
 
 class LocalTarget:
@@ -101,15 +106,13 @@ class LocalTarget:
             NotMovedError: it is damaged, or compiled by a process just now.
             OSError: it cannot be written.
         """
-        relative = relative_of(entry)
+        relative = relative_path(source.root, entry)
         root = f"{self._aside}/{next(self._numbers)}"
         staged = f"{root}/{relative}"
         try:
             source.copy(entry, staged)
             check_sound(root, Place(staged, entry.generation, entry.compiler, entry.module), entry.state)
-            names = in_writing_order(os.listdir(staged))
-            sync_directory(staged)
-            became = place_entry(self._root, staged, relative, names, fill=entry.state is State.DONE)
+            became = self._place(entry, staged, relative)
         finally:
             shutil.rmtree(root, ignore_errors=True)
         if became == "locked":
@@ -118,17 +121,50 @@ class LocalTarget:
             sync_directory(os.path.dirname(f"{self._root}/{relative}"))
         return became == "imported"
 
+    def _place(self, entry: Entry, staged: str, relative: str) -> str:
+        if _is_file(entry):
+            return place_file(staged, f"{self._root}/{relative}")
+        for directory, _, _ in os.walk(staged):
+            sync_directory(directory)
+        fill = entry.state is State.DONE and entry.generation is Generation.CURRENT
+        names = in_writing_order(os.listdir(staged)) if fill else ()
+        became = place_entry(self._root, staged, relative, names, fill=fill)
+        if became == "present" and entry.generation is Generation.VLLM:
+            _refuse_unfinished(f"{self._root}/{relative}")
+        return became
 
-def relative_of(entry: Entry) -> str:
-    """Return an entry's path below its root, whichever that is: today's layout has two levels."""
-    above, _, module = entry.path.rpartition("/")
-    return f"{above.rpartition('/')[2]}/{module}"
+
+def files_to_move(path: str, entry: Entry) -> list[str]:
+    """Return the files of an entry that are moved, in the order of writing.
+
+    Args:
+        path: where the entry is now: a directory, or its one file.
+        entry: as it was chosen.
+    """
+    if _is_file(entry):
+        return [path]
+    wanted = carries_of(entry)
+    inside = entry.generation is not Generation.CURRENT
+    names = _names_below(path) if inside else os.listdir(path)
+    return [f"{path}/{name}" for name in in_writing_order([name for name in names if wanted(name)])]
 
 
-def files_to_move(directory: str, state: State) -> list[str]:
-    """Return the files of an entry that are moved, in the order of writing."""
-    wanted = carries(state)
-    return in_writing_order([name for name in os.listdir(directory) if wanted(name)])
+def _is_file(entry: Entry) -> bool:
+    return entry.generation is Generation.TORCHNEURON
+
+
+def _refuse_unfinished(path: str) -> None:
+    if not os.path.exists(f"{path}/{SENTINEL}"):
+        raise NotMovedError("an unfinished one is there; its own stack completes or replaces it")
+
+
+def _names_below(path: str) -> list[str]:
+    """Return the names of all that is below a directory and is none, as `directory/name`; links are not followed."""
+    return [
+        os.path.relpath(f"{directory}/{name}", path)
+        for directory, inner, names in os.walk(path)
+        for name in (*names, *(link for link in inner if os.path.islink(f"{directory}/{link}")))
+    ]
 
 
 def check_sound(root: str, place: Place, state: State) -> None:

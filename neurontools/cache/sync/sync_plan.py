@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
 from neurontools.cache.archives.archive import travels
-from neurontools.cache.generations import Generation
+from neurontools.cache.generations import SENTINEL, Generation
 from neurontools.cache.states import State
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _RESULTS = frozenset({layout.NEFF, layout.DONE})
 _LAST = _RESULTS | {layout.LOG}
+_MARKERS = frozenset({layout.DONE, SENTINEL})
+_MOVED = frozenset({Generation.CURRENT, Generation.TORCHNEURON, Generation.VLLM})
+"""Layouts whose entries are finished by one rename or by a marker; of 2022's, nothing says what is finished."""
 _NEVER = {State.LOCKED: "it is being compiled", State.INTERRUPTED: "a compile was interrupted"}
 
 
@@ -107,14 +110,21 @@ def carries(state: State) -> Callable[[str], bool]:
     return lambda name: travels(name) and name not in _RESULTS
 
 
+def carries_of(entry: Entry) -> Callable[[str], bool]:
+    """Return what says which files of an entry are moved; of other stacks' entries all but our pins."""
+    if entry.generation is Generation.CURRENT:
+        return carries(entry.state)
+    return lambda name: name != layout.PIN
+
+
 def in_writing_order(names: list[str]) -> list[str]:
     """Return an entry's files so that what says that it is finished comes last."""
-    return sorted(names, key=lambda name: (name in _LAST, name == layout.DONE, name))
+    return sorted(names, key=lambda name: (name in _LAST, name in _MARKERS, name))
 
 
 def _reason_against(entry: Entry, choice: Choice) -> str:
-    if entry.generation is not Generation.CURRENT:
-        return f"its layout ({entry.generation.value}) is not moved"
+    if entry.generation not in _MOVED:
+        return f"its layout ({entry.generation.value}) is not moved: nothing in it says what is finished; use cp or rsync"
     if entry.state is State.FAILED and not choice.with_failed:
         return "a cached failure; --with-failed moves it"
     if entry.state is State.TODO and choice.only_done:
