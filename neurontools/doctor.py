@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_ROOM_BYTES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One finding. `needed_for` says what does not work while `ok` is False; `remedy` says what to do then.
@@ -42,11 +45,15 @@ def examine() -> tuple[Check, ...]:
         _torch,
         _numpy,
         _prometheus,
+        _archives,
+        _buckets,
         _compiler,
         _terminal,
         _completion,
         _settings,
         _runtime_dir,
+        _state_dir,
+        _build_dir,
         _machines,
         _compile_cache,
     )
@@ -93,6 +100,14 @@ def _numpy() -> Check:
 def _prometheus() -> Check:
     needed_for = "neuron-monitor-prometheus, neuron-monitor --prometheus"
     return _extra("prometheus_client", "prometheus-client", "prometheus", needed_for)
+
+
+def _archives() -> Check:
+    return _extra("zstandard", "zstandard", "archive", "neuron-cache export and import of .zst files")
+
+
+def _buckets() -> Check:
+    return _extra("s3fs", "s3fs", "s3", "compile caches in S3 buckets")
 
 
 def _compiler() -> Check:
@@ -160,12 +175,65 @@ def _runtime_dir() -> Check:
         return Check(
             "runtime directory", ok=False, detail=error.message, needed_for="machines", remedy=error.remedy
         )
-    return Check("runtime directory", ok=True, detail=directory)
+    return _writable("runtime directory", directory, "machines", env.RUNTIME_DIR)
+
+
+def _state_dir() -> Check:
+    variable = env.RUNTIME_DIR if env.runtime_dir() else "XDG_STATE_HOME"
+    return _writable(
+        "state directory", paths.state_dir(), "machines, counters of the compile cache", variable
+    )
+
+
+def _build_dir() -> Check:
+    return _writable(
+        "build directory", paths.cache_home(), "neuron-customop build, load and run", "XDG_CACHE_HOME"
+    )
+
+
+def _writable(name: str, directory: str, needed_for: str, variable: str) -> Check:
+    problem = _cannot_write(directory)
+    return Check(
+        name,
+        not problem,
+        f"{directory}: {problem}" if problem else directory,
+        needed_for=needed_for,
+        remedy=f"set {variable} to another directory",
+        verdict="wrong",
+    )
+
+
+def _cannot_write(directory: str) -> str:
+    """Return why nothing can be written into a directory, which need not exist yet; "" when it can."""
+    there = os.path.abspath(directory)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        return f"{there} is no directory"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"may not write into {there}"
+    disk = os.statvfs(there)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    return f"only {free_bytes >> 10} KiB of room there" if free_bytes < _ROOM_BYTES else ""
 
 
 def _machines() -> Check:
     from neurontools.machine import launch
+    from neurontools.machine.instances.catalogue import instance_type
+    from neurontools.machine.naming import check_name
 
+    try:
+        check_name(env.machine())
+        instance_type(env.instance())
+    except NeuronToolsError as error:
+        return Check(
+            "machines",
+            ok=False,
+            detail=error.message,
+            needed_for="what looks at a machine",
+            remedy=f"{error.remedy}; 'neurontools config show' says where it is set",
+            verdict="wrong",
+        )
     running = ", ".join(f"{info.machine} ({info.instance_type})" for info in launch.list_machines())
     return Check(
         "machines", ok=True, detail=running or f"none running; {env.instance()} starts on first need"
@@ -175,8 +243,22 @@ def _machines() -> Check:
 def _compile_cache() -> Check:
     from neurontools.cache.location import resolve
 
-    chosen = resolve()
-    return Check("compile cache", ok=True, detail=f"{chosen.root} ({chosen.source})")
+    try:
+        chosen = resolve()
+    except NeuronToolsError as error:
+        return Check(
+            "compile cache",
+            ok=False,
+            detail=error.message,
+            needed_for="neuron-run, neuron-cache",
+            remedy=error.remedy,
+            verdict="wrong",
+        )
+    # One that may only be read still has hits.
+    problem = "" if chosen.is_remote else _cannot_write(chosen.root)
+    return Check(
+        "compile cache", ok=True, detail=f"{chosen.root} ({chosen.source}){problem and f', {problem}'}"
+    )
 
 
 def _version(package: str) -> str | None:

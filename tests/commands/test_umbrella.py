@@ -101,6 +101,32 @@ def test_doctor_knows_what_prometheus_needs(tool):
     assert "--prometheus" in findings["prometheus_client"]["needed_for"]
 
 
+def test_doctor_finds_directories_that_cannot_be_used(tool, home, monkeypatch):
+    (home / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file" / "cache"))
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "gs://bucket/cache")
+    run = tool("neurontools", "doctor")
+    assert run.returncode == 1
+    assert (
+        f"WRONG    build directory    {home}/file/cache/neurontools: {home}/file is no directory\n"
+        in run.stdout
+    )
+    assert "set XDG_CACHE_HOME to another directory" in run.stdout
+    assert "WRONG    compile cache      " in run.stdout
+    assert "ok       state directory    " in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "detail"),
+    [("INSTANCE", "trn9", "unknown instance type 'trn9'"), ("MACHINE", "a/b", "bad machine name 'a/b'")],
+)
+def test_doctor_finds_settings_that_no_machine_can_have(tool, monkeypatch, variable, value, detail):
+    monkeypatch.setenv(f"NEURONTOOLS_{variable}", value)
+    run = tool("neurontools", "doctor")
+    assert run.returncode == 1
+    assert f"WRONG    machines           {detail}" in run.stdout
+
+
 def test_doctor_names_what_is_wrong_in_the_settings(tool, home):
     file = home / "config" / "neurontools" / "config.yaml"
     assert f"ok       settings           no {file}\n" in tool("neurontools", "doctor").stdout
