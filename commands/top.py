@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.commands import console
 from neurontools.errors import UsageError
 
@@ -128,8 +129,7 @@ def _run(argv: Sequence[str] | None) -> int:
     from neurontools.tui import top_run
 
     if not arguments.once and _on_terminal():
-        colour = console.colour_wanted()
-        return top_run.run_live(wishes, colour=colour, notices=problems, on_notice=console.notice)
+        return _run_live(wishes, problems)
     if not arguments.once:
         console.warn(
             "no terminal: this is one screen as text (as with --once); run it in a terminal for the live view"
@@ -142,6 +142,15 @@ def _run(argv: Sequence[str] | None) -> int:
         console.warn(text)
     console.out_now(screen)
     return 0
+
+
+def _run_live(wishes: Wishes, problems: Sequence[str]) -> int:
+    from neurontools.tui import top_run
+
+    env.configuration()  # a plain command tells at its end what is wrong in it; that is hours later here
+    notices = (*env.config_problems(), *problems)
+    colour = console.colour_wanted()
+    return top_run.run_live(wishes, colour=colour, notices=notices, on_notice=console.notice)
 
 
 def _check_time(arguments: argparse.Namespace) -> None:

@@ -45,6 +45,14 @@ if TYPE_CHECKING:
 
 _PLAY_S = 0.1
 _BEHIND_S = 0.2
+_LINES_OF_NOTICE = 6  # that one may take, with room to spare
+
+
+def fewer(notices: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return as many notices, and how many more there are."""
+    if len(notices) <= most:
+        return tuple(notices)
+    return (*notices[:most], f"and {len(notices) - most} more; neuron-top --once names them all")
 
 
 def _commands() -> type[TopCommands]:
@@ -138,7 +146,8 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         self.wear(self.look)
         self.turn_to(self.page)
         if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
-            self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
+            told = fewer(notices, max(3, self.size.height // _LINES_OF_NOTICE))
+            self.notify("\n".join(told), severity="warning", markup=False, timeout=10)
         self.start_watching()
         if self.deck.is_replay:
             self.set_interval(_PLAY_S, self._play)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from runpy import run_path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +15,14 @@ from hypothesis import strategies as st
 from neurontools.commands.top import build_parser
 from neurontools.dashboard.alerts import Condition
 from neurontools.dashboard.process_table import Column
+from neurontools.tui.top_app import fewer
 from neurontools.tui.top_columns import LOOKS
 from neurontools.tui.top_key_names import key_names, key_troubles
 from neurontools.tui.top_names import THEME_NAMES, key_problem, shown_key
 from neurontools.tui.top_settings import TopSettings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -172,3 +178,19 @@ def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> N
         for key in keys - unsaid
         if f"`{key}`" not in manual and not re.search(rf"\b{re.escape(key)}\b", said)
     ] == []
+
+
+def test_few_notices_are_told_whole_and_many_are_counted() -> None:
+    assert fewer(("a", "b"), 2) == ("a", "b")
+    assert fewer(("a", "b", "c", "d"), 2) == ("a", "b", "and 2 more; neuron-top --once names them all")
+
+
+def test_a_file_that_is_no_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:
+    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "neurontools"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text("top: {theme: [dark]\n  x")
+    shown = terminal()
+    shown.read_until("YAML")
+    assert b"\x1b[?1049l" not in shown.output
+    shown.press("q")
+    assert shown.exit_code() == 0
