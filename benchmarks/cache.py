@@ -1,4 +1,4 @@
-"""neuron-cache on a root with 100,000 entries, beside find and rm; what a hit costs before its NEFF is read."""
+"""neuron-cache on a root with 100,000 entries, beside find and rm; why between large graphs; what a hit costs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from benchmarks.report import Row
 ENTRIES = 100_000
 ROUNDS = 3
 HITS = 300
+OPERATORS = 5_000
 _TOOL = str(Path(sys.executable).parent / "neuron-cache")
 _FILES = (
     ("model.hlo_module.pb", b"g" * 100),
@@ -28,7 +29,7 @@ _FILES = (
 def main() -> list[Row]:
     """Measure and return the rows."""
     with tempfile.TemporaryDirectory(prefix="neuron-cache-") as folder:
-        return [*_big_root(folder), *_hits(folder)]
+        return [*_big_root(folder), *_why(folder), *_hits(folder)]
 
 
 def _big_root(folder: str) -> list[Row]:
@@ -79,6 +80,36 @@ def make_root(root: str, entries: int) -> str:
             with open(f"{entry}/{name}", "wb") as file:
                 file.write(data)
     return directory
+
+
+def _why(folder: str) -> list[Row]:
+    rows = []
+    for operators, limit in ((OPERATORS, 0.5), (10 * OPERATORS, 10.0)):
+        root = f"{folder}/why-{operators}"
+        names = [_graph_entry(root, operators, odd_one_out) for odd_one_out in (False, True)]
+        seconds = _least([_TOOL, "why", *names, "--cache-dir", root], dict(os.environ))
+        note = "two graphs, every 20th operator another one"
+        rows.append(Row.at_most(f"neuron-cache why, {operators:,} operators", seconds, "s", limit, note))
+    return rows
+
+
+def _graph_entry(root: str, operators: int, odd_one_out: bool) -> str:
+    from neurontools.compiler.graph import Node
+    from tests.compiler.graphs import graph_of, tensor
+
+    names = [f"aten.op{number % 17}.default" for number in range(operators)]
+    if odd_one_out:
+        names[::20] = ["aten.relu.default"] * len(names[::20])
+    nodes = (
+        Node(name, (tensor(number, 8, 64),), (), (tensor(number + 1, 8, 64),), f"model.py:{number % 300}")
+        for number, name in enumerate(names)
+    )
+    graph = graph_of(*nodes, inputs=(0,))
+    entry = Path(root, "neuronxcc-2.16.372.0+5eed0001", f"MODULE_{graph.module_hash()}+e30acd3a")
+    entry.mkdir(parents=True)
+    (entry / "model.hlo_module.pb").write_bytes(graph.to_bytes())
+    (entry / "compile_flags.json").write_text('["--target=trn1"]')
+    return entry.name
 
 
 def _hits(folder: str) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
     Progress,
@@ -79,6 +80,7 @@ def _du(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@collector_paused()
 def _sums(arguments: argparse.Namespace) -> Stats:
     from neurontools.cache import entries, stats, use
     from neurontools.cache.walk import walk

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
 from neurontools.commands.cache_options import Progress, add_verb, exclude_each_other, location, print_json
 from neurontools.errors import UsageError
@@ -53,6 +54,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--max-lines", type=int, metavar="N", help="so many lines of it (default: 40)")
 
 
+@collector_paused()
 def _why(arguments: argparse.Namespace) -> int:
     given = [
         word
@@ -96,11 +98,12 @@ def _why_entries(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import pair_report, report_json, report_text
 
     names = arguments.entries
-    report = (
-        pair_report.explain_pair(root, *names)
-        if len(names) > 1
-        else pair_report.explain_entry(root, names[0])
-    )
+    with Progress("looked at", "graphs") as progress:
+        report = (
+            pair_report.explain_pair(root, *names, progress=progress)
+            if len(names) > 1
+            else pair_report.explain_entry(root, names[0], progress)
+        )
     if isinstance(report, pair_report.LoneReport):
         if arguments.json:
             print_json(report_json.lone_json(report))

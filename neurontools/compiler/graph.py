@@ -209,8 +209,8 @@ def _load(stored: Any) -> Arg:
             return View(
                 int(slot),
                 str(dtype),
-                tuple(int(n) for n in shape),
-                tuple(int(n) for n in strides),
+                tuple(map(int, shape)),
+                tuple(map(int, strides)),
                 int(offset),
             )
         case "lifted":

@@ -54,7 +54,27 @@ def test_an_entry_alone_in_its_cache_has_nothing_to_be_compared_with(
     path = str(tree.entry(files={layout.GRAPH: OURS}))
     tree.entry(graph="1", files={layout.GRAPH: hlo_modules.mlp()})
     assert main(["why", path]) == 0
-    assert "none of the 1 other entry of this cache is like it" in capsys.readouterr().out
+    assert "the one other entry of this cache is not like it" in capsys.readouterr().out
+    tree.entry(graph="2", files={layout.GRAPH: b"no graph"})
+    assert main(["why", path]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "none of the 2 other entries is like it; 1 entry has a graph that cannot be read" in shown
+
+
+def test_the_only_entry_of_a_cache_is_said_to_be_that(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", str(tree.entry(files={layout.GRAPH: OURS}))]) == 0
+    assert "it is the only entry of this cache" in capsys.readouterr().out
+
+
+def test_an_entry_whose_graph_cannot_be_read_is_not_said_to_be_like_no_other(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tree.entry(files={layout.GRAPH: b"\x08half"}))
+    tree.entry(graph="2", files={layout.GRAPH: OURS})
+    assert main(["why", path]) == 0
+    shown = capsys.readouterr().out
+    assert "not known: its graph cannot be read" in shown
+    assert "what could not be read" in shown
 
 
 def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class GraphForm(StrEnum):
@@ -16,9 +17,8 @@ class GraphForm(StrEnum):
     HLO = "hlo"
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor that a graph gets or gives."""
+class Tensor(NamedTuple):
+    """A tensor that a graph gets or gives. A tuple: of a large graph a hundred thousand are compared and counted."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class Operation:
         """What two operations share that do the same to other inputs: everything but wiring and source line."""
         return (
             self.name,
-            tuple((operand.tensor, operand.window) for operand in self.operands),
+            tuple([(operand.tensor, operand.window) for operand in self.operands]),
             self.results,
             self.constants,
         )

@@ -57,6 +57,8 @@ class _Reader:
         self._makers: dict[int, tuple[int, int]] = {slot: (-1 - n, 0) for slot, n in self._inputs.items()}
         self._first: dict[int, View] = {}
         self._last: dict[int, View] = {}
+        # A large graph has few kinds of tensors, and very many of each.
+        self._windows: dict[tuple[tuple[int, ...], ...], str] = {}
 
     def read(self) -> GraphFacts:
         graph = self._graph
@@ -114,7 +116,11 @@ class _Reader:
 
     def _operand(self, view: View) -> Operand:
         producer, result = self._makers.get(view.slot, (-1 - len(self._inputs), 0))
-        return Operand(producer, result, _tensor(view), _window(view))
+        kind = (view.shape, view.strides, (view.offset,))
+        window = self._windows.get(kind)
+        if window is None:
+            window = self._windows[kind] = _window(view)
+        return Operand(producer, result, _tensor(view), window)
 
     def _output(self, slot: int) -> Operand:
         return self._operand(self._last[slot])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 _MOST_EDITS, _FEWEST_EDITS = 400, 24
-_WORK = 8_000_000
+_WORK = 2_000_000
 
 
 def align(
@@ -35,12 +35,14 @@ def align(
         end_a -= 1
         end_b -= 1
     pairs = [(position, position) for position in range(start)]
-    pairs += _middle(a, b, start, end_a, end_b)
+    numbers: dict[str, int] = {}
+    left, right = ([numbers.setdefault(name, len(numbers)) for name in names] for names in (a, b))
+    pairs += _middle(left, right, start, end_a, end_b)
     pairs += [(end_a + offset, end_b + offset) for offset in range(len(a) - end_a)]
     return tuple(_slid(pairs, a, b, alike) if alike is not None else pairs)
 
 
-def _middle(a: Sequence[str], b: Sequence[str], start: int, end_a: int, end_b: int) -> list[Pair]:
+def _middle(a: Sequence[int], b: Sequence[int], start: int, end_a: int, end_b: int) -> list[Pair]:
     pairs: list[Pair] = []
     at_a = at_b = start
     # A search of n edits takes n * n / 2 steps and gets n further, so that all of them take length * n / 2.
@@ -52,43 +54,40 @@ def _middle(a: Sequence[str], b: Sequence[str], start: int, end_a: int, end_b: i
 
 
 def _search(
-    a: Sequence[str], b: Sequence[str], from_a: int, end_a: int, from_b: int, end_b: int, most: int
+    a: Sequence[int], b: Sequence[int], from_a: int, end_a: int, from_b: int, end_b: int, most: int
 ) -> tuple[list[Pair], int, int]:
     """Return pairs of the shortest script, or of its furthest start, and where it ends."""
     rows, columns = end_a - from_a, end_b - from_b
-    furthest = {1: 0}
-    history: list[dict[int, int]] = []
-    for edits in range(min(rows + columns, most) + 1):
-        history.append(dict(furthest) if edits == 0 else furthest.copy())
-        best = (-1, 0, 0)
+    most = min(rows + columns, most)
+    # How far each diagonal goes; those below 0 are counted from the list's end.
+    furthest = [0] * (2 * most + 3)
+    history: list[list[int]] = []
+    for edits in range(most + 1):
+        history.append(furthest.copy())
         for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (
-                diagonal != edits and furthest.get(diagonal - 1, -1) < furthest.get(diagonal + 1, -1)
-            )
-            x = furthest.get(diagonal + 1, 0) if down else furthest.get(diagonal - 1, 0) + 1
+            above, below = furthest[diagonal + 1], furthest[diagonal - 1]
+            down = diagonal == -edits or (diagonal != edits and below < above)
+            x = above if down else below + 1
             y = x - diagonal
             while x < rows and y < columns and a[from_a + x] == b[from_b + y]:
                 x += 1
                 y += 1
             furthest[diagonal] = x
-            if x <= rows and y <= columns:
-                best = max(best, (x + y, x, y))
-                if x == rows and y == columns:
-                    return _path(history, edits, x, y, from_a, from_b), end_a, end_b
-    _, x, y = best
+            if x >= rows and y >= columns:
+                return _path(history, edits, x, y, from_a, from_b), end_a, end_b
+    ends = [(furthest[diagonal], furthest[diagonal] - diagonal) for diagonal in range(-most, most + 1, 2)]
+    x, y = max((end for end in ends if end[0] <= rows and end[1] <= columns), key=lambda end: (sum(end), end))
     return _path(history, most, x, y, from_a, from_b), from_a + x, from_b + y
 
 
-def _path(history: list[dict[int, int]], edits: int, x: int, y: int, from_a: int, from_b: int) -> list[Pair]:
+def _path(history: list[list[int]], edits: int, x: int, y: int, from_a: int, from_b: int) -> list[Pair]:
     pairs: list[Pair] = []
     for count in range(edits, -1, -1):
         before = history[count]
         diagonal = x - y
-        down = diagonal == -count or (
-            diagonal != count and before.get(diagonal - 1, -1) < before.get(diagonal + 1, -1)
-        )
+        down = diagonal == -count or (diagonal != count and before[diagonal - 1] < before[diagonal + 1])
         previous = diagonal + 1 if down else diagonal - 1
-        start_x = before.get(previous, 0) if count else 0
+        start_x = before[previous] if count else 0
         start_y = start_x - previous if count else 0
         while x > start_x and y > start_y and x > 0 and y > 0:
             x -= 1

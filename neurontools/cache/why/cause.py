@@ -46,6 +46,7 @@ class CauseName(StrEnum):
     RETRIED = "failed compile was tried again"
     REPLAYED = "cached failure was replayed"
     UNCACHED = "compiled without the cache"
+    UNKNOWN = "not known"
 
 
 class Confidence(StrEnum):

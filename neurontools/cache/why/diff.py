@@ -107,18 +107,35 @@ def diff_graphs(old: GraphFacts, new: GraphFacts) -> GraphDiff:
     partners = Partners(old, new, pairs)
     inputs = tuple(partners.changed_inputs())
     sizes = _sizes(old, new, inputs)
+    judged = _Judged(sizes)
     steps = []
     for i, j in _all_positions(pairs, len(old.operations), len(new.operations)):
         if i < 0 or j < 0:
             steps.append(Step(i, j))
             continue
-        aspects = _aspects(old.operations[i], new.operations[j])
-        follows = bool(aspects) and aspects <= {Aspect.SHAPE, Aspect.CONSTANT, Aspect.LAYOUT}
-        follows = follows and _follows(old.operations[i], new.operations[j], sizes)
+        aspects, follows = judged.judge(old.operations[i], new.operations[j])
         if partners.rewired(i, j):
             aspects, follows = aspects | {Aspect.WIRING}, False
         steps.append(Step(i, j, aspects, follows=follows))
     return GraphDiff(old, new, tuple(steps), inputs, partners.changed_outputs(), sizes)
+
+
+class _Judged:
+    """Pairs of operators, each kind of pair judged once: a large graph repeats its layers many times."""
+
+    def __init__(self, sizes: tuple[tuple[int, int], ...]) -> None:
+        self._sizes = sizes
+        self._known: dict[tuple[object, object], tuple[frozenset[Aspect], bool]] = {}
+
+    def judge(self, old: Operation, new: Operation) -> tuple[frozenset[Aspect], bool]:
+        """Return in what two operators differ, and whether all of it follows from the inputs' sizes."""
+        kind = (old.detail, new.detail)
+        found = self._known.get(kind)
+        if found is None:
+            aspects = _aspects(old, new)
+            may_follow = bool(aspects) and aspects <= {Aspect.SHAPE, Aspect.CONSTANT, Aspect.LAYOUT}
+            found = self._known[kind] = (aspects, may_follow and _follows(old, new, self._sizes))
+        return found
 
 
 def _alike(old: Operation, new: Operation) -> int:

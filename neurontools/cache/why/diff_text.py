@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neurontools.cache.tables import counted, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, Operation
     from neurontools.cache.why.diff import GraphDiff, Step
+
+    # A mark and what makes the text: of thousands of lines, few are shown.
+    _Line = tuple[str, Callable[[], str]]
 
 _CONTEXT = 2
 _OPERANDS_SHOWN = 6
@@ -37,10 +41,11 @@ def diff_lines(diff: GraphDiff, *, full: bool = False, most: int | None = None) 
     if all(step.is_equal for step in diff.steps):
         return ()
     lines = list(_lines(diff, full=full))
-    if most is None or len(lines) <= most:
-        return tuple(lines)
-    rest = len(lines) - most
-    return (*lines[:most], DiffLine("~", f"{counted(rest, 'more line', 'more lines')} (--full)"))
+    shown = [DiffLine(mark, make()) for mark, make in lines[:most]]
+    rest = len(lines) - len(shown)
+    if rest:
+        shown.append(DiffLine("~", f"{counted(rest, 'more line', 'more lines')} (--full)"))
+    return tuple(shown)
 
 
 def operation_text(graph: GraphFacts, operation: Operation) -> str:
@@ -69,7 +74,7 @@ def _operand_text(graph: GraphFacts, operand: Operand) -> str:
     return f"%{operand.producer}{result}:{operand.tensor}"
 
 
-def _lines(diff: GraphDiff, *, full: bool) -> Iterator[DiffLine]:
+def _lines(diff: GraphDiff, *, full: bool) -> Iterator[_Line]:
     steps = diff.steps
     shown = [not step.is_equal and (full or not step.follows) for step in steps]
     near = [any(shown[max(0, at - _CONTEXT) : at + _CONTEXT + 1]) for at in range(len(steps))]
@@ -79,7 +84,7 @@ def _lines(diff: GraphDiff, *, full: bool) -> Iterator[DiffLine]:
         while end < len(steps) and near[end] == near[at]:
             end += 1
         if near[at]:
-            yield DiffLine("@", _place(diff, steps[at:end], shown[at:end]))
+            yield "@", partial(_place, diff, steps[at:end], shown[at:end])
             yield from _hunk(diff, steps[at:end], full=full)
         else:
             yield from _folded(diff, steps[at:end])
@@ -98,28 +103,31 @@ def _range(numbers: list[int]) -> str:
     return f"{numbers[0]},{len(numbers)}" if numbers else "0,0"
 
 
-def _folded(diff: GraphDiff, steps: tuple[Step, ...]) -> Iterator[DiffLine]:
+def _folded(diff: GraphDiff, steps: tuple[Step, ...]) -> Iterator[_Line]:
     equal = sum(step.is_equal for step in steps)
     if equal:
-        yield DiffLine(" ", f"... {counted(equal, 'operator', 'operators')} the same")
+        yield " ", lambda: f"... {counted(equal, 'operator', 'operators')} the same"
     if equal < len(steps):
         sizes = ", ".join(f"{old} -> {new}" for old, new in diff.sizes)
         number = counted(len(steps) - equal, "operator differs", "operators differ")
-        yield DiffLine("~", f"... {number} by the sizes {sizes} alone")
+        yield "~", lambda: f"... {number} by the sizes {sizes} alone"
 
 
-def _hunk(diff: GraphDiff, steps: tuple[Step, ...], *, full: bool) -> Iterator[DiffLine]:
-    removed: list[DiffLine] = []
-    added: list[DiffLine] = []
+def _hunk(diff: GraphDiff, steps: tuple[Step, ...], *, full: bool) -> Iterator[_Line]:
+    removed: list[_Line] = []
+    added: list[_Line] = []
     for step in steps:
         if step.is_equal or (step.follows and not full):
             yield from (*removed, *added)
             removed, added = [], []
-            mark = " " if step.is_equal else "~"
-            yield DiffLine(mark, operation_text(diff.new, diff.new.operations[step.new]))
+            yield _line(" " if step.is_equal else "~", diff.new, step.new)
             continue
         if step.old >= 0:
-            removed.append(DiffLine("-", operation_text(diff.old, diff.old.operations[step.old])))
+            removed.append(_line("-", diff.old, step.old))
         if step.new >= 0:
-            added.append(DiffLine("+", operation_text(diff.new, diff.new.operations[step.new])))
+            added.append(_line("+", diff.new, step.new))
     yield from (*removed, *added)
+
+
+def _line(mark: str, graph: GraphFacts, position: int) -> _Line:
+    return mark, partial(operation_text, graph, graph.operations[position])

@@ -6,15 +6,18 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES
 from neurontools.cache.naming import NoSuchEntryError
+from neurontools.cache.tables import counted
 from neurontools.cache.walk import walk
 from neurontools.cache.why.entry_facts import EntryFacts, graph_file, read_facts
+from neurontools.cache.why.ranked import Ranked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from neurontools.cache.graphs.graph_facts import GraphFacts
     from neurontools.cache.walk import Place
@@ -57,6 +60,8 @@ class Neighbourhood:
         self._tree = walked.tree
         self._facts: dict[str, EntryFacts | None] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
+        self._by_module = _grouped(self.places, lambda place: place.module)
+        self._by_graph = _grouped(self.places, lambda place: place.module.partition("+")[0])
         self._sketches: dict[str, _Sketch] = {}
 
     def facts(self, place: Place) -> EntryFacts | None:
@@ -70,28 +75,38 @@ class Neighbourhood:
 
     def place_of_module(self, module: str) -> Place | None:
         """Return the place of an entry by its name, the newest one where several compilers have it."""
-        found = [place for place in self.places if place.module == module]
-        return max(found, key=lambda place: self._size(place)[1], default=None)
+        return max(
+            self._by_module.get(module, ()), key=lambda place: self._size_of(place.path)[1], default=None
+        )
 
     def has_other_compiler(self, module: str) -> bool:
         """Return whether several compilers have an entry of a name."""
-        return sum(place.module == module for place in self.places) > 1
+        return len(self._by_module.get(module, ())) > 1
 
-    def nearest(self, target: EntryFacts, made_until_unix_s: float = math.inf) -> Neighbour | None:
+    def unread_count(self) -> int:
+        """Return how many entries were looked at in vain: no graph of theirs can be read."""
+        return sum(not sketch.names for sketch in self._sketches.values())
+
+    def nearest(
+        self,
+        target: EntryFacts,
+        made_until_unix_s: float = math.inf,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Neighbour | None:
         """Return the entry that is most like another one, None when nothing is near.
 
         Args:
             target: the entry.
             made_until_unix_s: entries whose graph was stored later do not count.
+            progress: is told at how many graphs of how many was looked.
         """
-        places = [
-            place
-            for place in self.places
-            if place.path != target.entry.path and self._size(place)[1] <= made_until_unix_s
-        ]
+
+        def may_be(place: Place) -> bool:
+            return place.path != target.entry.path and self._size_of(place.path)[1] <= made_until_unix_s
+
         best: Neighbour | None = None
         best_score = -1.0
-        for place in self._promising(target, places):
+        for place in self._promising(target, may_be, progress):
             facts = self.facts(place)
             if facts is None:
                 continue
@@ -100,32 +115,51 @@ class Neighbourhood:
                 best, best_score = Neighbour(facts, likeness), score
         return best if best_score >= 0 else None
 
-    def _promising(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
+    def _promising(
+        self,
+        target: EntryFacts,
+        may_be: Callable[[Place], bool],
+        progress: Callable[[int, int], None] | None,
+    ) -> Iterable[Place]:
         """Choose whom to read in full: those of the same graph, and those whose operators' names are most alike."""
         if target.graph_hash:
-            same = [place for place in places if f"MODULE_{target.graph_hash}+" in place.module]
+            same = [place for place in self._by_graph.get(f"MODULE_{target.graph_hash}", ()) if may_be(place)]
             if same:
                 return same[:_CANDIDATES]
         if target.graph is None:
             return ()
         own = _sketch_of(target.graph)
-        sketched = [
-            (_promise(own, self._sketch(place)), place) for place in self._near_in_size(target, places)
-        ]
+        sketched = []
+        near = self._near(target, may_be)
+        for number, place in enumerate(near):
+            if progress is not None:
+                progress(number, len(near))
+            sketched.append((_promise(own, self._sketch(place)), place))
         sketched.sort(key=lambda pair: pair[0], reverse=True)
         return [place for promise, place in sketched[:_READ] if promise > 0]
 
-    def _near_in_size(self, target: EntryFacts, places: list[Place]) -> Iterable[Place]:
-        """Yield those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
+    def _near(self, target: EntryFacts, may_be: Callable[[Place], bool]) -> list[Place]:
+        """Return those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
         size, made = self._size_of(target.entry.path)
-        by_age = sorted(places, key=lambda place: abs(self._size(place)[1] - made))
-        by_size = sorted(places, key=lambda place: abs(math.log((self._size(place)[0] + 1) / (size + 1))))
+        half = _CANDIDATES // 2
+        by_age = self._by_age.nearest(made, half, may_be)
+        by_size = self._by_size.nearest(math.log1p(size), half, may_be)
+        near: list[Place] = []
         total = 0
-        for place in dict.fromkeys([*by_age[: _CANDIDATES // 2], *by_size[: _CANDIDATES // 2]]):
-            total += self._size(place)[0]
+        for place in dict.fromkeys([*by_age, *by_size]):
+            total += self._size_of(place.path)[0]
             if total > _MOST_BYTES:
-                return
-            yield place
+                break
+            near.append(place)
+        return near
+
+    @cached_property
+    def _by_age(self) -> Ranked[Place]:
+        return Ranked((self._size_of(place.path)[1], place) for place in self.places)
+
+    @cached_property
+    def _by_size(self) -> Ranked[Place]:
+        return Ranked((math.log1p(self._size_of(place.path)[0]), place) for place in self.places)
 
     def _sketch(self, place: Place) -> _Sketch:
         """Return the names and tensors of a graph's operators, without reading all of a graph of ours."""
@@ -142,10 +176,8 @@ class Neighbourhood:
                 self._sketches[place.path] = _sketch_of(graph) if graph is not None else _Sketch()
         return self._sketches[place.path]
 
-    def _size(self, place: Place) -> tuple[int, float]:
-        return self._size_of(place.path)
-
     def _size_of(self, path: str) -> tuple[int, float]:
+        """Return the bytes of an entry's graph file and when it was stored."""
         if path not in self._sizes:
             try:
                 found = self._tree.lstat(graph_file(self._tree, path) or path)
@@ -155,9 +187,21 @@ class Neighbourhood:
         return self._sizes[path]
 
 
+def unread_words(number: int) -> str:
+    """Return words on entries that were looked at in vain."""
+    return f"{counted(number, 'entry has a graph', 'entries have graphs')} that cannot be read"
+
+
 def likeness(a: EntryFacts, b: EntryFacts) -> float:
     """Return the share of operators that two entries have in common, 0..1."""
     return _score(a, b)[1]
+
+
+def _grouped(places: Iterable[Place], key: Callable[[Place], str]) -> dict[str, list[Place]]:
+    groups: dict[str, list[Place]] = {}
+    for place in places:
+        groups.setdefault(key(place), []).append(place)
+    return groups
 
 
 def _sketch_of(graph: GraphFacts) -> _Sketch:

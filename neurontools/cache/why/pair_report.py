@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.cache.naming import find_places
 from neurontools.cache.walk import place_of
 from neurontools.cache.why.causes import causes_of
@@ -15,8 +16,12 @@ from neurontools.cache.why.nearest import Neighbourhood, likeness
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.cache.walk import Place
     from neurontools.cache.why.cause import Cause
+
+    Progress = Callable[[int, int], None]
 
 _DEEPEST = 5
 
@@ -32,28 +37,45 @@ class PairReport:
 
 @dataclass(frozen=True, slots=True)
 class LoneReport:
-    """An entry that no other one in its cache is like; `others` is how many there are."""
+    """An entry that no other one in its cache is like.
+
+    `others` is how many there are, `unread` of how many that were looked at no graph can be read.
+    """
 
     facts: EntryFacts
     others: int
+    unread: int
 
 
-def explain_pair(root: str, old: str, new: str) -> PairReport:
+@collector_paused()
+def explain_pair(root: str, old: str, new: str, progress: Progress | None = None) -> PairReport:
     """Return why two entries are not one.
 
     Args:
         root: the cache in which names are looked up; paths may lie in other caches.
         old: the entry that might have been hit.
         new: the entry to explain.
+        progress: is told how many graphs of how many are read.
 
     Raises:
         NoSuchEntryError: a name fits no entry, or several.
     """
-    return _report(compare(_read(root, old), _read(root, new)))
+    facts = []
+    for name in (old, new):
+        facts.append(_read(root, name))
+        if progress is not None:
+            progress(len(facts), 2)
+    return _report(compare(*facts))
 
 
-def explain_entry(root: str, name: str) -> PairReport | LoneReport:
+@collector_paused()
+def explain_entry(root: str, name: str, progress: Progress | None = None) -> PairReport | LoneReport:
     """Return why an entry was compiled although its nearest neighbour in the cache is like it.
+
+    Args:
+        root: the cache in which the name is looked up; a path may lie in another cache.
+        name: the entry.
+        progress: is told at how many graphs of how many was looked.
 
     Raises:
         NoSuchEntryError: the name fits no entry, or several.
@@ -61,9 +83,9 @@ def explain_entry(root: str, name: str) -> PairReport | LoneReport:
     target_root, place = _place(root, name)
     target = read_facts(target_root, place)
     around = Neighbourhood(target_root)
-    near = around.nearest(target)
+    near = around.nearest(target, progress=progress)
     if near is None:
-        return LoneReport(target, len(around.places) - 1)
+        return LoneReport(target, len(around.places) - 1, around.unread_count())
     return _report(compare(near.facts, target))
 
 

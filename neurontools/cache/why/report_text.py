@@ -11,6 +11,7 @@ from neurontools.cache.events import EventKind
 from neurontools.cache.tables import counted, moment, plain
 from neurontools.cache.why.cause import CauseName
 from neurontools.cache.why.diff_text import diff_lines
+from neurontools.cache.why.nearest import unread_words
 from neurontools.cache.why.series import shown_values
 from neurontools.cache.why.source_lines import source_line
 
@@ -95,13 +96,21 @@ def pair_text(report: PairReport, look: Look) -> str:
 
 def lone_text(report: LoneReport, look: Look) -> str:
     """Return that an entry has no neighbour."""
-    others = counted(report.others, "other entry", "other entries")
-    lines = [
-        *look.wrapped(_name(report.facts), 0, "entry"),
-        "",
-        *look.wrapped(f"nothing to compare it with: none of the {others} of this cache is like it", 0),
-    ]
+    lines = [*look.wrapped(_name(report.facts), 0, "entry"), "", *look.wrapped(_alone(report), 0)]
     return "\n".join((*lines, *_unread_lines(report.facts.unread, look))).rstrip()
+
+
+def _alone(report: LoneReport) -> str:
+    if not report.others:
+        return "nothing to compare it with: it is the only entry of this cache"
+    others = counted(report.others, "other entry", "other entries")
+    if report.facts.graph is None:
+        return (
+            f"not known: its graph cannot be read, so it cannot be compared with the {others} of this cache"
+        )
+    unread = f"; {unread_words(report.unread)}" if report.unread else ""
+    none = "the one other entry of this cache is not" if report.others == 1 else f"none of the {others} is"
+    return f"nothing to compare it with: {none} like it{unread}"
 
 
 def run_text(report: RunReport, look: Look) -> str:

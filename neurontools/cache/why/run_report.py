@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.collector import collector_paused
 from neurontools.cache.events import Event, EventKind, Events
 from neurontools.cache.tables import counted
 from neurontools.cache.why.cause import Cause, CauseName, Confidence
 from neurontools.cache.why.causes import causes_of
 from neurontools.cache.why.compare import Comparison, compare
 from neurontools.cache.why.journal import Journal
-from neurontools.cache.why.nearest import Neighbourhood
+from neurontools.cache.why.nearest import Neighbourhood, unread_words
 from neurontools.cache.why.series import Miss, Series, series_of
 from neurontools.errors import NeuronToolsError
 
@@ -116,6 +117,7 @@ def _profiled_process(directory: str) -> str:
     )
 
 
+@collector_paused()
 def _explain(root: str, events: tuple[Event, ...], run: str, progress: Progress | None) -> RunReport:
     own = [event for event in events if event.run == run]
     wanted = [event for event in own if event.kind in {EventKind.MISS, EventKind.FAILURE, EventKind.REPLAY}]
@@ -170,7 +172,7 @@ class _History:
         # The graph is stored before the compile that the event tells of, so that later entries are younger.
         near = around.nearest(facts, made_until_unix_s=event.unix_s)
         if near is None:
-            return MissReport(event, facts, None, 0.0, (_first(facts),))
+            return MissReport(event, facts, None, 0.0, (_first(facts, around.unread_count()),))
         comparison = compare(near.facts, facts)
         return MissReport(event, facts, comparison, near.likeness, causes_of(comparison))
 
@@ -189,13 +191,19 @@ def _shared(reports: list[MissReport]) -> Iterator[Series]:
             yield Series(Cause(name, first.confidence, text, first.advice), modules)
 
 
-def _first(facts: EntryFacts) -> Cause:
-    number = len(facts.graph.operations) if facts.graph is not None else 0
-    size = f" ({counted(number, 'operator', 'operators')})" if number else ""
+def _first(facts: EntryFacts, unread: int) -> Cause:
+    if facts.graph is None:
+        return Cause(
+            CauseName.UNKNOWN,
+            Confidence.POSSIBLE,
+            f"its graph cannot be read, so it cannot be compared: {'; '.join(facts.unread)}",
+        )
+    size = counted(len(facts.graph.operations), "operator", "operators")
     return Cause(
         CauseName.FIRST,
-        Confidence.CERTAIN if facts.graph is not None else Confidence.POSSIBLE,
-        f"nothing in the cache at that time was like this graph{size}: its first compile",
+        Confidence.LIKELY if unread else Confidence.CERTAIN,
+        f"nothing in the cache at that time was like this graph ({size}): its first compile"
+        + (f"; {unread_words(unread)}" if unread else ""),
         "none needed; 'neuron_parallel_compile' or 'neuron-cache import' can fill a cache before a run",
     )
 
