@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 TOOL = "neuron_parallel_compile"
+# By hand: loading torch.optim takes as long as all the rest.
 TRAIN = """
     import torch, torch_xla.core.xla_model as xm
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 4).to(xm.xla_device())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
         x, y = torch.randn(6, 8).to("xla"), torch.randint(0, 4, (6,)).to("xla")
-        optimizer.zero_grad()
+        model.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
-        optimizer.step()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
         xm.mark_step()
         print("loss", loss.item())
     print("total", (model.weight * 2).sum().item())
@@ -113,9 +115,10 @@ def test_the_phases_work_one_by_one(home: Path, tool: Tool) -> None:
 
 def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: Tool) -> None:
     script = program(home, DOUBTFUL)
-    done = tool(TOOL, "python", script)
+    # The real tool ignores this flag: what it makes is for the cache.
+    done = tool(TOOL, "python", script, env={**os.environ, "NEURON_CC_FLAGS": "--no_cache"})
     assert done.returncode == 1
-    assert report_of(done)["compilation_summary"] == {"false": 1, "true": 1}
+    assert json.dumps(report_of(done)["compilation_summary"]) == '{"true": 1, "false": 1}'
     assert "warning: " in done.stderr
     assert "[NCC_EVRF004] Complex data types are not supported" in done.stderr
     listed = tool(TOOL, "--command", "scan-with-failed")
