@@ -102,6 +102,15 @@ def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
     return tuple(kept)
 
 
+def dotted(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
+    """Cut or pad a line to exactly `width` cells; a cut one ends in `…`."""
+    wanted = tuple(spans)
+    if sum(width_of(text) for text, _ in wanted) <= width or width < 2:
+        return fit(wanted, width, fill)
+    kept = fit(wanted, width - 1, fill)
+    return (*kept, ("…", kept[-1][1]))
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """Break a text into pieces of at most `width` cells, between words where there are any."""
     pieces: list[str] = []

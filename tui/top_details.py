@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools.dashboard.process_environment import environment
 from neurontools.dashboard.process_history import LATENCIES, Measure
 from neurontools.machine.view import process_key
-from neurontools.tui.lines import Line, Role, clean, fact_lines, fit, fixed, width_of
+from neurontools.tui.lines import Line, Role, clean, dotted, fact_lines, fit, fixed, width_of
 from neurontools.tui.meter import meter
 from neurontools.tui.top_columns import latency, ranges
 from neurontools.tui.top_curves import columns_for, curve_spans, head_text
@@ -146,4 +146,4 @@ def _models(row: ProcessRow, width: int) -> Iterator[Line]:
         text = (
             f"   {model.model_id:<6}{model.core:>5}{size(model.memory.total_bytes):>10}  {clean(model.name)}"
         )
-        yield fit(((text, role),), width)
+        yield dotted(((text, role),), width)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.happenings import TROUBLES, Kind
-from neurontools.tui.lines import Line, Role, clean, fit
+from neurontools.tui.lines import Line, Role, clean, dotted, fit
 from neurontools.tui.top_page import Copy, Cursor, Notice, Page, PageKey
 from neurontools.tui.top_rows import section
 
@@ -156,7 +156,7 @@ def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:
         (f"{alert.condition:<{_KIND_WIDTH + 2}}", Role.ALERT),
         (clean(alert.text), Role.PLAIN),
     )
-    return fit(spans, width)
+    return dotted(spans, width)
 
 
 def _since_s(model: TopModel, alert: Alert) -> float:
@@ -169,6 +169,6 @@ def _line(one: Happening, width: int, *, selected: bool) -> Line:
     role = Role.ALERT if one.kind in TROUBLES else Role.VALUE if one.kind in _GOOD else Role.PLAIN
     mark = "!" if one.kind in TROUBLES else " "
     text = f" {mark} {when}  {one.kind:<{_KIND_WIDTH}}  {clean(one.text)}"
-    return fit(
+    return dotted(
         ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__
-from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed
+from neurontools.tui.lines import Line, Role, Span, clean, dotted, fit, fixed
 from neurontools.tui.top_format import short_percent, size
 from neurontools.tui.top_page import Cursor, Page, PageKey
 from neurontools.tui.top_rows import section, section_heads
@@ -223,7 +223,7 @@ def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
         (clean(column.text(one))[: column.cells - 1].rjust(column.cells), number)
         for column in _fitting(width)
     ]
-    return fit([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+    return dotted([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
 
 
 def _counted(machines: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from neurontools import __version__
 from neurontools.dashboard.process_rows import is_modelled
 from neurontools.machine.view import process_key
-from neurontools.tui.lines import Line, Role, Span, clean, fit, fixed, width_of
+from neurontools.tui.lines import Line, Role, Span, clean, dotted, fit, fixed, width_of
 from neurontools.tui.meter import stacked_meter
 from neurontools.tui.top_format import bracketed_cpu
 
@@ -66,13 +66,13 @@ def title_line(model: TopModel, width: int) -> Line:
     trouble = f" {told} " if told else ""
     room = width - width_of(trouble)
     if trouble and room < width_of(text) + 2:
-        return fit(((trouble, Role.TROUBLE),), width, Role.TITLE)
+        return dotted(((trouble.rstrip(), Role.TROUBLE),), width, Role.TITLE)
     left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
     source = f" {clean(model.source)} " if model.source else ""
     if width_of(source) + width_of(text) > room:
         source = ""
     blank = " " * max(0, left - width_of(source))
-    bar = fit(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
+    bar = dotted(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
     return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from neurontools.tui.lines import text_of, width_of, wrapped
+from neurontools.tui.lines import Role, dotted, text_of, width_of, wrapped
 from neurontools.tui.top_layout import (
     FLOPS_WIDTHS,
     PERCENT_WIDTHS,
@@ -151,3 +151,12 @@ def test_a_wrapped_text_keeps_its_words_and_its_width(text: str, width: int) -> 
     pieces = wrapped(text, width)
     assert all(width_of(piece) <= width for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+@given(st.lists(st.text(alphabet="ab é日", max_size=12), max_size=4), st.integers(2, 30))
+def test_a_line_that_is_cut_says_so(texts: list[str], width: int) -> None:
+    whole = "".join(texts)
+    line = text_of(dotted([(text, Role.PLAIN) for text in texts], width))
+    assert width_of(line) == width
+    assert line.endswith("…") == (width_of(whole) > width)
+    assert width_of(whole) > width or line.startswith(whole)

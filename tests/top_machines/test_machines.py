@@ -260,5 +260,5 @@ def test_narrow_lists_leave_columns_out_before_what_is_wrong():
     ):
         lines = [text_of(line) for line in app.machines_page.lines(app.model, width, 10)]
         assert lines[0].split() == ["MACHINE", *heads.split()]
-        assert "machine not runn" in lines[1]
+        assert "machine not run" in lines[1]
         assert {len(line) for line in lines} == {width}
