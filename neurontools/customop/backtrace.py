@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from functools import lru_cache
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TIMEOUT_S = 30.0
+_PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: \(.*\))?\Z")  # behind it: (discriminator 3)
 
 
 def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str]) -> str:
@@ -56,14 +58,20 @@ def _first(lines: Sequence[str], sources: set[str]) -> str:
     ours = (str(INCLUDE), str(SOURCE), str(home()), "/usr/include", "/usr/lib", "/build", "?")
     foreign = ""
     for line in lines:
-        path, _, number = line.split(" ")[0].rpartition(":")
-        if not number.isdigit():  # ?: code that several lines share
+        path, number = path_and_line(line)
+        if not number:  # ?: code that several lines share
             continue
-        if os.path.normpath(path) in sources:
+        if path in sources:
             return f"{short_path(path)}:{number}"
         if not foreign and path and not path.startswith(ours):
             foreign = f"{short_path(path)}:{number}"
     return foreign
+
+
+def path_and_line(answer: str) -> tuple[str, str]:
+    """Return the path and the number of the line in a line of addr2line, "" for what it cannot tell."""
+    found = _PLACE.match(answer)
+    return (os.path.normpath(found["path"]), found["line"]) if found else ("", "")
 
 
 def short_path(path: str) -> str:

@@ -217,3 +217,19 @@ def test_every_instruction_is_in_one_block(lines: list[str]) -> None:
     assert cycles == 1 + sum(line.startswith("\t") and not line.startswith("\t.") for line in lines)
     numbers = sorted(segment.number for block in unit.blocks for segment in block.segments)
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ('"loop.cpp"', "/home/me/loop.cpp"),
+        ('"/src" "loop.cpp"', "/src/loop.cpp"),
+        ('"../a b/loop.cpp"', "/home/a b/loop.cpp"),
+        ('"a \\\\ \\" \\303\\274.cpp"', '/home/me/a \\ " ü.cpp'),
+        ('"ü.cpp"', "/home/me/ü.cpp"),
+    ],
+)
+def test_names_of_files(written: str, path: str) -> None:
+    text = f"\t.file 7 {written}\nf:\n\t.loc 7 3 1\n\tret\n"
+    (block,) = count_blocks(text, "/home/me", frozenset("f"), RATES).blocks
+    assert (block.segments[0].path, block.segments[0].line) == (path, 3)

@@ -245,3 +245,19 @@ def test_a_baseline_of_another_compiler_compares_what_does_not_depend_on_it(
     assert not found.with_arithmetic
     (found,) = baseline.compare(baseline.load(tmp_path / "base.json"), [replace(slower, arithmetic=None)])
     assert not found.with_arithmetic
+
+
+def test_names_with_blanks_and_letters_beyond_ascii(tmp_path: Path, compiler: str) -> None:
+    home = tmp_path / "a dir ü"
+    shutil.copytree(KERNELS / "arithmetic", home)
+    (home / "compute.cpp").rename(home / "my kernels é.cpp")
+    request = replace(
+        request_for("arithmetic"), compute=(home / "my kernels é.cpp",), shape=(home / "shape.cpp",)
+    )
+    package = read_package(build(replace(request, directory=tmp_path)).path)
+    report = benched(package, "gelu", shape="1K")
+    number = line_of("gelu").rpartition(":")[2]
+    assert hottest(report) == f"my kernels é.cpp:{number}"
+    assert {place.location.rpartition("/")[2].partition(":")[0] for place in report.places} == {
+        "my kernels é.cpp"
+    }

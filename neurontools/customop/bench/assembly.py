@@ -30,6 +30,7 @@ ADDRESSES = ".debug_neurontools"
 """Section of the addresses of segments, 8 bytes each. The linker takes it for debug data: it may name discarded code."""
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+_ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w.$]+):")
 _LOCAL = re.compile(r"\.L[\w.$]+")
@@ -114,6 +115,12 @@ def _targets(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def _unescaped(text: str) -> str:
+    """Return a name as it is: assemblers write bytes that are no ASCII in octal."""
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 8)) if found[1][0].isdigit() else found[1], text)
+    return plain.encode("latin-1", "replace").decode("utf-8", "surrogateescape") if plain != text else text
+
+
 class _Rewriting:
     def __init__(
         self, directory: str, targets: frozenset[str], defined: frozenset[str], rates: ArithmeticRates
@@ -149,8 +156,7 @@ class _Rewriting:
         if (found := _LOC.match(word)) is not None:
             self._place = (self._files.get(found[1], ""), int(found[2]))
         elif (found := _FILE.match(word)) is not None:
-            path = os.path.join(found[2], found[3]) if found[3] is not None else found[2]
-            path = path.replace('\\"', '"').replace("\\\\", "\\")
+            path = os.path.join(*(_unescaped(part) for part in found.group(2, 3) if part is not None))
             self._files[found[1]] = os.path.normpath(os.path.join(self._directory, path))
 
     def _instruction(self, instruction: Instruction) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _compile(package: Package, toolchain: Toolchain, scratch: Path) -> list[Bloc
     compiler = toolchain.compiler
     assemblies = [_assembly(package, compiler, scratch, index, text) for index, text in enumerate(texts)]
     defined = frozenset[str]().union(*map(defined_symbols, assemblies))
-    units = [count_blocks(text, str(scratch), defined, arithmetic_rates()) for text in assemblies]
+    units = [count_blocks(text, os.getcwd(), defined, arithmetic_rates()) for text in assemblies]
     objects = [_assemble(compiler, scratch, index, unit) for index, unit in enumerate(units)]
     link(toolchain, objects, scratch / "kernel.so", sources)
     for left in [*scratch.glob("*.s"), *scratch.glob("*.cpp"), *objects]:
@@ -138,7 +138,7 @@ def _assembly(package: Package, compiler: Compiler, scratch: Path, index: int, t
     result = unit.with_suffix(".s")
     kind = _CLANG if compiler.is_clang else _GCC
     flags = (*user_flags(compiler), *package.manifest.cflags, *_COMMON, *kind)
-    _run((*compiler.command, *flags, str(unit), "-o", str(result)), scratch)
+    _run((*compiler.command, *flags, str(unit), "-o", str(result)))
     return result.read_text(encoding="utf-8", errors="surrogateescape")
 
 
@@ -146,14 +146,13 @@ def _assemble(compiler: Compiler, scratch: Path, index: int, unit: CountedUnit) 
     source = scratch / f"counted_{index}.s"
     source.write_text(unit.text, encoding="utf-8", errors="surrogateescape")
     result = source.with_suffix(".o")
-    _run((*compiler.command, "-c", str(source), "-o", str(result)), scratch)
+    _run((*compiler.command, "-c", str(source), "-o", str(result)))
     return result
 
 
-def _run(command: Sequence[str], directory: Path) -> None:
+def _run(command: Sequence[str]) -> None:
     done = subprocess.run(
         command,
-        cwd=directory,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

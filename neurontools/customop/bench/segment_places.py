@@ -8,7 +8,7 @@ import struct
 import subprocess
 from typing import TYPE_CHECKING
 
-from neurontools.customop.backtrace import short_path
+from neurontools.customop.backtrace import path_and_line, short_path
 from neurontools.customop.bench.assembly import ADDRESSES
 from neurontools.customop.building.toolchain import INCLUDE, SOURCE
 from neurontools.customop.elf import section
@@ -57,9 +57,8 @@ class SegmentPlaces:
 
     def _place(self, segment: Segment, frames: Sequence[str]) -> str:
         for frame in frames:
-            path, _, number = frame.split(" ")[0].rpartition(":")
-            path = os.path.normpath(path)
-            if path in self._sources and number.isdigit():
+            path, number = path_and_line(frame)
+            if path in self._sources:
                 return f"{short_path(path)}:{number}"
             if path.startswith(_OURS):
                 return ""
