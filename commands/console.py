@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from neurontools import env
@@ -85,6 +86,7 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
     that went away (`| head`) is no error.
     """
     _open_closed_streams()
+    _write_every_character()
     try:
         code = body()
         if not about_settings:
@@ -143,6 +145,14 @@ def _open_closed_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
+
+
+def _write_every_character() -> None:
+    # Names of files may be no text: they are written as the bytes that they are. What an encoding does not have is escaped.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+            stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
 
 
 @contextmanager

@@ -184,6 +184,20 @@ def test_output_that_cannot_be_written_is_one_line(monkeypatch, line, closing):
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("utf-8", b"w\xc3\xb6rld \xff"), ("ascii", rb"w\xf6rld \udcff"), ("latin-1", b"w\xf6rld " + rb"\udcff")],
+)
+def test_a_name_that_is_no_text_is_written(home, monkeypatch, encoding, shown):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    program = Path(sys.executable).parent / "neurontools"
+    command = [program, "link", "--dry-run", "--prefix", b"w\xc3\xb6rld \xff"]
+    run = subprocess.run(command, capture_output=True, check=False)
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert shown in run.stdout
+
+
 def test_a_closed_stderr_harms_nothing():
     script = f'exec "{Path(sys.executable).parent / "neuron-cache"}" ls --cache-dir /nowhere 2>&-'
     run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
