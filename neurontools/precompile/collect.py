@@ -104,16 +104,19 @@ def check(collected: Collected, environ: Mapping[str, str]) -> str:
 
 
 def _notes_file(workdir: str) -> str:
-    path = os.path.join(workdir, f"extracted_pid{os.getpid()}.jsonl")
+    import tempfile
+
     try:
         os.makedirs(workdir, mode=0o700, exist_ok=True)
-        with open(path, "x", encoding="utf-8"):
-            return path
+        # A killed run leaves its file, and in containers the next one has the same number.
+        descriptor, path = tempfile.mkstemp(".jsonl", f"extracted_pid{os.getpid()}_", workdir)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot write to the work directory {workdir}: {error.strerror}",
             "name another with --parallel_compile_workdir",
         ) from error
+    os.close(descriptor)
+    return path
 
 
 def _run(command: tuple[str, ...], environ: Mapping[str, str], stdout: int | None) -> int:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools import env
 from neurontools.errors import UsageError
-from neurontools.precompile import report
+from neurontools.precompile import collect, report
 from neurontools.precompile.compiling import Nodes
 from neurontools.precompile.farm import Job
 from neurontools.precompile.report import Outcome
 from neurontools.precompile.work import MOST_NEIGHBOURS, schedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATHS = st.lists(st.text("abcdef", min_size=1, max_size=4), unique=True, max_size=40)
 
@@ -66,3 +72,11 @@ def test_the_exit_code_is_the_number_of_failures_as_far_as_it_goes() -> None:
     assert Outcome(jobs[:3], 0.0, 0.0).exit_code == 3
     assert Outcome(jobs, 0.0, 0.0).exit_code == 255
     assert Outcome((), 0.0, 0.0).exit_code == 0
+
+
+def test_notes_of_a_killed_run_with_the_same_number_are_in_nobodys_way(tmp_path: Path) -> None:
+    environ = {**os.environ, env.RUN: "1"}
+    (tmp_path / f"extracted_pid{os.getpid()}.jsonl").touch()
+    collected = [collect.collect(("true",), str(tmp_path), environ).code for _ in range(2)]
+    assert collected == [0, 0]
+    assert len(list(tmp_path.iterdir())) == 1
