@@ -14,6 +14,7 @@ from neurontools.tui.top_names import shown_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from textual import events
     from textual.app import ComposeResult
     from textual.binding import Binding, BindingType
 
@@ -128,6 +129,19 @@ class HelpScreen(ModalScreen[None]):
     def on_resize(self) -> None:
         """Fill it for another size."""
         self._show()
+
+    def on_click(self, event: events.Click) -> None:
+        """Close, and let the page below not take it."""
+        event.stop()
+        self.dismiss()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Scroll down."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Scroll up."""
+        self.action_move(-1)
 
     def action_move(self, steps: int) -> None:
         """Scroll."""

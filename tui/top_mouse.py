@@ -44,6 +44,8 @@ class MouseActions(ClassicActions, MachineActions):
         self._scroll(-1)
 
     def _scroll(self, steps: int) -> None:
+        if len(self.screen_stack) > 1 or too_small(*self.size):
+            return
         if self.is_classic:
             self.model.tree.move(steps)
         else:

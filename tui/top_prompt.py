@@ -9,11 +9,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from neurontools.tui.line_pane import LinePane
-from neurontools.tui.lines import Line, Role, fit
+from neurontools.tui.lines import Line, Role, dotted, fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual import events
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
@@ -105,6 +106,7 @@ class ChooseScreen(ModalScreen[int | None]):
         self._choose = choose
         self._look = theme
         self._at = 0
+        self._above = 0
 
     def compose(self) -> ComposeResult:
         """Make the box."""
@@ -120,14 +122,36 @@ class ChooseScreen(ModalScreen[int | None]):
         self._at = (self._at + steps) % len(self._choose.options)
         self._show()
 
+    def on_click(self, event: events.Click) -> None:
+        """Go to the option under the mouse; on the current one: leave with it. Beside the box: leave with none."""
+        event.stop()  # the page below must not take it, now that nothing lies over it
+        box = self.query_one("#choose", LinePane).region
+        if not box.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+            return
+        option = event.screen_y - box.y - self._above
+        if option == self._at:
+            self.dismiss(option)
+        elif 0 <= option < len(self._choose.options):
+            self.action_move(option - self._at)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Go to the next option."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Go to the option before."""
+        self.action_move(-1)
+
     def action_choose(self, chosen: bool) -> None:
         """Leave with the option, or with none."""
         self.dismiss(self._at if chosen else None)
 
     def _show(self) -> None:
         lines: list[Line] = [fit(((f" {self._choose.title}", Role.SECTION),), _BOX_WIDTH, Role.SECTION)]
-        lines += [fit(((f"  {text}", Role.PLAIN),), _BOX_WIDTH) for text in self._choose.lines]
+        lines += [dotted(((f"  {text}", Role.PLAIN),), _BOX_WIDTH) for text in self._choose.lines]
         lines.append(fit((), _BOX_WIDTH))
+        self._above = len(lines)
         for number, option in enumerate(self._choose.options):
             current = number == self._at
             mark = ">" if current else " "
