@@ -261,3 +261,37 @@ def test_names_with_blanks_and_letters_beyond_ascii(tmp_path: Path, compiler: st
     assert {place.location.rpartition("/")[2].partition(":")[0] for place in report.places} == {
         "my kernels é.cpp"
     }
+
+
+def test_arithmetic_of_each_core(package: Read) -> None:
+    even = benched(package("multicore_arithmetic"), "even", shape="16K")
+    assert [row.speedup for row in even.core_counts if row.cores in {1, 2, 4, 8}] == pytest.approx(
+        [1, 2, 4, 8], rel=0.05
+    )
+    assert "coverage" in even.core_counts[2].problem
+    uneven = benched(package("multicore_arithmetic"), "uneven", shape="16K")
+    assert uneven.slowest_core == 5
+    assert uneven.balance < 0.5
+    assert uneven.arithmetic is not None
+    assert even.arithmetic is not None
+    assert uneven.arithmetic.cycles == pytest.approx(4 * even.arithmetic.cycles, rel=0.05)
+    (advice,) = (advice for advice in uneven.advice if advice.kind == "balance")
+    lines = (KERNELS / "multicore_arithmetic" / "compute.cpp").read_text().splitlines()
+    assert advice.location.endswith(f":{next(n for n, line in enumerate(lines, 1) if '// exp' in line)}")
+    assert uneven.core_times[5].modelled_ns + 1000 == pytest.approx(uneven.modelled_ns, abs=1)
+
+
+def test_what_fails_with_counters_only_is_run_without(package: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = package("arithmetic")
+    plain = benched(contents, "gelu", shape="1K").memory_ns
+
+    def broken(found: Package, say: object) -> object:
+        other = read_package(build(request_for("faults")).path)
+        library = counting_library(found, lambda _line: None)
+        return replace(library, package=replace(library.package, parts=other.parts))
+
+    monkeypatch.setattr(counted_runs, "counting_library", broken)
+    report = benched(contents, "gelu", shape="1K")
+    assert report.modelled_ns == report.memory_ns == plain
+    assert report.arithmetic is None
+    assert report.notes[0].startswith("own arithmetic is not counted: with counters it fails: ")

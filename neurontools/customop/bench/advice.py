@@ -203,9 +203,17 @@ def _balance(subject: _Subject) -> Iterator[Advice]:
         "balance",
         f"core {slowest.core} does {percent(slowest.share)} of the work{rest}: split evenly, {100 / report.cores:.3g} %"
         " for each core",
-        max(subject.mine, key=lambda place: place.modelled_ns).location if subject.mine else "",
+        _most_of(subject),
         round(slowest.modelled_ns - even_ns),
     )
+
+
+def _most_of(subject: _Subject) -> str:
+    """Return the place where most of the time goes, by access or by own arithmetic."""
+    found = subject.report.arithmetic
+    if found is not None and found.lines and subject.share(OWN) >= 0.5:
+        return found.lines[0].location
+    return max(subject.mine, key=lambda place: place.modelled_ns).location if subject.mine else ""
 
 
 def _more_cores(subject: _Subject) -> Iterator[Advice]:

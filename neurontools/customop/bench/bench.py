@@ -213,7 +213,9 @@ class _Bench:
     def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
         if not self._multicore():
             return (CoreCount(1, modelled_ns, 1.0, 1.0),)
-        return tuple(on_every_number_of_cores(lambda cores: self.runs.run(arguments, cores), self.say))
+        return tuple(
+            on_every_number_of_cores(lambda cores: self.runs.run(arguments, cores, must_count=True), self.say)
+        )
 
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:

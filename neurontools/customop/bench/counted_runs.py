@@ -94,12 +94,13 @@ class CountedRuns:
         self._plain = package
         self._executor: Executor = new_executor(self._package)
 
-    def run(self, arguments: Sequence[Any], cores: int) -> CountedRun:
-        """Run the operator.
+    def run(self, arguments: Sequence[Any], cores: int, *, must_count: bool = False) -> CountedRun:
+        """Run the operator; what fails with counters only is run without from then on.
 
         Args:
             arguments: what it is called with.
             cores: on how many cores.
+            must_count: fail then instead: the run is to be compared with others that counted.
 
         Raises:
             NeuronCustomOpError: it fails.
@@ -107,7 +108,7 @@ class CountedRuns:
         try:
             return self._run(arguments, cores)
         except NeuronCustomOpError as error:
-            if self.arithmetic is None:
+            if self.arithmetic is None or must_count:
                 raise
             counting = self._package, self._executor, self.arithmetic
             self._package, self._executor, self.arithmetic = self._plain, new_executor(self._plain), None
