@@ -6,7 +6,8 @@ import argparse
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from neurontools.commands import console
+from neurontools.commands import console, help_text
+from neurontools.commands.completion_values import KINDS, values_of
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import MissingDependencyError
 from neurontools.machine.faults.kinds import EccType, FaultKind
@@ -15,6 +16,11 @@ from neurontools.tui.top_names import PAGE_NAMES, THEME_NAMES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import ModuleType
+
+_BY_OPTION = {"--machine": "machines", "--name": "machines", "--instance": "instances"}
+_BY_METAVAR = {"ENTRY": "entries", "NAME|FILE": "scenarios"}
+_DIRECTORIES = ("DIR",)
+_FILES = ("FILE", "LIB", "NEFF", "PROGRAM", "FROM", "TO")
 
 EXAMPLES = """examples:
   eval "$(neurontools completion bash)"
@@ -31,7 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("shell", nargs="?", choices=["bash", "zsh", "fish"])
+    what.add_argument("--values", choices=sorted(KINDS), help="print what a word may be; the scripts ask so")
     return parser
 
 
@@ -68,6 +76,22 @@ def _offer(parser: argparse.ArgumentParser, **values: Iterable[str]) -> None:
             action.choices = [str(value) for value in values[action.dest]]
 
 
+def _say_what_words_are(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
+    """Tell the completion of each option's value and each argument what it can be, by its name or its metavar."""
+    for action in parser._actions:  # noqa: SLF001
+        if action.nargs == 0 or action.choices is not None:
+            continue
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        options = {name for name in action.option_strings if name in _BY_OPTION}
+        kind = _BY_OPTION[options.pop()] if options else _BY_METAVAR.get(metavar)
+        if kind is not None:
+            action.complete = shtab.cmd(f"neurontools completion --values {kind} 2>/dev/null")  # type: ignore[attr-defined]
+        elif any(word in metavar for word in _DIRECTORIES):
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif any(word in metavar for word in _FILES):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+
+
 def _sub_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
     actions = parser._actions  # noqa: SLF001
     verbs = next(action for action in actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
@@ -77,9 +101,15 @@ def _sub_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
+    if arguments.values:
+        for value in values_of(arguments.values):
+            console.out(value)
+        return 0
     shtab = _shtab()
     parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
+        for each in help_text.family(parser):
+            _say_what_words_are(each, shtab)
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0
 

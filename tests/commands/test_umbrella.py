@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,36 @@ def test_bash_completes_choices(tool, home):
             ["bash", "-c", code + "_shtab_neurontools; echo ${COMPREPLY[@]}"], text=True
         )
         assert found.split() == [offered]
+
+
+def test_bash_completes_what_there_is_now(tool, home, monkeypatch):
+    script = home / "completion.bash"
+    script.write_text(tool("neurontools", "completion", "bash").stdout)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_123456+e30acd3a").mkdir(parents=True)
+    (home / "relu.cpp").write_text("")
+    tool("neurond", "start", "--name", "laboratory")
+    for words, offered in (
+        ("neuron_ls --machine lab", ["laboratory"]),
+        ("neurond stop --name lab", ["laboratory"]),
+        ("neurond start --instance trn2u", ["trn2u.48xlarge"]),
+        ("neuron_cache show MOD", ["MODULE_123456+e30acd3a"]),
+        ("neuron_cache pin 12", ["123456"]),
+        ("neurontools scenario play ecc", ["ecc-storm"]),
+        ("neuron_customop build --compute rel", ["relu.cpp"]),
+    ):
+        line = words.replace("neuron_", "neuron-")
+        code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words.split()) - 1}; "
+        code += f"_shtab_{words.split()[0]}; echo ${{COMPREPLY[@]}}"
+        assert subprocess.check_output(["bash", "-c", code], text=True).split() == offered
+
+
+def test_values_of_nothing_are_no_error(tool, monkeypatch):
+    for kind in ("machines", "entries"):
+        run = tool("neurontools", "completion", "--values", kind)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "gs://bucket")
+    assert tool("neurontools", "completion", "--values", "entries").returncode == 0
 
 
 def test_doctor_names_what_is_there(tool):
