@@ -10,6 +10,7 @@ from neurontools.commands.cache_options import (
     add_filter,
     add_verb,
     location,
+    option,
     print_json,
     show_left_out,
 )
@@ -108,7 +109,7 @@ def _import(arguments: argparse.Namespace) -> int:
     path = _file(arguments)
     judge = _judge(arguments)
     root = location(arguments).root
-    limit_bytes = parse_size(arguments.max_size)
+    limit_bytes = option(arguments, "max_size", parse_size) or 0
     with Progress("reading", "bytes") as progress:
         done = import_archive(path, root, judge=judge, limit_bytes=limit_bytes, progress=progress)
     if arguments.json:

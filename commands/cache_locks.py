@@ -10,9 +10,9 @@ from neurontools.commands.cache_options import (
     add_confirmation,
     add_verb,
     confirmed,
-    duration,
     exclude_each_other,
     location,
+    option,
     print_json,
     width,
 )
@@ -58,6 +58,7 @@ def _locks(arguments: argparse.Namespace) -> int:
 
     from neurontools.cache import lock_list
     from neurontools.cache.entries import must_exist
+    from neurontools.cache.quantities import parse_duration
     from neurontools.cache.walk import walk
 
     exclude_each_other(arguments, "json", "quiet")
@@ -65,7 +66,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.break_stale is None and (arguments.dry_run or arguments.yes):
         raise UsageError("nothing says which locks to remove", "give --break-stale AGE, for example 4h")
-    age_s = duration(arguments.break_stale)
+    age_s = option(arguments, "break_stale", parse_duration)
     where = location(arguments, remote=True)
     root = where.root
     with Progress("listing", "objects") as progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from neurontools.commands import console
 from neurontools.errors import UsageError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
     Run = Callable[[argparse.Namespace], int]
 
+_T = TypeVar("_T")
 _LEFT_OUT_SHOWN = 10
 
 
@@ -117,6 +118,19 @@ def duration(text: str | None) -> float | None:
     from neurontools.cache.quantities import parse_duration
 
     return None if text is None else parse_duration(text)
+
+
+def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T]) -> _T | None:
+    """Return the value of an option, None where it is not given.
+
+    Raises:
+        UsageError: the text makes no sense; the message names the option.
+    """
+    text = getattr(arguments, name)
+    try:
+        return None if text is None else parse(text)
+    except UsageError as error:
+        raise UsageError(f"--{name.replace('_', '-')}: {error.message}", error.remedy) from error
 
 
 def show_left_out(rows: list[tuple[str, str]]) -> None:

@@ -10,9 +10,9 @@ from neurontools.commands.cache_options import (
     add_confirmation,
     add_verb,
     confirmed,
-    duration,
     exclude_each_other,
     location,
+    option,
     width,
 )
 from neurontools.errors import UsageError
@@ -107,8 +107,7 @@ def _rm(arguments: argparse.Namespace) -> int:
 
     root = location(arguments, remote=True).root
     places = find_places(root, arguments.entries)
-    grace_s = duration(arguments.grace)
-    rules = Rules(named=frozenset(place.path for place in places), grace_s=grace_s)
+    rules = Rules(named=frozenset(place.path for place in places), grace_s=_grace_s(arguments))
     work = preparing.prepare(preparing.only(root, places), rules)
     code = _finish(arguments, work)
     return code or (1 if work.plan.spare else 0)
@@ -120,7 +119,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pruning.rules import Rules
 
     found = scan_location(location(arguments, remote=True), details=False)
-    rules = Rules(everything=True, grace_s=duration(arguments.grace))
+    rules = Rules(everything=True, grace_s=_grace_s(arguments))
     return _finish(arguments, preparing.prepare(found, rules, quarantine=True))
 
 
@@ -146,8 +145,9 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
+    from neurontools.cache.quantities import parse_duration
 
-    rules, stale_s = _rules(arguments), duration(arguments.break_stale)
+    rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_duration)
     if arguments.locks and stale_s is None:
         stale_s = STALE_LOCK_S
     if not arguments.policy:
@@ -163,15 +163,21 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
 def _rules(arguments: argparse.Namespace) -> Rules:
     from neurontools.cache.pruning.policy import parse_count
     from neurontools.cache.pruning.rules import Rules
-    from neurontools.cache.quantities import parse_size
+    from neurontools.cache.quantities import parse_duration, parse_size
 
     return Rules(
-        max_bytes=None if arguments.max_size is None else parse_size(arguments.max_size),
-        older_than_s=duration(arguments.older_than),
+        max_bytes=option(arguments, "max_size", parse_size),
+        older_than_s=option(arguments, "older_than", parse_duration),
         failed=arguments.failed,
         interrupted=arguments.interrupted,
         incomplete=arguments.incomplete,
         old_compilers=arguments.old_compilers,
-        keep_last=None if arguments.keep_last is None else parse_count(arguments.keep_last),
-        grace_s=duration(arguments.grace),
+        keep_last=option(arguments, "keep_last", parse_count),
+        grace_s=_grace_s(arguments),
     )
+
+
+def _grace_s(arguments: argparse.Namespace) -> float | None:
+    from neurontools.cache.quantities import parse_duration
+
+    return option(arguments, "grace", parse_duration)

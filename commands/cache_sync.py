@@ -11,8 +11,8 @@ from neurontools.commands.cache_options import (
     add_filter,
     add_verb,
     confirmed,
-    duration,
     exclude_each_other,
+    option,
     print_json,
     show_left_out,
     width,
@@ -63,14 +63,16 @@ def add(verbs: Verbs) -> None:
 
 def _sync(arguments: argparse.Namespace) -> int:
     from neurontools.cache.location import resolve
+    from neurontools.cache.quantities import parse_duration
     from neurontools.cache.sync import moving, sync_text
 
     _check(arguments)
+    grace_s = option(arguments, "grace", parse_duration)
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
     choice, details = _choice(arguments)
     with Progress("listing", "objects") as progress:
         plan = moving.plan_sync(source, target, choice, details=details, listed=progress)
-    work = moving.prepare_deletion(plan, duration(arguments.grace)) if arguments.delete else None
+    work = moving.prepare_deletion(plan, grace_s) if arguments.delete else None
     if arguments.dry_run:
         _show_plan(arguments, plan, work)
         return 0

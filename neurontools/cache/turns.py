@@ -28,10 +28,8 @@ def in_turn(path: str) -> Iterator[None]:
         OSError: it cannot be made or opened.
     """
     while True:
-        os.makedirs(path, exist_ok=True)
-        try:
-            descriptor = os.open(path, _OPEN)
-        except FileNotFoundError:
+        descriptor = _opened(path)
+        if descriptor is None:
             continue
         try:
             flock(descriptor, fcntl.LOCK_EX)
@@ -44,6 +42,20 @@ def in_turn(path: str) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _opened(path: str) -> int | None:
+    """Open a directory, made if need be; return None where somebody removes it just now."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError:
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise
+        return None
+    try:
+        return os.open(path, _OPEN)
+    except FileNotFoundError:
+        return None
 
 
 def is_at(path: str, descriptor: int) -> bool:

@@ -103,7 +103,10 @@ class TarReader:
         if self._rest_members < 0:
             raise ArchiveError("the archive holds too many files")
         if self._rest_bytes < 0:
-            raise ArchiveError(f"the archive's files have more than {self._limit_bytes} bytes")
+            raise ArchiveError(
+                f"the archive's files have more than {self._limit_bytes} bytes",
+                "--max-size allows more, if you trust it",
+            )
         self._unread = member.size_bytes
         self._padding = -member.size_bytes % _BLOCK
 

@@ -281,3 +281,22 @@ def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.Captu
     assert main(["prune", "--failed", "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["removed"]) == 30
     assert prune_text.question(work.plan, ()).startswith("Remove 30 entries, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["prune", "--max-size", "1XB"], "--max-size: not a size: '1XB'"),
+        (["prune", "--older-than", "30"], "--older-than: not a duration: '30'"),
+        (["prune", "--keep-last", "few"], "--keep-last: not a number of entries: 'few'"),
+        (["prune", "--break-stale", "old"], "--break-stale: not a duration"),
+        (["clean", "--grace", "x"], "--grace: not a duration"),
+        (["locks", "--break-stale", "x"], "--break-stale: not a duration"),
+        (["import", "--max-size", "x", "a.tar"], "--max-size: not a size"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_told_with_its_option(
+    tree: Tree, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {says}")

@@ -87,6 +87,13 @@ def test_who_waits_for_a_turn_gets_a_directory_that_is_there(tmp_path: Path) -> 
     assert (len(found), all(found), place.exists()) == (200, True, False)
 
 
+def test_what_is_no_directory_is_no_turn(tmp_path: Path) -> None:
+    (tmp_path / "turn").touch()
+    for path in (str(tmp_path / "turn"), "/proc/nowhere/turn"):
+        with pytest.raises(OSError, match="File exists|No such file"), in_turn(path):
+            pass
+
+
 def test_what_is_left_in_a_turn_stays_for_the_next(tmp_path: Path) -> None:
     place = tmp_path / "turn"
     with in_turn(str(place)):
