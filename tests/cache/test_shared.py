@@ -90,7 +90,7 @@ def test_who_waits_for_a_turn_gets_a_directory_that_is_there(tmp_path: Path) -> 
 def test_what_is_no_directory_is_no_turn(tmp_path: Path) -> None:
     (tmp_path / "turn").touch()
     for path in (str(tmp_path / "turn"), "/proc/nowhere/turn"):
-        with pytest.raises(OSError, match="File exists|No such file"), in_turn(path):
+        with pytest.raises(OSError, match=r"File exists|No such file"), in_turn(path):
             pass
 
 
