@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,6 @@ from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
@@ -79,6 +79,15 @@ def open_cache() -> Iterator[Callable[..., CompileCache]]:
     yield make
     for cache in opened:
         cache.close()
+
+
+@pytest.fixture
+def entry(open_cache: Callable[..., CompileCache]) -> Path:
+    """A sound entry that nobody uses any more."""
+    cache = open_cache()
+    path = Path(cache.get_or_compile(mlp(), TRN1, "mlp").entry)
+    cache.close()
+    return path
 
 
 @pytest.fixture

@@ -40,15 +40,6 @@ TRN1 = instance_type("trn1.2xlarge").device
 
 
 @pytest.fixture
-def entry(open_cache: Callable[..., CompileCache]) -> Path:
-    """A sound entry that nobody uses any more."""
-    cache = open_cache()
-    path = Path(cache.get_or_compile(mlp(), TRN1, "mlp").entry)
-    cache.close()
-    return path
-
-
-@pytest.fixture
 def packed(entry: Path, home: Path) -> Path:
     assert main(["export", str(home / "x.tar")]) == 0
     return home / "x.tar"

@@ -33,15 +33,6 @@ if TYPE_CHECKING:
 TRN1 = instance_type("trn1.2xlarge").device
 
 
-@pytest.fixture
-def entry(open_cache: Callable[..., CompileCache]) -> Path:
-    """A sound entry that nobody uses any more."""
-    cache = open_cache()
-    path = Path(cache.get_or_compile(mlp(), TRN1, "mlp").entry)
-    cache.close()
-    return path
-
-
 def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     capsys.readouterr()
     code = main(["verify", "--json", *arguments])
