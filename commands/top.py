@@ -101,6 +101,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="THEME",
         help="dark, light, colorblind, or auto, which asks the terminal (default: auto)",
     )
+    parser.add_argument(
+        "--ascii", action="store_true", help="draw with ASCII alone (default where the terminal has no UTF-8)"
+    )
     parser.add_argument("--readonly", action="store_true", help="send no signals to processes")
     parser.add_argument(
         "--exec-on-alert",
@@ -137,10 +140,12 @@ def _run(argv: Sequence[str] | None) -> int:
     for problem in problems:
         console.notice(f"warning: {problem}")
     width = shutil.get_terminal_size().columns
+    from neurontools.tui.top_ascii import ascii_only
+
     screen, notices = top_run.one_page(wishes, width, as_json=arguments.json, on_notice=console.notice)
     for text in notices:
         console.warn(text)
-    console.out_now(screen)
+    console.out_now(ascii_only(screen) if wishes.settings.ascii else screen)
     return 0
 
 
@@ -194,7 +199,10 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         if wish is not None and wish not in known:
             raise UsageError(f"--{name}: no {name} {wish!r}", f"known are {', '.join(known)}")
     settings = replace(
-        settings, page=arguments.page or settings.page, theme=arguments.theme or settings.theme
+        settings,
+        page=arguments.page or settings.page,
+        theme=arguments.theme or settings.theme,
+        ascii=arguments.ascii or settings.ascii or not _has_utf8(),
     )
     if problem := problem_of(arguments.filter):
         raise UsageError(f"--filter {arguments.filter!r}: {problem}", "see docs/neuron-ls.md for filters")
@@ -242,6 +250,10 @@ def _list_keys() -> int:
     for name, keys, text in key_names():
         console.out(f"{name:<28} {keys:<28} {text}")
     return 0
+
+
+def _has_utf8() -> bool:
+    return sys.stdout.encoding.lower().replace("-", "") == "utf8"
 
 
 def _on_terminal() -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from textual import constants
 from textual.drivers.linux_driver import LinuxDriver
 
+from neurontools.tui.top_ascii import ascii_only
 from neurontools.tui.top_background import BackgroundAnswers
 from neurontools.tui.top_input import TerminalInput
 from neurontools.tui.top_page_actions import PageActions
@@ -42,7 +43,8 @@ class TopDriver(LinuxDriver):
         super().__init__(app, **options)
         assert sys.__stderr__ is not None
         # It is all that the driver's writer needs of a file.
-        self._file = Screen(sys.__stderr__.fileno())  # type: ignore[assignment]
+        is_plain = isinstance(app, PageActions) and app.settings.ascii
+        self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
         for number in _ENDING:
@@ -124,10 +126,12 @@ class Screen:
 
     Args:
         fileno: of the terminal.
+        ascii_only: write nothing but ASCII.
     """
 
-    def __init__(self, fileno: int) -> None:
+    def __init__(self, fileno: int, *, ascii_only: bool = False) -> None:
         self._fileno = fileno
+        self._ascii_only = ascii_only
         self._pieces: list[str] = []
 
     def fileno(self) -> int:
@@ -140,7 +144,8 @@ class Screen:
 
     def flush(self) -> None:
         """Write everything."""
-        data = "".join(self._pieces).encode(errors="replace")
+        text = "".join(self._pieces)
+        data = (ascii_only(text) if self._ascii_only else text).encode(errors="replace")
         self._pieces.clear()
         while data:
             try:

@@ -32,6 +32,8 @@ class TopSettings:
     columns: tuple[Column, ...] = DEFAULT_COLUMNS
     keys: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[Rule, ...] = DEFAULT_RULES
+    ascii: bool = False
+    """Draw with ASCII alone."""
 
 
 def load_settings(path: str | None = None) -> tuple[TopSettings, tuple[str, ...]]:
@@ -79,6 +81,7 @@ class _Reader:
             "columns": lambda value, now: replace(now, columns=self._columns(value)),
             "keys": lambda value, now: replace(now, keys=self._keys(value)),
             "alerts": lambda value, now: replace(now, rules=self._rules(value)),
+            "ascii": lambda value, now: replace(now, ascii=self._yes("ascii", value)),
         }
         for name, value in section.items():
             if name not in readers:
@@ -103,6 +106,11 @@ class _Reader:
             return str(value)
         self._unknown(what, str(value), known, f"{default!r} is used")
         return default
+
+    def _yes(self, what: str, value: object) -> bool:
+        if not isinstance(value, bool):
+            self._problem(f"{what} must be true or false, not {value!r}")
+        return value is True
 
     def _interval(self, value: object, default: float) -> float:
         if _is_number(value) and SHORTEST_INTERVAL_S <= value <= LONGEST_INTERVAL_S:
