@@ -225,3 +225,4 @@ def _inspect(arguments: argparse.Namespace) -> int:
         raise UsageError("no program given", "neuron-profile inspect -o DIR python train.py")
     command = arguments.command[1:] if arguments.command[0] == "--" else arguments.command
     launch.run(launch.RunOptions(tuple(command), profile=arguments.output_dir))
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,5 +29,53 @@ def test_the_readme_names_the_commands_and_shows_real_pictures():
     assert all((ROOT / picture).is_file() for picture in pictures)
 
 
+def test_the_architecture_draws_every_folder():
+    drawing = (ROOT / "ARCHITECTURE.md").read_text().partition("```\n")[2].partition("```")[0]
+    packages = [path.parent for path in (ROOT / "neurontools").glob("*/__init__.py")]
+    assert packages
+    for package in packages:
+        inner = (
+            [path.parent.name for path in package.glob("*/__init__.py")] if package.name != "compat" else []
+        )
+        for name in (package.name, *inner):
+            assert f"{name}/ " in drawing, name
+    drawn = [name for line in drawing.splitlines() for name in re.findall(r"(?:^| )([a-z]+)/(?= )", line)]
+    assert [
+        name for name in drawn if not (any(ROOT.glob(name)) or any((ROOT / "neurontools").rglob(name)))
+    ] == []
+
+
 def test_ci_runs_the_readmes_test_command():
     assert "make test" in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as they are made from their words."""
+    heads = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_link_leads_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_readme():
+    seen, wait = set[Path](), [ROOT / "README.md"]
+    while wait:
+        page = wait.pop().resolve()
+        if page.suffix == ".md" and page not in seen:
+            seen.add(page)
+            wait += [page.parent / path for path in re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text())]
+    assert {path.resolve() for path in (ROOT / "docs").glob("*.md")} <= seen
