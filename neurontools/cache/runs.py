@@ -25,6 +25,7 @@ class Run:
     misses: int = 0
     waits: int = 0
     failures: int = 0
+    replayed: int = 0
     damaged: int = 0
     saved_s: float = 0.0
     compiled_s: float = 0.0
@@ -46,6 +47,8 @@ class Run:
                 self.waited_s += event.seconds
             case EventKind.FAILURE:
                 self.failures += 1
+            case EventKind.REPLAY:
+                self.replayed += 1
             case EventKind.DAMAGED:
                 self.damaged += 1
 
@@ -76,14 +79,15 @@ def runs_text(runs: Iterable[Run], width: int | None = None) -> str:
             str(run.misses),
             str(run.waits),
             str(run.failures),
+            str(run.replayed),
             f"{run.saved_s:.3f} s",
             f"{run.compiled_s:.3f} s",
             f"{run.waited_s:.3f} s",
         )
         for run in runs
     ]
-    head = ("STARTED", "RUN", "HITS", "MISSES", "WAITS", "FAILED", "SAVED", "COMPILED", "WAITED")
-    lines = [table(head, rows, "><>>>>>>>", width=width, spare=(8, 5, 4, 7))] if rows else []
+    head = ("STARTED", "RUN", "HITS", "MISSES", "WAITS", "FAILED", "REPLAYED", "SAVED", "COMPILED", "WAITED")
+    lines = [table(head, rows, "><>>>>>>>>", width=width, spare=(9, 6, 5, 4, 8, 7, 0))] if rows else []
     lines.append(counted(len(rows), "run recorded", "runs recorded"))
     return "\n".join(lines)
 
@@ -99,6 +103,7 @@ def runs_json(runs: Iterable[Run]) -> list[dict[str, Any]]:
             "misses": run.misses,
             "waits": run.waits,
             "failures": run.failures,
+            "replayed": run.replayed,
             "damaged": run.damaged,
             "saved_s": run.saved_s,
             "compiled_s": run.compiled_s,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def stats_text(stats: Stats, width: int | None = None) -> str:
     """Return the sums and what lookups did, no wider than a terminal's columns."""
-    return f"{sums_text(stats, width)}\n\n{_usage_text(stats)}"
+    return f"{sums_text(stats, width)}\n\n{wrapped(_usage_text(stats), width)}"
 
 
 def sums_text(stats: Stats, width: int | None = None) -> str:

@@ -286,7 +286,11 @@ def test_another_layer_in_the_model_is_another_computation() -> None:
 def test_flags_of_runs_are_told(look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     for run, value in (("run-a", "-O1 --log=/a"), ("run-b", "-O1 --log=/b"), ("run-c", "--log=/b -O1")):
         look_up(run, mlp(), NEURON_CC_FLAGS=value)
+    look_up("run-d", mlp(), NEURON_CC_FLAGS="--log=/c -O1 -O3")
+    look_up("run-e", mlp(), NEURON_CC_FLAGS="-O3 --log=/c -O1")
     told = [causes_of_run(capsys, "--run", run) for run in ("run-a", "run-b", "run-c")]
+    # Of many entries of the graph, the one with the same flags in another order is the nearest.
+    assert causes_of_run(capsys, "--run", "run-e") == [["order of flags"]]
     assert told == [[["first compile"]], [["path in a flag"]], [["order of flags"]]]
 
 
@@ -324,6 +328,48 @@ def test_a_damaged_entry_and_a_run_without_cache_are_told(
     assert causes_of_run(capsys, "--last") == [["stored NEFF was damaged"]]
     look_up("c", step("relu", "exp"), NEURON_CC_FLAGS="--no_cache")
     assert causes_of_run(capsys, "--last") == [["compiled without the cache"]]
+
+
+def test_a_run_that_passed_the_cache_by_is_told_from_a_deleted_entry(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    look_up("a", mlp())
+    for path in (home / "compile-cache").glob("*/*/model.*"):
+        os.utime(path, (path.stat().st_mtime - 60,) * 2)
+    look_up("b", mlp(), NEURON_CC_FLAGS="--no_cache")
+    (miss,) = ask(capsys, "--last")["misses"]
+    assert [cause["name"] for cause in miss["causes"]] == ["compiled without the cache"]
+    assert "has it still" in miss["causes"][0]["text"]
+
+
+def test_a_smaller_batch_of_another_run_is_no_last_batch(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_up("a", step("relu", "exp", rows=8))
+    look_up("b", step("relu", "exp", rows=4))
+    assert causes_of_run(capsys, "--last") == [["another shape"]]
+    look_up("c", step("relu", "exp", rows=8), step("relu", "exp", rows=3))
+    assert causes_of_run(capsys, "--last") == [["last partial batch"]]
+
+
+def test_the_first_of_a_series_keeps_its_own_cause(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_up("a", step("relu", "exp", rows=8))
+    look_up("b", *(step("relu", "exp", rows=rows) for rows in (12, 4)))
+    assert main(["why", "--last"]) == 0
+    shown = capsys.readouterr().out
+    assert "another shape (certain)\n     sizes 8 -> 12" in shown
+    assert "as above   last partial batch: 12 -> 4" in shown
+
+
+def test_another_optimizer_is_not_the_first_step_of_one() -> None:
+    zeros = Node("aten.zeros_like.default", (tensor(0, 8, 4),), (), (tensor(9, 8, 4),), "train.py:7")
+    plain = step("mm", "relu", "mul")
+    made = graph_of(zeros, *plain.nodes, inputs=(0,))
+    held = graph_of(*plain.nodes, Node("aten.add_.Tensor", (tensor(9, 8, 4),), (), ()), inputs=(0, 9))
+    assert [cause.name for cause in told(plain, made)] == [CauseName.CODE]
+    assert [cause.name for cause in told(made, held)] == [CauseName.STATE]
 
 
 def test_a_run_that_found_all_has_nothing_to_explain(

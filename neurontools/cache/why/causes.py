@@ -21,12 +21,17 @@ _METADATA_ADVICE = (
 )
 
 
-def causes_of(comparison: Comparison) -> tuple[Cause, ...]:
-    """Return what explains the difference of two entries, the surest first; () for entries that do not differ."""
+def causes_of(comparison: Comparison, *, together: bool = True) -> tuple[Cause, ...]:
+    """Return what explains the difference of two entries, the surest first; () for entries that do not differ.
+
+    Args:
+        comparison: the two entries.
+        together: whether one run may have used both; False where it is known that none did.
+    """
     found = [*_of_key(comparison)]
     diff = comparison.diff
     if diff is not None and not diff.is_empty:
-        found += causes_of_graphs(comparison, diff)
+        found += causes_of_graphs(comparison, diff, together=together)
     found += [
         Cause(
             CauseName.METADATA,

@@ -35,12 +35,18 @@ _FEWEST_OF_A_CUT = 2
 _FEWEST_SAVED = 2
 
 
-def causes_of_graphs(comparison: Comparison, diff: GraphDiff) -> tuple[Cause, ...]:
-    """Return what explains the difference of two graphs that differ: one cause at least."""
-    return tuple(_told(comparison, diff)) or (_code(diff),)
+def causes_of_graphs(comparison: Comparison, diff: GraphDiff, *, together: bool = True) -> tuple[Cause, ...]:
+    """Return what explains the difference of two graphs that differ: one cause at least.
+
+    Args:
+        comparison: the two entries.
+        diff: what differs in their graphs.
+        together: whether one run may have used both; False where it is known that none did.
+    """
+    return tuple(_told(comparison, diff, together=together)) or (_code(diff),)
 
 
-def _told(comparison: Comparison, diff: GraphDiff) -> Iterator[Cause]:
+def _told(comparison: Comparison, diff: GraphDiff, *, together: bool) -> Iterator[Cause]:
     alone = not comparison.about(Subject.COMPILER, Subject.FLAGS)
     libraries = comparison.about(Subject.LIBRARIES)
     if libraries:
@@ -58,7 +64,8 @@ def _told(comparison: Comparison, diff: GraphDiff) -> Iterator[Cause]:
             collectives[0].text,
             "another world size is another graph; compile once for each size",
         )
-    for tell in (_cut_moved, _training, _dtype, _state, _scalar, _shape, _kept):
+    batch = (_last_batch,) if together else ()
+    for tell in (_cut_moved, _training, _dtype, _state, _scalar, *batch, _shape, _kept):
         cause = tell(diff, alone=alone)
         if cause is not None:
             yield cause
@@ -178,12 +185,17 @@ def _state(diff: GraphDiff, *, alone: bool) -> Cause | None:
     made = [operation for operation in extra if _STATE.match(operation.name)]
     if not made or 2 * len(made) < len(extra) or Aspect.SHAPE in _aspects(diff):
         return None
+    # Another optimizer makes its state, too; then the other graph does not have that state at all.
+    is_made_anew = any(_STATE.match(operation.name) for operation in diff.added())
+    had = sum(change.new < 0 if is_made_anew else change.old < 0 for change in diff.inputs)
+    if 2 * had < len(made):
+        return None
     where = f" at {made[0].source}" if made[0].source else ""
     return Cause(
         CauseName.STATE,
         Confidence.LIKELY,
-        f"one graph makes {len(made)} tensors of constants{where}, the other has them as inputs: "
-        "an optimizer makes its state in its first step",
+        f"one graph makes {counted(len(made), 'tensor', 'tensors')} of constants{where}, the other has "
+        f"{counted(had, 'more input', 'more inputs')}: an optimizer makes its state in its first step",
         "two compiles, one for the first step and one for the rest, are normal",
     )
 
@@ -210,6 +222,20 @@ def _scalar(diff: GraphDiff, *, alone: bool) -> Cause | None:
     )
 
 
+def _last_batch(diff: GraphDiff, *, alone: bool) -> Cause | None:
+    del alone
+    if not diff.sizes or not _is_smaller_batch(diff):
+        return None
+    return Cause(
+        CauseName.LAST_BATCH,
+        Confidence.LIKELY if _all_follow(diff) else Confidence.POSSIBLE,
+        f"the first dimension is smaller ({_sizes(diff)}) and all else is the same: the rest of the data at an epoch's end, "
+        "or a smaller batch size",
+        DROP_LAST_ADVICE,
+        tuple(str(size) for size in diff.sizes[0]),
+    )
+
+
 def _shape(diff: GraphDiff, *, alone: bool) -> Cause | None:
     if not diff.sizes:
         return None
@@ -218,24 +244,21 @@ def _shape(diff: GraphDiff, *, alone: bool) -> Cause | None:
         graph.inputs[number].shape
         for graph, number in ((diff.old, changes[0].old), (diff.new, changes[0].new))
     )
-    all_follow = not diff.added() and not diff.removed() and all(step.follows for step in diff.changed())
-    confidence = Confidence.CERTAIN if alone and all_follow else Confidence.LIKELY
-    sizes = ", ".join(f"{a} -> {b}" for a, b in diff.sizes)
-    if _is_smaller_batch(diff):
-        return Cause(
-            CauseName.LAST_BATCH,
-            Confidence.LIKELY if all_follow else Confidence.POSSIBLE,
-            f"the first dimension is smaller ({sizes}) and all else is the same: the rest of the data at an epoch's end",
-            DROP_LAST_ADVICE,
-            tuple(str(size) for size in diff.sizes[0]),
-        )
     return Cause(
         CauseName.SHAPE,
-        confidence,
-        f"sizes {sizes}: an input of {list(old)} is now of {list(new)}",
+        Confidence.CERTAIN if alone and _all_follow(diff) else Confidence.LIKELY,
+        f"sizes {_sizes(diff)}: an input of {list(old)} is now of {list(new)}",
         "pad to one size, or to a few fixed sizes (buckets): every new shape is a new graph",
         tuple(str(size) for size in diff.sizes[0]),
     )
+
+
+def _all_follow(diff: GraphDiff) -> bool:
+    return not diff.added() and not diff.removed() and all(step.follows for step in diff.changed())
+
+
+def _sizes(diff: GraphDiff) -> str:
+    return ", ".join(f"{a} -> {b}" for a, b in diff.sizes)
 
 
 def _is_smaller_batch(diff: GraphDiff) -> bool:

@@ -14,6 +14,8 @@ from neurontools.cache.why.cause import Cause, CauseName, Confidence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Of a cache on another host's disk, times are that host's.
+_CLOCKS_APART_S = 2.0
 _KNOWN = frozenset({EventKind.MISS, EventKind.HIT})
 
 
@@ -35,8 +37,13 @@ class Journal:
             self._by_module.setdefault(event.module, []).append(event)
         self._others: dict[str, list[tuple[float, str]]] | None = None
 
-    def causes(self, event: Event) -> Iterator[Cause]:
-        """Yield what the journal alone explains of a compile or a replayed failure."""
+    def causes(self, event: Event, made_unix_s: float | None = None) -> Iterator[Cause]:
+        """Yield what the journal alone explains of a compile or a replayed failure.
+
+        Args:
+            event: the compile or failure.
+            made_unix_s: when the entry that the cache has now was finished, None where it has none.
+        """
         before = [e for e in self._by_module.get(event.module, ()) if e.unix_s < event.unix_s]
         if event.kind is EventKind.REPLAY:
             yield Cause(
@@ -63,7 +70,11 @@ class Journal:
                 "an earlier compile of it failed, and it was tried again",
             )
         elif earlier:
-            yield self._vanished(event, earlier[-1], self._removals.get(event.module))
+            was_there = (
+                made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCKS_APART_S
+            )
+            removed = self._removals.get(event.module)
+            yield _passed_by(made_unix_s) if was_there else self._vanished(event, earlier[-1], removed)
         else:
             other = self._other_root(event)
             if other:
@@ -108,6 +119,15 @@ class Journal:
                         self._others.setdefault(seen.module, []).append((seen.unix_s, root))
         before = [seen for seen in self._others.get(event.module, ()) if seen[0] < event.unix_s]
         return max(before)[1] if before else ""
+
+
+def _passed_by(made_unix_s: float) -> Cause:
+    return Cause(
+        CauseName.UNCACHED,
+        Confidence.LIKELY,
+        f"the cache had it since {moment(made_unix_s)} and has it still, and it was compiled all the same",
+        "look for --no_cache in NEURON_CC_FLAGS, or a cache that this run could not read",
+    )
 
 
 def _other_roots(root: str) -> Iterator[str]:

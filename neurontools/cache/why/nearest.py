@@ -32,6 +32,7 @@ _VIEW = re.compile(r'"view":\[\d+,"(\w+)",\[([\d,]*)\]')
 _NEAR = 0.35
 _CONTAINED = 0.9
 _FEWEST_OPERATORS = 3
+_PREFERENCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,10 @@ class _Sketch:
 class Neighbourhood:
     """The entries of a root, read once each."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, preferred: frozenset[str] = frozenset()) -> None:
+        """`preferred` are modules that come first among entries that are as near, such as those of the same run."""
         self.root = root
+        self._preferred = preferred
         walked = walk(root)
         self.places = tuple(walked.places)
         self._tree = walked.tree
@@ -111,6 +114,7 @@ class Neighbourhood:
             if facts is None:
                 continue
             score, likeness = _score(target, facts)
+            score += _PREFERENCE * (place.module in self._preferred)
             if score > best_score:
                 best, best_score = Neighbour(facts, likeness), score
         return best if best_score >= 0 else None
@@ -134,7 +138,10 @@ class Neighbourhood:
         for number, place in enumerate(near):
             if progress is not None:
                 progress(number, len(near))
-            sketched.append((_promise(own, self._sketch(place)), place))
+            promise = _promise(own, self._sketch(place))
+            sketched.append(
+                (promise + _PREFERENCE * (promise > 0 and place.module in self._preferred), place)
+            )
         sketched.sort(key=lambda pair: pair[0], reverse=True)
         return [place for promise, place in sketched[:_READ] if promise > 0]
 
@@ -243,7 +250,14 @@ def _earlier(target: EntryFacts, other: EntryFacts) -> float:
 
 
 def _flags_apart(target: EntryFacts, other: EntryFacts) -> float:
-    return float(target.flags != other.flags) + float(target.entry.compiler != other.entry.compiler)
+    """Return how far apart flags and compilers are: 0 for the same ones, up to 2."""
+    compilers = float(target.entry.compiler != other.entry.compiler)
+    if target.flags == other.flags:
+        return compilers
+    if target.flags is None or other.flags is None:
+        return compilers + 1
+    # The same flags in another order are the nearest other ones.
+    return compilers + 1 - 0.8 * _dice(Counter(target.flags), Counter(other.flags))
 
 
 def _dice(a: Counter[T], b: Counter[T]) -> float:

@@ -161,15 +161,22 @@ def _miss_lines(number: int, miss: MissReport, look: Look, series: Cause | None)
         yield from _graph_lines(comparison, look)
 
 
+_SERIES_OF_VALUES = frozenset({CauseName.SHAPE_SERIES, CauseName.LAST_BATCH, CauseName.SCALAR})
+
+
 def _explained(report: RunReport) -> dict[str, Cause]:
-    """Return by module the cause of each miss that a series explains; the first of a series has one of its own."""
+    """Return by module the cause of each miss that a series explains.
+
+    The first of a series has a cause of its own: why it is new is not that others came after it.
+    """
     found = {}
     for series in report.series:
         members = [miss for miss in report.misses if miss.event.module in series.modules]
         for position, miss in enumerate(members):
-            is_first = miss.causes[0].name is CauseName.FIRST
-            is_same = miss.causes[0].name is series.cause.name
-            if miss.comparison is not None or is_same or (position and is_first):
+            name = miss.causes[0].name if miss.causes else None
+            is_same, is_first = name is series.cause.name, name is CauseName.FIRST
+            keeps_own = not position and not is_same and (is_first or series.cause.name in _SERIES_OF_VALUES)
+            if not keeps_own and (miss.comparison is not None or is_same or is_first):
                 found[miss.event.module] = series.cause
     return found
 

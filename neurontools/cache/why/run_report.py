@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.collector import collector_paused
 from neurontools.cache.events import Event, EventKind, Events
+from neurontools.cache.states import State
 from neurontools.cache.tables import counted
 from neurontools.cache.why.cause import Cause, CauseName, Confidence
 from neurontools.cache.why.causes import causes_of
@@ -159,14 +160,17 @@ class _History:
 
     def __init__(self, root: str, events: tuple[Event, ...], run: str) -> None:
         self._journal = Journal(root, events, run)
-        self._around = Neighbourhood(root)
+        self._own = frozenset(event.module for event in events if event.run == run)
+        self._around = Neighbourhood(root, self._own)
 
     def report(self, event: Event) -> MissReport:
         around = self._around
         place = around.place_of_module(event.module)
         facts = None if place is None else around.facts(place)
         upgraded = around.has_other_compiler(event.module)
-        told = () if upgraded else tuple(self._journal.causes(event))
+        is_done = facts is not None and facts.entry.state is State.DONE
+        made_unix_s = facts.entry.made_unix_s if facts is not None and is_done else None
+        told = () if upgraded else tuple(self._journal.causes(event, made_unix_s))
         if told or facts is None:
             return MissReport(event, facts, None, 0.0, told or (_gone(event),))
         # The graph is stored before the compile that the event tells of, so that later entries are younger.
@@ -174,7 +178,8 @@ class _History:
         if near is None:
             return MissReport(event, facts, None, 0.0, (_first(facts, around.unread_count()),))
         comparison = compare(near.facts, facts)
-        return MissReport(event, facts, comparison, near.likeness, causes_of(comparison))
+        causes = causes_of(comparison, together=near.facts.entry.module in self._own)
+        return MissReport(event, facts, comparison, near.likeness, causes)
 
 
 def _shared(reports: list[MissReport]) -> Iterator[Series]:
