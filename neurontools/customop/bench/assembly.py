@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from neurontools.customop.bench.arithmetic_rates import ArithmeticRates
+    from neurontools.customop.bench.dialects import Dialect
 
 COUNTERS = "neurontools_counts"
 """Section of the counters, one of 8 bytes for each block; `counting.cpp` finds it by this name."""
@@ -34,17 +35,21 @@ _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w.$]+):")
 _LOCAL = re.compile(r"\.L[\w.$]+")
-_DATA = (".long", ".quad", ".uleb128", ".byte", ".word", ".value", ".4byte", ".8byte")
+_DATA = (
+    ".long",
+    ".xword",
+    ".hword",
+    ".2byte",
+    ".quad",
+    ".uleb128",
+    ".byte",
+    ".word",
+    ".value",
+    ".4byte",
+    ".8byte",
+)
 _DEBUG = re.compile(r"\.section\s+\.debug")
 _SECTION = re.compile(r"\.(?:section|text|data|bss|pushsection|popsection)\b")
-_COUNT = """\tmovq\t%rax, .Lneurontools_scratch(%rip)
-\tmovq\t.Lneurontools_counts+{0}(%rip), %rax
-\tleaq\t1(%rax), %rax
-\tmovq\t%rax, .Lneurontools_counts+{0}(%rip)
-\tmovq\t.Lneurontools_scratch(%rip), %rax"""  # changes no flags: a branch may still ask for those of an earlier block
-_COUNT_BYTES = (
-    "\taddq\t%rdx, .Lneurontools_counts+{0}(%rip)"  # the third argument; flags mean nothing at a call
-)
 
 
 @dataclass(slots=True)
@@ -90,7 +95,9 @@ def defined_symbols(text: str) -> frozenset[str]:
     )
 
 
-def count_blocks(text: str, directory: str, defined: frozenset[str], rates: ArithmeticRates) -> CountedUnit:
+def count_blocks(
+    text: str, directory: str, defined: frozenset[str], rates: ArithmeticRates, dialect: Dialect
+) -> CountedUnit:
     """Put counters into a unit.
 
     Args:
@@ -98,8 +105,9 @@ def count_blocks(text: str, directory: str, defined: frozenset[str], rates: Arit
         directory: where it was compiled; relative paths begin there.
         defined: functions that this or another unit defines.
         rates: what instructions take.
+        dialect: which assembly it is.
     """
-    return _Rewriting(directory, _targets(text), defined, rates).run(text)
+    return _Rewriting(directory, _targets(text), defined, rates, dialect).run(text)
 
 
 def _targets(text: str) -> frozenset[str]:
@@ -123,8 +131,14 @@ def _unescaped(text: str) -> str:
 
 class _Rewriting:
     def __init__(
-        self, directory: str, targets: frozenset[str], defined: frozenset[str], rates: ArithmeticRates
+        self,
+        directory: str,
+        targets: frozenset[str],
+        defined: frozenset[str],
+        rates: ArithmeticRates,
+        dialect: Dialect,
     ) -> None:
+        self._dialect = dialect
         self._directory = directory
         self._targets = targets
         self._defined = defined
@@ -149,7 +163,7 @@ class _Rewriting:
         elif word.startswith("."):
             self._directive(word)
         elif word and line[0] in "\t " and not word.startswith(("#", "/")):
-            yield from self._instruction(parse_instruction(line))
+            yield from self._instruction(parse_instruction(line, self._dialect))
         yield line
 
     def _directive(self, word: str) -> None:
@@ -161,13 +175,15 @@ class _Rewriting:
 
     def _instruction(self, instruction: Instruction) -> Iterator[str]:
         if self._block is None:
-            yield _COUNT.format(8 * len(self._blocks))
+            if self._dialect.landing.match(instruction.name):
+                return
+            yield self._dialect.count.format(8 * len(self._blocks))
             self._block = self._new_block()
         block = self._block
         if not block.segments or (block.segments[-1].path, block.segments[-1].line) != self._place:
             yield self._begin_segment(block)
         if instruction.callee in COPIES:
-            yield _COUNT_BYTES.format(8 * len(self._blocks))
+            yield self._dialect.count_bytes.format(8 * len(self._blocks))
             yield self._begin_segment(self._new_block())
             self._blocks[-1].segments[0].cycles = 1 / self._rates.copied_bytes_per_cycle
         self._add(block.segments[-1], instruction)

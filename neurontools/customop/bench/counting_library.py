@@ -14,9 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.bench import assembly, instructions
+from neurontools.customop.bench import assembly, dialects, instructions
 from neurontools.customop.bench.arithmetic_rates import arithmetic_rates
 from neurontools.customop.bench.assembly import Block, CountedUnit, Segment, count_blocks, defined_symbols
+from neurontools.customop.bench.dialects import dialect_of
 from neurontools.customop.building.compilation import link
 from neurontools.customop.building.compilers import find_compiler
 from neurontools.customop.building.freshness import changed_sources, file_sha256
@@ -29,9 +30,9 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.customop.bench.dialects import Dialect
     from neurontools.customop.building.compilers import Compiler
 
-MACHINES = ("x86_64", "AMD64")
 _COMMON = ("-O2", "-fno-lto", "-gdwarf-4", "-w", "-S")  # version 4: every assembler takes its line tables
 _GCC = ("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-tree-loop-distribute-patterns")
 _CLANG = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
@@ -67,8 +68,8 @@ def counting_library(package: Package, say: Callable[[str], None]) -> CountingLi
     Raises:
         CountingError: it cannot be made, and why.
     """
-    if platform.machine() not in MACHINES:
-        raise CountingError(f"that takes x86-64, this computer is {platform.machine()}")
+    if dialect_of(platform.machine()) is None:
+        raise CountingError(f"that takes x86-64 or aarch64, this computer is {platform.machine()}")
     if package.manifest.sanitize:
         raise CountingError("the library was built with sanitizers")
     changed = changed_sources(package.manifest.sources)
@@ -91,7 +92,7 @@ def counting_library(package: Package, say: Callable[[str], None]) -> CountingLi
 def _key(package: Package, compiler: Compiler) -> str:
     from neurontools.customop.building.toolchain import toolchain_key
 
-    ours = [file_sha256(Path(module.__file__ or "")) for module in (assembly, instructions)]
+    ours = [file_sha256(Path(module.__file__ or "")) for module in (assembly, dialects, instructions)]
     facts = (
         package.sha256,
         toolchain_key(compiler, sanitize=False),
@@ -122,9 +123,13 @@ def _compile(package: Package, toolchain: Toolchain, scratch: Path) -> list[Bloc
     kernels = [entry.kernel for entry in package.manifest.operators]
     texts = [kernel_unit(unit) for unit in assign_kernels(sources, kernels)]
     compiler = toolchain.compiler
-    assemblies = [_assembly(package, compiler, scratch, index, text) for index, text in enumerate(texts)]
+    dialect = dialect_of(platform.machine())
+    assert dialect is not None
+    assemblies = [
+        _assembly(package, compiler, scratch, index, text, dialect) for index, text in enumerate(texts)
+    ]
     defined = frozenset[str]().union(*map(defined_symbols, assemblies))
-    units = [count_blocks(text, os.getcwd(), defined, arithmetic_rates()) for text in assemblies]
+    units = [count_blocks(text, os.getcwd(), defined, arithmetic_rates(), dialect) for text in assemblies]
     objects = [_assemble(compiler, scratch, index, unit) for index, unit in enumerate(units)]
     link(toolchain, objects, scratch / "kernel.so", sources)
     for left in [*scratch.glob("*.s"), *scratch.glob("*.cpp"), *objects]:
@@ -132,12 +137,14 @@ def _compile(package: Package, toolchain: Toolchain, scratch: Path) -> list[Bloc
     return _joined(units)
 
 
-def _assembly(package: Package, compiler: Compiler, scratch: Path, index: int, text: str) -> str:
+def _assembly(
+    package: Package, compiler: Compiler, scratch: Path, index: int, text: str, dialect: Dialect
+) -> str:
     unit = scratch / f"kernel_{index}.cpp"
     unit.write_text(text, encoding="utf-8")
     result = unit.with_suffix(".s")
     kind = _CLANG if compiler.is_clang else _GCC
-    flags = (*user_flags(compiler), *package.manifest.cflags, *_COMMON, *kind)
+    flags = (*user_flags(compiler), *package.manifest.cflags, *_COMMON, *kind, *dialect.flags)
     _run((*compiler.command, *flags, str(unit), "-o", str(result)))
     return result.read_text(encoding="utf-8", errors="surrogateescape")
 

@@ -1,4 +1,4 @@
-"""Cycles of single instructions of x86-64 as compilers write them (AT&T syntax), as a GPSIMD core might take them."""
+"""Cycles of single instructions, as a GPSIMD core might take them."""
 
 from __future__ import annotations
 
@@ -8,53 +8,48 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neurontools.customop.bench.arithmetic_rates import ArithmeticRates
+    from neurontools.customop.bench.dialects import Dialect
 
 COPIES = frozenset({"memcpy", "memmove", "memset"})
 _OURS = re.compile(r"_ZNK?(?:St)?(?:11neurontools|5torch|3c10)|__sanitizer|__cxa|__stack_chk|_Unwind")
 _OPERATORS = {"_Znwm": "new", "_Znam": "new[]", "_ZdlP": "delete", "_ZdaP": "delete[]"}
-_ENDS = re.compile(r"(?:j\w+|ret\w*|ud2|hlt)\Z")
-_FREE = re.compile(r"(?:nop\w*|endbr64|data16|cs|lock|rep|repz|notrack)\Z")
-_ZEROING = re.compile(r"v?(?:xor[lq]|pxor|xorp[sd])\Z")
-_COPY = re.compile(r"v?mov[a-z0-9]*\Z")
-_COMPARE = re.compile(r"(?:cmp|test)[bwlq]\Z|v?u?comis[sd]\Z")
-_DIVIDE = re.compile(r"i?div[bwlq]\Z|v?div[sp][sd]\Z")
-_SQUARE_ROOT = re.compile(r"v?sqrt[sp][sd]\Z")
 _NO_OPERAND = re.compile(r"(?:lea|push|pop|call|jmp|prefetch)")
 _OPERANDS = re.compile(r"(?:[^,()]|\([^)]*\))+")
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: its name, and its operands as they are written."""
+    """An instruction of a dialect: its name, and its operands as they are written."""
 
+    dialect: Dialect
     name: str
     operands: tuple[str, ...]
 
     @property
     def ends_block(self) -> bool:
         """Whether what follows may run another number of times."""
-        return _ENDS.match(self.name) is not None
+        return self.dialect.ends.match(self.name) is not None
 
     @property
     def compares(self) -> bool:
         """Whether it only sets flags; a branch right after it is one instruction with it."""
-        return _COMPARE.match(self.name) is not None
+        return self.dialect.compare.match(self.name) is not None
 
     @property
     def callee(self) -> str:
         """The function that it calls, or jumps to as its last act; "" when it does neither, or by a pointer."""
-        if self.name not in {"call", "callq", "jmp"} or not self.operands:
+        if self.name not in self.dialect.calls or not self.operands:
             return ""
         symbol = self.operands[0].partition("@")[0]
         return "" if symbol.startswith(("*", ".")) else symbol
 
 
-def parse_instruction(text: str) -> Instruction:
+def parse_instruction(text: str, dialect: Dialect) -> Instruction:
     """Read an instruction, comments left out."""
-    name, _, rest = text.split("#", 1)[0].strip().partition("\t")
+    name, _, rest = text.split(dialect.comment, 1)[0].strip().partition("\t")
     if " " in name:  # a prefix, or blanks between
         name, _, rest = name.partition(" ")
-    return Instruction(name, tuple(operand.strip() for operand in _OPERANDS.findall(rest)))
+    return Instruction(dialect, name, tuple(operand.strip() for operand in _OPERANDS.findall(rest)))
 
 
 def function_name(symbol: str) -> str:
@@ -70,23 +65,17 @@ def cycles_of(instruction: Instruction, previous: Instruction | None, rates: Ari
         previous: the one before it in its block, None for the first.
         rates: costs.
     """
-    name, operands = instruction.name, instruction.operands
-    if _FREE.match(name):
+    name, dialect = instruction.name, instruction.dialect
+    if dialect.free.match(name) or dialect.landing.match(name) or _copies_register(instruction):
         return 0
-    if name.startswith("j") and previous is not None and previous.compares:
-        return 0
-    memory = [position for position, operand in enumerate(operands) if _in_memory(operand)]
-    if not memory and len(operands) == 2 and _of_registers(name, operands):
+    if previous is not None and previous.compares and dialect.branch.match(name):
         return 0
     cycles = 1
-    if _DIVIDE.match(name):
+    if dialect.divide.match(name):
         cycles = rates.divide_cycles
-    elif _SQUARE_ROOT.match(name):
+    elif dialect.square_root.match(name):
         cycles = rates.square_root_cycles
-    if memory and not _COPY.match(name) and not _NO_OPERAND.match(name):
-        stores = memory[-1] == len(operands) - 1 and len(operands) > 1 and not instruction.compares
-        cycles += 2 if stores else 1
-    return cycles
+    return cycles + _memory_cycles(instruction)
 
 
 def call_cycles(symbol: str, defined: frozenset[str], rates: ArithmeticRates) -> int:
@@ -106,14 +95,22 @@ def call_cycles(symbol: str, defined: frozenset[str], rates: ArithmeticRates) ->
     return rates.other_function_cycles
 
 
-def _in_memory(operand: str) -> bool:
-    return "(" in operand
+def _memory_cycles(instruction: Instruction) -> int:
+    """Return what an operand in memory takes beside: a load, and a store where it is what the instruction writes."""
+    name, operands, dialect = instruction.name, instruction.operands, instruction.dialect
+    places = [position for position, operand in enumerate(operands) if "(" in operand]
+    if not dialect.reads_memory or not places or dialect.copy.match(name) or _NO_OPERAND.match(name):
+        return 0
+    writes = places[-1] == len(operands) - 1 and len(operands) > 1 and not instruction.compares
+    return 2 if writes else 1
 
 
-def _of_registers(name: str, operands: tuple[str, ...]) -> bool:
+def _copies_register(instruction: Instruction) -> bool:
     """Return whether it copies a register, or makes one zero."""
-    if not all(operand.startswith("%") for operand in operands):
+    name, operands, dialect = instruction.name, instruction.operands, instruction.dialect
+    if len(operands) != 2 or not dialect.register.match(operands[0]):
         return False
-    if _ZEROING.match(name):
+    if dialect.zeroing.match(name):
         return operands[0] == operands[1]
-    return _COPY.match(name) is not None
+    plain = dialect.register.match(operands[1]) or dialect.zero.match(operands[1])
+    return plain is not None and dialect.copy.match(name) is not None
