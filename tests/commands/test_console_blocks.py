@@ -75,6 +75,26 @@ def assert_printed(printed: str, said: list[str]) -> None:
         assert [line for line in wanted if line not in shown and line != "..."] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "printed"),
+    [
+        ("faults", "neurond start --instance trn1.32xlarge", r"\(Fault\(.*hang"),
+        ("xla-device", "neurond start", r"-?\d+\.\d+ .*(?s:.*)UncachedCompile"),
+        ("nccom-test", "", r"^0\.00\d+ kangaring \d+\.\d+$"),
+    ],
+)
+def test_the_python_example_of_a_page(name, before, printed):
+    code = re.findall(r"^```python\n(.*?)^```", (DOCS / f"{name}.md").read_text(), re.MULTILINE | re.DOTALL)[
+        0
+    ]
+    subprocess.run(["bash", "-c", f"PATH={BIN}:$PATH; {before}"], check=True, capture_output=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert re.search(printed, run.stdout), run.stdout
+
+
 def test_there_are_blocks():
     assert {name: len(steps((DOCS / f"{name}.md").read_text())) for name in PAGES} == {
         "faults": 5,
