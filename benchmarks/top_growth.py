@@ -28,8 +28,8 @@ EVERY_S = 30.0
 SETTLED_S = 120.0
 # The last hour of 512 cores by the minute, and the processes' own.
 ROOM_MIB = 3.0
-# Each page, then back in time, to the start, forward again, and to now.
-KEYS = ("h", "p", "d", "e", "o", " ", "[[[", "{", "]", " ")
+# Each page and what its keys turn to, then back in time, to the start, forward again, and to now.
+KEYS = ("h", "u", "p", "\r", "v", "t", "e", "o", " ", "[[[", "{", "]", " ")
 RESULT = Path(__file__).with_name("TOP_GROWTH.md")
 
 
@@ -112,7 +112,7 @@ def report(minutes: float, samples: list[Sample]) -> str:
     )
     return (
         f"# A long run of neuron-top\n\n`python benchmarks/top_growth.py --minutes {minutes:g}`: {CORES} changing cores, "
-        f"10 updates a second, 200x60, a key every {EVERY_S / len(KEYS):g} s; on {machine()}.\n\n"
+        f"10 updates a second, 200x60, a key every {EVERY_S / len(KEYS):.1f} s; on {machine()}.\n\n"
         f"Grown since minute {SETTLED_S / 60:g}: {grown_mib(samples):.1f} MiB (at most {ROOM_MIB:g}). "
         f"CPU over all: {100 * last.cpu_s / last.at_s:.1f} % of one core.\n\n"
         f"| minute | memory (PSS), MiB | threads | open files |\n|---|---|---|---|\n{rows}\n"
