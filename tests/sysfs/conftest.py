@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neurontools.sysfs.mirror import Mirror
+from tests.sysfs.controls import Machine
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,3 +39,23 @@ def root(home: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="nt-", dir=memory if os.access(memory, os.W_OK) else home))
     yield place / "mirror"
     shutil.rmtree(place)
+
+
+@pytest.fixture
+def mirrored(root: Path) -> Iterator[Callable[..., Mirror]]:
+    """Make mirrors that are closed at the end."""
+    made: list[Mirror] = []
+
+    def make(
+        path: Path = root,
+        name: str = "default",
+        controls: Machine | None = None,
+        notices: list[str] | None = None,
+    ) -> Mirror:
+        said = [] if notices is None else notices
+        made.append(Mirror(str(path), name, controls=controls or Machine(), on_notice=said.append))
+        return made[-1]
+
+    yield make
+    for mirror in made:
+        mirror.close()

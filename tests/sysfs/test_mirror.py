@@ -15,9 +15,9 @@ import pytest
 
 from neurontools.errors import NeuronToolsError
 from neurontools.sysfs.claim import MARK, MirrorLostError
-from neurontools.sysfs.mirror import Mirror
 from neurontools.sysfs.tree import CLASS, DEVICES, File
 from neurontools.sysfs.watcher import Watcher
+from tests.sysfs.controls import Machine
 from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 
 CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
@@ -25,40 +25,6 @@ EXECUTIONS = f"{CORE}/other_info/inference_count/total"
 SUCCESSES = f"{CORE}/status/success/total"
 NOTIFY_DELAY = f"{DEVICES}/neuron0/info/notify_delay"
 ECC = f"{DEVICES}/neuron0/stats/hardware/mem_ecc_uncorrected"
-
-
-class Machine:
-    """Controls that remember, or refuse."""
-
-    def __init__(self, refusal=""):
-        self.calls = []
-        self.refusal = refusal
-
-    def reset_hardware(self, device, counter):
-        self._call("reset_hardware", device, counter)
-
-    def reset_device(self, device):
-        self._call("reset_device", device)
-
-    def _call(self, *call):
-        if self.refusal:
-            raise NeuronToolsError(self.refusal)
-        self.calls.append(call)
-
-
-@pytest.fixture
-def mirrored(root):
-    """Make mirrors that are closed at the end."""
-    made = []
-
-    def make(path=root, name="default", controls=None, notices=None):
-        said = [] if notices is None else notices
-        made.append(Mirror(str(path), name, controls=controls or Machine(), on_notice=said.append))
-        return made[-1]
-
-    yield make
-    for mirror in made:
-        mirror.close()
 
 
 def contents(root):
@@ -425,69 +391,6 @@ class TestLinks:
         with pytest.raises(NeuronToolsError, match="it is a link"):
             mirrored(home / "link")
         assert os.listdir(home / "empty") == []
-
-
-class TestClaims:
-    def test_a_directory_with_other_things_in_it_is_refused(self, root, mirrored):
-        root.mkdir()
-        (root / "thesis.tex").write_text("x")
-        with pytest.raises(NeuronToolsError, match="neither empty nor a mirror"):
-            mirrored()
-        assert os.listdir(root) == ["thesis.tex"]
-
-    def test_a_false_mark_does_not_count(self, root, mirrored):
-        (root / MARK).mkdir(parents=True)
-        (root / MARK / "mirror.json").write_text('{"kind": "something else"}')
-        (root / "sys").mkdir()
-        with pytest.raises(NeuronToolsError, match="neither empty nor a mirror"):
-            mirrored()
-
-    def test_a_file_is_refused(self, root, mirrored):
-        root.write_text("x")
-        with pytest.raises(NeuronToolsError, match="no directory"):
-            mirrored()
-
-    def test_the_mirror_of_another_machine_is_refused(self, mirrored):
-        mirrored(name="a").close()
-        with pytest.raises(NeuronToolsError, match="is the mirror of machine 'a'"):
-            mirrored(name="b")
-
-    @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-    def test_the_directory_of_another_user_is_refused(self, root, mirrored):
-        root.mkdir()
-        os.chown(root, 12345, 12345)
-        with pytest.raises(NeuronToolsError, match="belongs to uid 12345"):
-            mirrored()
-
-    def test_two_at_once_are_refused_one_after_the_other_not(self, mirrored):
-        first = mirrored()
-        with pytest.raises(NeuronToolsError, match=rf"kept current by another process \(pid {os.getpid()}\)"):
-            mirrored()
-        first.close()
-        mirrored().update(machine("trn1.2xlarge"))
-
-    @pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
-    def test_a_directory_that_goes_away_ends_it(self, root, home, mirrored, how):
-        mirror = mirrored()
-        mirror.update(machine("trn1.2xlarge"))
-        match how:
-            case "deleted":
-                shutil.rmtree(root)
-            case "replaced":
-                os.rename(root, root.parent / "moved")
-                root.mkdir()
-            case "emptied":
-                shutil.rmtree(root / MARK)
-        with pytest.raises(MirrorLostError, match="was deleted or replaced"):
-            mirror.update(machine("trn1.2xlarge"))
-        mirror.save()
-        if how == "replaced":
-            assert os.listdir(root) == []
-
-    def test_a_damaged_history_is_forgotten(self, root, mirrored):
-        mirrored().close()
-        (root / MARK / "history.json").write_text("{")
-        mirrored().update(machine("trn1.2xlarge"))
 
 
 UNPRIVILEGED = """
