@@ -54,7 +54,7 @@ class CacheResult:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is looked for, and how; `wait_s` limits the wait for another process, None does not."""
+    """What is looked for, and how; `wait_s` limits the wait for another process, None does not. `retries` were before it."""
 
     graph: Graph
     digest: str
@@ -66,6 +66,7 @@ class Request:
     retry_failed: bool
     validate_hash: bool
     wait_s: float | None = None
+    retries: int = 0
 
 
 class WaitedTooLongError(Exception):
@@ -253,7 +254,8 @@ class Lookup:
             )
         except CompileError as error:
             logs.log(logging.ERROR, logs.WRAPPER, f"Failed compilation with {command}: {error.message}")
-            logs.log(logging.ERROR, logs.WRAPPER, f"Compilation failed for {source} after 0 retries.")
+            text = f"Compilation failed for {source} after {request.retries} retries."
+            logs.log(logging.ERROR, logs.WRAPPER, text)
             raise
         self._compiled_s = time.monotonic() - started
         self._root.events.add(EventKind.MISS, self._module, self._compiled_s)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
@@ -32,22 +33,30 @@ if TYPE_CHECKING:
 def serve(root: str, requests: TextIO, answers: TextIO) -> None:
     """Compile what is asked until nothing more is. An answer has `error`, "" for success, and `seconds`."""
     files = CacheRoot(root, bucket_behind(root))
+    tries: Counter[str] = Counter()
     for line in requests:
         started = time.monotonic()
+        entry = line.rstrip("\n")
         try:
-            compile_entry(files, line.rstrip("\n"))
+            compile_entry(files, entry, tries[entry])
             error = ""
         except NeuronToolsError as failure:
             error = failure.message
         except OSError as failure:
             error = f"{failure.filename or line.strip()}: {failure.strerror or failure}"
+        tries[entry] += 1
         answers.write(json.dumps({"error": error, "seconds": time.monotonic() - started}) + "\n")
         answers.flush()
     files.close()
 
 
-def compile_entry(root: CacheRoot, entry: str) -> None:
+def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
     """Compile an extracted entry into the cache, unless another process has done so meanwhile.
+
+    Args:
+        root: of the cache.
+        entry: its directory.
+        retries: which further try this is, 0 for the first.
 
     Raises:
         NeuronToolsError: the graph or its flags cannot be read, or the compiler refuses it.
@@ -68,6 +77,7 @@ def compile_entry(root: CacheRoot, entry: str) -> None:
             entry=entry,
             retry_failed=True,
             validate_hash=False,
+            retries=retries,
         ),
     )
     if not lookup.run().entry:

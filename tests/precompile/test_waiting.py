@@ -162,6 +162,16 @@ def test_a_damaged_entry_fails_with_its_reason(
     assert "Traceback" not in done.stderr
 
 
+def test_a_failure_is_logged_with_the_number_of_its_retries(home: Path, tool: Tool) -> None:
+    graph = mlp(dtype="complex64")
+    (entry,) = waiting(home, 1)
+    (entry / layout.GRAPH).write_bytes(graph.to_bytes())
+    done = tool(TOOL, "--command", "compile", env={**os.environ, "NEURON_PARALLEL_COMPILE_MAX_RETRIES": "2"})
+    assert done.returncode == 1
+    assert [f"after {number} retries." in done.stderr for number in range(4)] == [True, True, True, False]
+    assert '"retry": 2' in done.stdout
+
+
 def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
     entries = waiting(home, 2)
     assert tool(TOOL, "--command", "compile").returncode == 0
