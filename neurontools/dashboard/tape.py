@@ -103,14 +103,8 @@ class Tape:
             IndexError: it is not there (any more).
         """
         with self._lock:
-            left = number - self._first
-            if left < 0:
-                raise IndexError(number)
-            for block in self._blocks:
-                if left < len(block.times):
-                    return self._unpacked(block, left)
-                left -= len(block.times)
-            raise IndexError(number)
+            block, place = self._find(number)
+            return self._unpacked(block, place)
 
     def time_ns(self, number: int) -> int:
         """Return when a moment was, on the clock of its snapshot.
@@ -119,14 +113,8 @@ class Tape:
             IndexError: it is not there (any more).
         """
         with self._lock:
-            left = number - self._first
-            if left < 0:
-                raise IndexError(number)
-            for block in self._blocks:
-                if left < len(block.times):
-                    return block.times[left]
-                left -= len(block.times)
-            raise IndexError(number)
+            block, place = self._find(number)
+            return block.times[place]
 
     def at(self, time_ns: int) -> int:
         """Return the number of the last moment that is not after a time; the first one if all are after it."""
@@ -150,6 +138,16 @@ class Tape:
             self._store.close()
             self._blocks.clear()
             self._reading = (None, BlockReading())
+
+    def _find(self, number: int) -> tuple[_Block, int]:
+        """Return a moment's block and its place there."""
+        place = number - self._first
+        if place >= 0:
+            for block in self._blocks:
+                if place < len(block.times):
+                    return block, place
+                place -= len(block.times)
+        raise IndexError(number)
 
     def _finish(self, block: _Block) -> None:
         block.stored = self._store.put(block.pieces)
