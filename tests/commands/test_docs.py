@@ -79,3 +79,14 @@ def test_every_page_is_reached_from_the_readme():
             seen.add(page)
             wait += [page.parent / path for path in re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text())]
     assert {path.resolve() for path in (ROOT / "docs").glob("*.md")} <= seen
+
+
+def test_every_file_that_a_page_names_is_there():
+    named = r"`(?:python )?((?:tests|benchmarks|fixtures|docs|commands|tui)/[\w./*-]+)"
+    missing = [
+        (page.name, name)
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for name in re.findall(named, page.read_text())
+        if not list(ROOT.glob(name))
+    ]
+    assert missing == []
