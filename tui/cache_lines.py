@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache.quantities import format_duration, format_size
+from neurontools.cache.quantities import format_age, format_size
 from neurontools.cache.states import State
 from neurontools.cache.tables import counted
 from neurontools.tui.lines import Line, Role, clean, fit, fixed, heat, width_of
@@ -134,7 +134,7 @@ def row_line(
         mark = "x" if entry.path in marked else " "
         pinned = "* " if entry.pinned else ""
         title = f" {mark} {'  ' * row.depth}{pinned}{clean(row.title)}"
-        used = format_duration(max(0.0, now - entry.used_unix_s))
+        used = format_age(now - entry.used_unix_s)
         state, hits, role = entry.state.value, str(entry.hits), _STATE_ROLES[entry.state]
     else:
         entries = group.entries if group is not None else ()

@@ -116,7 +116,7 @@ class EntryReader:
         """Return flags and name of the network."""
         if place.generation is not Generation.CURRENT:
             return (), _network_name(self._tree, look.neff) if look.neff else ""
-        flags = read_stored_flags(place.path, self._tree) if layout.FLAGS in look.files else ()
+        flags = (read_stored_flags(place.path, self._tree) or ()) if layout.FLAGS in look.files else ()
         done = look.state is State.DONE
         return flags, _network_name(self._tree, f"{place.path}/{layout.NEFF}") if done else ""
 
@@ -149,13 +149,14 @@ def details_of(places: Sequence[Place]) -> Iterator[tuple[str, int]]:
             yield place.path, HEADER_BYTES
 
 
-def read_stored_flags(entry: str, tree: Tree = LOCAL) -> tuple[str, ...]:
-    """Return the compiler's flags that an entry remembers, () where it remembers none that can be read."""
+def read_stored_flags(entry: str, tree: Tree = LOCAL) -> tuple[str, ...] | None:
+    """Return the compiler's flags that an entry remembers, None where they cannot be read or are no list of texts."""
     try:
         stored = json.loads(tree.read_start(f"{entry}/{layout.FLAGS}", _MAX_FLAGS_BYTES))
     except (ValueError, RecursionError):
-        return ()
-    return tuple(str(flag) for flag in stored) if isinstance(stored, list) else ()
+        return None
+    is_list = isinstance(stored, list) and all(isinstance(flag, str) for flag in stored)
+    return tuple(stored) if is_list else None
 
 
 def _tags(files: dict[str, os.stat_result]) -> tuple[str, ...]:

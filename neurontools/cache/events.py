@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from neurontools import env
@@ -121,7 +122,9 @@ def event_of(line: str) -> Event | None:
     parts = line.split()
     try:
         if len(parts) == _FIELDS and line.endswith("\n"):
-            return Event(float(parts[0]), parts[1], EventKind(parts[2]), float(parts[3]), parts[4])
+            unix_s, seconds = float(parts[0]), float(parts[3])
+            if isfinite(unix_s) and isfinite(seconds):
+                return Event(unix_s, parts[1], EventKind(parts[2]), seconds, parts[4])
     except ValueError:
         pass
     return None

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from neurontools.cache.generations import Generation
-from neurontools.cache.quantities import format_duration, format_size
+from neurontools.cache.quantities import format_age, format_size
 from neurontools.cache.states import State
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Field:
             case Kind.SIZE:
                 return format_size(int(value))
             case Kind.AGE:
-                return format_duration(float(value))
+                return format_age(float(value))
             case _:
                 return str(value) or "-"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.cache import layout
 from neurontools.cache.tree import LOCAL
@@ -63,8 +64,8 @@ def read_origin(entry: str, tree: Tree = LOCAL) -> Origin | None:
     try:
         stored = json.loads(data)
         return Origin(
-            compile_s=float(stored["compile_s"]),
-            started_unix_s=float(stored["started_unix_s"]),
+            compile_s=_finite(stored["compile_s"]),
+            started_unix_s=_finite(stored["started_unix_s"]),
             host=str(stored["host"]),
             pid=int(stored["pid"]),
             user=str(stored["user"]),
@@ -72,3 +73,11 @@ def read_origin(entry: str, tree: Tree = LOCAL) -> Origin | None:
         )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
+
+
+def _finite(stored: Any) -> float:
+    # JSON has no infinity, but 1e400 is one, and what we print must be JSON again.
+    number = float(stored)
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number

@@ -11,6 +11,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(I?)B?", re.IGNORECASE)
 _PERIODS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _DIGITS_MAX = 18
+_CLOCKS_APART_S = 60.0
+FUTURE = "future"
 
 
 def parse_size(text: str) -> int:
@@ -63,6 +65,11 @@ def format_size_both(size_bytes: int) -> str:
     while value >= 1024 and position < len(_UNITS) - 1:
         value, position = value / 1024, position + 1
     return f"{format_size(size_bytes)} ({value:.2f} {_UNITS[position]}iB)"
+
+
+def format_age(seconds: float) -> str:
+    """Return an age as `format_duration` does, and `future` for a time that a clock ahead of ours has left."""
+    return FUTURE if seconds < -_CLOCKS_APART_S else format_duration(seconds)
 
 
 def format_duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.entry_reader import EntryReader, read_stored_flags
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.generations import Generation
 from neurontools.cache.naming import NoSuchEntryError
@@ -83,12 +83,13 @@ def describe_entry(root: str, place: Place) -> Details:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
     files = tuple(sorted(_files(tree, place.path), key=lambda file: file.name))
     header, problem = _header(tree, place, files)
+    flags = read_stored_flags(place.path, tree) if _has(files, layout.FLAGS) else None
     graph = _graph(tree, place, files)
     log = tree.read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
     return Details(
         entry=entry,
         files=files,
-        rule=flags_rule(entry.module, entry.flags) if _has(files, layout.FLAGS) else None,
+        rule=None if flags is None else flags_rule(entry.module, flags),
         graph=graph,
         header=header,
         neff_problem=problem,

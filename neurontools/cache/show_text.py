@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from neurontools.cache import layout
 from neurontools.cache.graphs.graph_facts import GraphForm
 from neurontools.cache.listing import entry_json
-from neurontools.cache.quantities import format_duration, format_size, format_size_both
+from neurontools.cache.quantities import FUTURE, format_age, format_duration, format_size, format_size_both
 from neurontools.cache.tables import counted, moment, plain, wrapped
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def details_text(details: Details, now: float, width: int | None = None) -> str:
     if details.rule is not None:
         _add(lines, "flags", " ".join(entry.flags) or "(none)")
         _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
+    elif any(file.name == layout.FLAGS for file in details.files):
+        _add(lines, "flags", f"cannot be read: {layout.FLAGS} is no JSON list of flags")
     lines += _graph_lines(details.graph)
     for library in details.libraries:
         size = format_size(library.size_bytes)
@@ -102,7 +105,8 @@ def _add(lines: list[str], name: str, value: str) -> None:
 
 
 def _when(unix_s: float, now: float) -> str:
-    return f"{moment(unix_s)} ({format_duration(now - unix_s)} ago)"
+    age = format_age(now - unix_s)
+    return f"{moment(unix_s)} ({'in the future' if age == FUTURE else age + ' ago'})"
 
 
 def _origin(details: Details) -> str:

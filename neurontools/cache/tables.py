@@ -104,7 +104,10 @@ def plain(text: str) -> str:
 
 
 def moment(unix_s: float) -> str:
-    """Return a time of day in the user's time zone, to the second."""
+    """Return a time of day in the user's time zone, to the second; one that no calendar has as its seconds."""
     from time import localtime, strftime
 
-    return strftime("%Y-%m-%d %H:%M:%S", localtime(unix_s))
+    try:
+        return strftime("%Y-%m-%d %H:%M:%S", localtime(unix_s))
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_s:.0f} s"

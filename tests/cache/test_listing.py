@@ -233,3 +233,33 @@ def test_many_entries_can_be_sorted_and_cut(tree: Tree, capsys: pytest.CaptureFi
     assert main(["ls", "-q", "--sort", "used:asc", "--limit", "2"]) == 0
     names = [Path(line).name.partition("+")[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["MODULE_199", "MODULE_198"]
+
+
+def test_times_that_no_clock_here_has_shown_yet_are_said_to_be_in_the_future(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = tree.done()
+    for path in (*entry.iterdir(), entry):
+        os.utime(path, (2**33, 2**33))
+    assert main(["ls", "--columns", "age,used,module"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["future", "future"]
+    assert main(["show", str(entry)]) == 0
+    assert capsys.readouterr().out.count("(in the future)") == 2
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "1e300"])
+def test_numbers_that_are_none_in_what_others_wrote_are_survived(
+    tree: Tree, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    entry = tree.done()
+    (entry / layout.ORIGIN).write_text(
+        f'{{"compile_s": {number}, "started_unix_s": {number}, "host": "h", "pid": 1, "user": "0", "program": "p"}}'
+    )
+    assert main(["show", str(entry)]) == 0
+    capsys.readouterr()
+    assert main(["show", str(entry), "--json"]) == 0
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    json.loads(capsys.readouterr().out, parse_constant=refuse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +24,6 @@ from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.cache.conftest import Tree
 
@@ -86,6 +85,20 @@ def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
     shown = capsys.readouterr().out
     assert "they cannot be compared" in shown.replace("\n  ", " ")
     assert "no difference in what can be read" in shown
+
+
+@pytest.mark.parametrize("stored", [b"{", b'{"a": 1}', b"[1, null]", b"[" * 50_000, b""])
+def test_flags_that_cannot_be_read_are_not_said_to_be_gone(
+    tree: Tree, capsys: pytest.CaptureFixture[str], stored: bytes
+) -> None:
+    one = str(tree.entry(graph="1", files={layout.GRAPH: OURS}))
+    other = str(tree.entry(graph="2", files={layout.GRAPH: OURS, layout.FLAGS: stored}))
+    assert main(["why", one, other]) == 0
+    shown = capsys.readouterr().out
+    assert "is gone" not in shown
+    assert "its flags: compile_flags.json is no JSON list of flags" in " ".join(shown.split())
+    assert main(["show", other]) == 0
+    assert "flags       cannot be read" in capsys.readouterr().out
 
 
 def test_a_graph_that_is_gone_is_taken_from_the_neff(tree: Tree) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.entry_reader import EntryReader, read_stored_flags
 from neurontools.cache.generations import Generation
 from neurontools.cache.graphs.graph_reading import (
     MAX_GRAPH_BYTES,
@@ -59,16 +59,16 @@ def read_facts(root: str, place: Place, tree: Tree | None = None) -> EntryFacts:
     if graph is not None:
         unread += graph.unread
     is_current = place.generation is Generation.CURRENT
-    has_flags = is_current and exists(tree, f"{place.path}/{layout.FLAGS}")
-    if not has_flags:
-        unread.append(
-            "its flags: this layout keeps none" if not is_current else f"its flags: no {layout.FLAGS}"
-        )
+    flags = read_stored_flags(place.path, tree) if is_current else None
+    if flags is None:
+        is_there = is_current and exists(tree, f"{place.path}/{layout.FLAGS}")
+        why = f"{layout.FLAGS} is no JSON list of flags" if is_there else f"no {layout.FLAGS}"
+        unread.append(f"its flags: {why if is_current else 'this layout keeps none'}")
     split = layout.split_module(place.module)
     return EntryFacts(
         entry=entry,
         graph_hash=split[0] if split else "",
-        flags=entry.flags if has_flags else None,
+        flags=flags,
         graph=graph,
         header=_header(tree, place),
         origin=read_origin(place.path, tree) if is_current else None,
