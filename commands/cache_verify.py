@@ -46,6 +46,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache.naming import find_places
     from neurontools.cache.quarantine import quarantined
     from neurontools.cache.remote.checking import check_root
+    from neurontools.cache.repairing import repair
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=not arguments.fix)
@@ -60,7 +61,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         checked, findings = check_root(root, places, progress)
     if not arguments.entries:
         findings += verify.check_leftovers(root)
-    repairs = verify.repair(root, findings) if arguments.fix else ()
+    repairs = repair(root, findings) if arguments.fix else ()
     kept = len(quarantined(root))
     if arguments.json:
         print_json(verify_text.verify_json(root, checked, findings, repairs, kept))

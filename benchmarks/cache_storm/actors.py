@@ -17,9 +17,10 @@ from neurontools.cache.entry_io import look_up
 from neurontools.cache.marks import remove_pin, set_pin
 from neurontools.cache.pruning.preparing import prepare
 from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.repairing import repair
 from neurontools.cache.stats import collect
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check, repair
+from neurontools.cache.verify import check
 from neurontools.cache.walk import walk
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from benchmarks.cache_storm import actors
 from neurontools.cache import layout
 from neurontools.cache.entries import scan
+from neurontools.cache.repairing import repair
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check, check_leftovers, repair
+from neurontools.cache.verify import check, check_leftovers
 from neurontools.cache.walk import walk
 from neurontools.errors import NeuronToolsError
 from tests.compiler.graphs import mlp

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import time
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,11 +15,8 @@ from neurontools.cache import layout
 from neurontools.cache.entry_reader import EntryReader
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.generations import NEFF_SUFFIX, Generation
-from neurontools.cache.leftovers import is_leftover, leftovers, remove_leftover
-from neurontools.cache.locks import root_locked
+from neurontools.cache.leftovers import leftovers
 from neurontools.cache.owner import Liveness
-from neurontools.cache.pruning.removal import delete_tree
-from neurontools.cache.quarantine import quarantine_entry
 from neurontools.cache.reading import open_unseen, read_start
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.states import State
@@ -67,15 +63,6 @@ class Finding:
     entry: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What was done about a path, or why nothing was (`done` False)."""
-
-    path: str
-    done: bool
-    words: str
-
-
 def check(
     root: str, places: Sequence[Place], progress: Callable[[int, int], None] | None = None
 ) -> tuple[int, tuple[Finding, ...]]:
@@ -115,36 +102,6 @@ def check_leftovers(root: str) -> tuple[Finding, ...]:
     left = [(item.path, item.words) for item in leftovers(root)]
     left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphans()]
     return tuple(Finding(path, Problem.LEFTOVER, words, None) for path, words in left)
-
-
-def repair(root: str, findings: Sequence[Finding]) -> tuple[Repair, ...]:
-    """Put what is damaged or unfinished into the quarantine and remove leftovers; what is in use stays."""
-    with ExitStack() as stack:
-        if any(finding.entry is not None and not finding.entry.ours for finding in findings):
-            with suppress(OSError):
-                stack.enter_context(root_locked(root))
-        return tuple(_repairs(root, findings))
-
-
-def _repairs(root: str, findings: Sequence[Finding]) -> Iterator[Repair]:
-    seen: set[str] = set()
-    for finding in findings:
-        if finding.problem is Problem.LEFTOVER:
-            gone = _remove(root, finding.path)
-            yield Repair(finding.path, gone, "removed" if gone else "cannot be removed")
-        elif finding.problem is Problem.UNREADABLE:
-            yield Repair(finding.path, False, f"left as it is, {finding.words}")
-        elif finding.entry is not None and finding.entry.path not in seen:
-            seen.add(finding.entry.path)
-            reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")
-            yield Repair(finding.entry.path, not reason, reason or "moved to the quarantine")
-
-
-def _remove(root: str, path: str) -> bool:
-    if is_leftover(root, path):
-        return remove_leftover(path)
-    delete_tree(path)
-    return not os.path.lexists(path)
 
 
 def _check_entry(entry: Entry) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ from neurontools.cache.tables import below, counted, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.cache.verify import Finding, Repair
+    from neurontools.cache.repairing import Repair
+    from neurontools.cache.verify import Finding
 
 
 def findings_text(

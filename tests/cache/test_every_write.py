@@ -24,9 +24,10 @@ from neurontools.cache.owner import this_process
 from neurontools.cache.pruning.preparing import prepare
 from neurontools.cache.pruning.removal import break_locks, breakable_locks
 from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.repairing import repair
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check, repair
+from neurontools.cache.verify import check
 from neurontools.cache.walk import Place, place_of, walk
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.options import CompileError

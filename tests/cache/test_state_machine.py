@@ -16,9 +16,10 @@ from neurontools.cache.entries import read_entry, scan
 from neurontools.cache.owner import this_process
 from neurontools.cache.pruning.preparing import prepare
 from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.repairing import repair
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check, repair
+from neurontools.cache.verify import check
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
