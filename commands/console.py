@@ -43,6 +43,20 @@ def bytes_now(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def pause(seconds: float) -> None:
+    """Wait, but end the command as soon as whoever reads its output is gone.
+
+    Raises:
+        BrokenPipeError: nobody reads any more.
+    """
+    from select import poll
+
+    output = poll()
+    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are told in any case
+    if output.poll(seconds * 1000):
+        raise BrokenPipeError
+
+
 def notice(text: str) -> None:
     """Tell a person on a terminal what is going on; silent in a pipe."""
     if sys.stderr.isatty():

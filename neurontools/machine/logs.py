@@ -12,13 +12,19 @@ from neurontools.machine.directory import MachineDirectory
 from neurontools.machine.naming import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from io import TextIOWrapper
 
 _LOOK_EVERY_S = 0.25
 
 
-def lines(machine: str | None = None, *, follow: bool = False, kernel: bool = False) -> Iterator[str]:
+def lines(
+    machine: str | None = None,
+    *,
+    follow: bool = False,
+    kernel: bool = False,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
     """Yield the lines of a machine's current log file, without line ends.
 
     Args:
@@ -26,6 +32,7 @@ def lines(machine: str | None = None, *, follow: bool = False, kernel: bool = Fa
         follow: go on, across rotation, until the consumer stops.
         kernel: what a driver would write to the kernel log (`kernel_log`), instead of the daemon's own log; none is
             an empty one.
+        pause: waits for some seconds before the log is looked at again.
 
     Raises:
         NeuronToolsError: there is no log, as no daemon ever ran under that name, or it is another user's.
@@ -40,7 +47,7 @@ def lines(machine: str | None = None, *, follow: bool = False, kernel: bool = Fa
     rest = ""
     while True:
         with file:
-            while piece := _next(file, path, follow=follow):
+            while piece := _next(file, path, pause if follow else None):
                 rest += piece
                 if rest.endswith("\n"):
                     yield rest[:-1]
@@ -53,14 +60,14 @@ def lines(machine: str | None = None, *, follow: bool = False, kernel: bool = Fa
         file = following
 
 
-def _next(file: TextIOWrapper, path: str, *, follow: bool) -> str:
+def _next(file: TextIOWrapper, path: str, pause: Callable[[float], None] | None) -> str:
     while True:
         replaced = not _is_at(file, path)
         if piece := file.readline():
             return piece
-        if replaced or not follow:
+        if replaced or pause is None:
             return ""
-        time.sleep(_LOOK_EVERY_S)
+        pause(_LOOK_EVERY_S)
 
 
 def _opened(path: str) -> TextIOWrapper | None:

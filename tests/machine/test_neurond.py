@@ -116,6 +116,17 @@ def test_the_log_is_there_after_the_end(tool: Tool) -> None:
     assert lines[-1].endswith("machine default ends")
 
 
+def test_a_log_is_not_followed_for_a_reader_that_went_away(daemon: DaemonInfo) -> None:
+    command = [str(Path(sys.executable).parent / "neurond"), "logs", "-f"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout
+        assert follower.stderr
+        assert "is ready" in follower.stdout.readline()
+        follower.stdout.close()
+        assert follower.wait(20) == 0
+        assert follower.stderr.read() == ""
+
+
 def test_the_log_is_followed_as_it_grows_and_across_rotation(tool: Tool, daemon: DaemonInfo) -> None:
     command = [str(Path(sys.executable).parent / "neurond"), "logs", "-f"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
