@@ -10,6 +10,7 @@ from neurontools.profiler.timeline import NO_EVENT
 from neurontools.tui.profile_app import ProfileApp
 from neurontools.tui.profile_screens import Question, TextScreen
 from neurontools.tui.profile_timeline import TimelineView
+from tests.top.quick_pilot import quick_pilot  # noqa: F401  # a fixture for all tests here
 
 if TYPE_CHECKING:
     from pathlib import Path
