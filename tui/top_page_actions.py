@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from neurontools.tui.lines import Line
     from neurontools.tui.top_model import TopModel
     from neurontools.tui.top_page import Page, Request
+    from neurontools.tui.top_settings import TopSettings
     from neurontools.tui.top_theme import Theme
 
 
@@ -31,6 +32,7 @@ class PageActions(App[int]):
     pages: tuple[Page, ...]
     page: Page
     look: Theme
+    settings: TopSettings
     theme_name = AUTO
     """The theme that the user wants."""
     is_dark = True
@@ -88,10 +90,11 @@ class PageActions(App[int]):
         self.turn_to(next(page for page in self.pages if page.name == name))
 
     def action_page_key(self, name: str) -> None:
-        """Do what a key of the page means."""
-        key = next(key for key in self.page.bindings() if key.name == name)
-        self.carry_out(key.run(self.model))
-        self.paint()
+        """Do what a key of the page means, unless another page was turned to since it was pressed or chosen."""
+        key = next((key for key in self.page.bindings() if key.name == name), None)
+        if key is not None:
+            self.carry_out(key.run(self.model))
+            self.paint()
 
     def action_next_theme(self) -> None:
         """Change to the theme after this one."""
@@ -120,6 +123,13 @@ class PageActions(App[int]):
         self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
         self.paint()
         self.ask_background()
+
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from neurontools.tui.top_palette import TopPalette
+
+        if not TopPalette.is_open(self):
+            self.push_screen(TopPalette(id="--command-palette"))
 
     def action_exit(self, code: int) -> None:
         """End the app with an exit code."""

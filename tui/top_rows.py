@@ -111,9 +111,9 @@ def _modelled_note(model: TopModel) -> str:
 
 
 class PlacedTab(NamedTuple):
-    """A tab at the bottom: its position, its text, and the column where its room begins, a cell before the text."""
+    """A tab at the bottom: its position among all, its text, and the column where its room begins, a cell before the text."""
 
-    index: int
+    position: int
     text: str
     left: int
 
@@ -154,7 +154,7 @@ def tab_at(model: TopModel, width: int, x: int) -> int | None:
     """Return the position of the tab that is drawn at a column, None where there is none."""
     for tab in visible_tabs(model, width):
         if tab.left <= x < tab.left + width_of(tab.text) + 2:
-            return tab.index
+            return tab.position
     return None
 
 
@@ -162,9 +162,9 @@ def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the bar at the bottom: the tabs, and the keys."""
     tabs: list[Span] = []
     drawn = 0
-    for index, text, left in visible_tabs(model, width):
+    for position, text, left in visible_tabs(model, width):
         tabs.append((" " * (left - drawn) if drawn else _TABS_HEAD[:left], Role.BAR_DIM))
-        if model.tabs[index] == model.tab:
+        if model.tabs[position] == model.tab:
             tabs += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
         else:
             tabs.append((f" {text} ", Role.BAR))

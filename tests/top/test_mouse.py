@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual import events
+from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from neurontools.machine.processes import start_ticks
@@ -120,3 +121,25 @@ async def test_a_question_is_answered_with_the_mouse_or_left_beside_the_box(
         assert victim.poll() is None
         await pilot.click(offset=(box.region.x + 6, box.region.y + at))
         assert victim.wait(timeout=30) == -signal.SIGKILL
+
+
+async def test_a_click_where_the_terminal_was_before_it_shrank_ends_nothing(training: Ticks) -> None:
+    async with opened(*training) as (app, pilot):
+        await pilot.press("ctrl+p")
+        assert isinstance(app.screen, CommandPalette)
+        late = events.Click(
+            app.screen, 196, 43, 0, 0, 1, shift=False, meta=False, ctrl=False, screen_x=196, screen_y=43
+        )
+        app.screen.post_message(late)
+        await pilot.pause()
+        assert isinstance(app.screen, CommandPalette)
+        await pilot.click(offset=(0, 0))
+        assert not isinstance(app.screen, CommandPalette)
+
+
+async def test_what_the_palette_offered_for_a_page_means_nothing_on_the_next(training: Ticks) -> None:
+    async with opened(*training) as (app, pilot):
+        await pilot.press("h")
+        app.action_page_key("tree")
+        await pilot.pause()
+        assert app.is_running
