@@ -103,7 +103,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         shown = [listing.entry_json(entry) for entry in rows]
-        print_json({"root": found.root, "entries": shown, "skipped": found.skipped})
+        print_json({"root": found.root, "entries": shown, "skipped": found.skipped, "unread": found.unread})
     elif arguments.quiet:
         for entry in rows:
             console.out(entry.path)

@@ -68,7 +68,8 @@ def _scan(location: Location, *, details: bool, listed: Callable[[int], None] | 
     as_listed = None if location.is_remote else index.note_listed(walked.listed)
     found = scan_places(walked, details=details)
     must_exist(location, found)
-    if as_listed is not None and len(found.entries) >= index.FEWEST_ENTRIES:
+    # An index could not tell of what cannot be read.
+    if as_listed is not None and not found.unread and len(found.entries) >= index.FEWEST_ENTRIES:
         index.write_index(location.root, found.entries, found.skipped, as_listed, started_ns)
     return found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.collector import collector_paused
 from neurontools.cache.entry_reader import Entry, EntryReader, details_of
 from neurontools.cache.location import ARGUMENT_SOURCE
+from neurontools.cache.tree import exists
 from neurontools.cache.use import is_in_use
 from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, place_of, walk
 
@@ -21,13 +22,17 @@ __all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan",
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A root's content. `skipped` counts names that are no layout's; `exists` is False for a root not made yet."""
+    """A root's content. `exists` is False for a root not made yet.
+
+    `skipped` counts names that are no layout's, `unread` entries and directories that cannot be read.
+    """
 
     root: str
     exists: bool
     entries: tuple[Entry, ...]
     skipped: int
     registry: tuple[RegistryRecord, ...] = ()
+    unread: int = 0
 
 
 def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | None = None) -> Scan:
@@ -52,12 +57,15 @@ def scan_places(found: Walk, *, details: bool = True) -> Scan:
         reader = EntryReader(found.root, found.tree).for_many()
         read = [reader.read(place, details=details) for place in found.places]
     entries = tuple(entry for entry in read if entry is not None)
+    missed = (place for place, entry in zip(found.places, read, strict=True) if entry is None)
+    lost = sum(exists(found.tree, place.path) for place in missed)
     return Scan(
         found.root,
         exists=found.exists,
         entries=entries,
-        skipped=found.skipped + len(read) - len(entries),
+        skipped=found.skipped,
         registry=tuple(found.registry),
+        unread=found.unread + lost,
     )
 
 

@@ -140,7 +140,8 @@ def listing_text(
         lines.append(LAST_USE_NOTE)
     total = sum(entry.size_bytes for entry in entries)
     number = counted(len(entries), "entry", "entries")
-    lines.append(f"{number}, {format_size_both(total)} in {scan.root}{skipped_text(scan.skipped)}")
+    shown = f"{number}, {format_size_both(total)} in {scan.root}"
+    lines.append("; ".join([shown, *left_out_words(scan.skipped, scan.unread)]))
     return "\n".join(lines)
 
 
@@ -206,6 +207,9 @@ def registry_json(scan: Scan) -> list[dict[str, str]]:
     ]
 
 
-def skipped_text(number: int) -> str:
-    """Return words on names that no layout knows, "" for none."""
-    return f"; {counted(number, 'name', 'names')} of another layout skipped" if number else ""
+def left_out_words(skipped: int, unread: int) -> list[str]:
+    """Return words on names that no layout knows, and on what cannot be read; none for none."""
+    words = [f"{counted(skipped, 'name', 'names')} of another layout skipped"] if skipped else []
+    if unread:
+        words.append(f"{counted(unread, 'directory', 'directories')} cannot be read")
+    return words

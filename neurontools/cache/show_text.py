@@ -50,7 +50,7 @@ def details_text(details: Details, now: float, width: int | None = None) -> str:
         _add(lines, "flags", " ".join(entry.flags) or "(none)")
         _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
     elif any(file.name == layout.FLAGS for file in details.files):
-        _add(lines, "flags", f"cannot be read: {layout.FLAGS} is no JSON list of flags")
+        _add(lines, "flags", f"cannot be read, or no JSON list of flags: {layout.FLAGS}")
     lines += _graph_lines(details.graph)
     for library in details.libraries:
         size = format_size(library.size_bytes)

@@ -69,7 +69,8 @@ def note_of(state: State, lock: LockState | None, log: str, files: Mapping[str, 
         case State.LOCKED if lock is not None:
             return f"locked by {lock.holder}"
         case State.FAILED:
-            return first_error_line(log) or "the log is empty"
+            unread = "the log cannot be read" if files[layout.LOG].st_size else "the log is empty"
+            return first_error_line(log) or unread
         case State.INTERRUPTED if lock is not None:
             return f"left behind by {lock.holder}"
         case State.INTERRUPTED if layout.NEFF in files:

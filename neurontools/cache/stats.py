@@ -13,6 +13,7 @@ from neurontools.cache.looks import Looker
 from neurontools.cache.owner import Liveness
 from neurontools.cache.runs import Run, total_of
 from neurontools.cache.states import State
+from neurontools.cache.tree import exists
 from neurontools.cache.usage import Totals, Usage
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Stats:
     compilers: tuple[Sum, ...]
     total: Sum
     skipped: int
+    unread: int
     registry: int
     usage: Totals
     recorded: Run
@@ -60,7 +62,7 @@ def collect(
         in_use: says of an entry's path whether it is loaded by a process.
         looked: is told now and then at how many of how many entries was looked.
     """
-    groups, gone = _groups(found, in_use, looked)
+    groups, lost = _groups(found, in_use, looked)
     states = (_sum(state, (group for group in groups if group.state is state)) for state in State)
     layouts = (_sum(kind, (group for group in groups if group.layout is kind)) for kind in Generation)
     compilers = (
@@ -73,7 +75,8 @@ def collect(
         layouts=tuple(group for group in layouts if group.count),
         compilers=tuple(compilers),
         total=_sum("total", groups),
-        skipped=found.skipped + gone,
+        skipped=found.skipped,
+        unread=found.unread + lost,
         registry=len(found.registry),
         usage=Usage(found.root).totals(),
         recorded=total_of(Events(found.root).read()),
@@ -95,20 +98,20 @@ class _Group:
 def _groups(
     found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None
 ) -> tuple[list[_Group], int]:
-    """Return the groups of a root's entries, and how many entries cannot be looked at."""
+    """Return the groups of a root's entries, and how many entries are there and cannot be looked at."""
     sizes: defaultdict[tuple[State, Generation, str, bool], list[int]] = defaultdict(list)
-    looker, gone = Looker(found.tree), 0
+    looker, lost = Looker(found.tree), 0
     for number, place in enumerate(found.places):
         if looked is not None and number % _LOOKED_AT_ONCE == 0:
             looked(number, len(found.places))
         try:
             look = looker.look(place)
         except OSError:
-            gone += 1
+            lost += exists(found.tree, place.path)
             continue
         is_active = _is_locked(look) or in_use(place.path)
         sizes[look.state, place.generation, place.compiler, is_active].append(look.size_bytes)
-    return [_Group(*key, sizes=each) for key, each in sizes.items()], gone
+    return [_Group(*key, sizes=each) for key, each in sizes.items()], lost
 
 
 def _is_locked(look: Look) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from neurontools.cache.listing import left_out_words
 from neurontools.cache.quantities import format_size
 from neurontools.cache.tables import counted, moment, table, wrapped
 
@@ -28,8 +29,7 @@ def sums_text(stats: Stats, width: int | None = None) -> str:
     others = []
     if stats.registry:
         others.append(counted(stats.registry, "registry record of optimum", "registry records of optimum"))
-    if stats.skipped:
-        others.append(f"{counted(stats.skipped, 'name', 'names')} of another layout skipped")
+    others += left_out_words(stats.skipped, stats.unread)
     if others:
         blocks.append(wrapped("; ".join(others), width))
     return "\n\n".join(blocks)
@@ -66,6 +66,7 @@ def sums_json(stats: Stats) -> dict[str, Any]:
         "total": _sum_json(stats.total),
         "registry": stats.registry,
         "skipped": stats.skipped,
+        "unread": stats.unread,
     }
 
 

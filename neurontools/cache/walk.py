@@ -65,13 +65,17 @@ class RegistryRecord:
 
 @dataclass(slots=True)
 class Walk:
-    """A root's places; `listed` are the directories that were read, whose change means new or gone places."""
+    """A root's places; `listed` are the directories that were read, whose change means new or gone places.
+
+    `skipped` counts names that no layout knows, `unread` directories that cannot be read.
+    """
 
     root: str
     exists: bool = True
     places: list[Place] = field(default_factory=list)
     registry: list[RegistryRecord] = field(default_factory=list)
     skipped: int = 0
+    unread: int = 0
     listed: list[str] = field(default_factory=list)
     tree: Tree = LOCAL
 
@@ -252,8 +256,10 @@ def _items(found: Walk, path: str) -> Iterator[Item]:
     try:
         with found.tree.scandir(path) as listing:
             yield from listing
+    except FileNotFoundError:
+        return
     except OSError:
-        found.skipped += 1
+        found.unread += 1
 
 
 def _is_directory(item: Item) -> bool:

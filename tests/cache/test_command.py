@@ -113,7 +113,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def test_an_unreadable_entry_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_entry_is_told(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     from neurontools.cache import entries
 
     tree.done(graph="1")
@@ -127,7 +127,7 @@ def test_an_unreadable_entry_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "scandir", scandir)
     found = entries.scan(str(tree.root))
-    assert (len(found.entries), found.skipped) == (1, 1)
+    assert (len(found.entries), found.skipped, found.unread) == (1, 0, 1)
     assert (refused / layout.NEFF).exists()
 
 

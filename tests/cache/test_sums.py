@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from neurontools.cache.generations import Generation
 from neurontools.cache.states import State
 from neurontools.cache.stats import Stats, collect
 from neurontools.cache.walk import walk
+from neurontools.commands.cache import main
 from tests.cache.trees import lay_out
 
 if TYPE_CHECKING:
@@ -74,13 +76,34 @@ def test_who_holds_an_entry_is_seen_without_the_kernels_list(
         let_go(held)
 
 
-def test_an_entry_that_goes_after_the_listing_is_counted_as_skipped(tree: Tree) -> None:
+def test_an_entry_that_goes_after_the_listing_is_left_out(tree: Tree) -> None:
     tree.done()
     gone = tree.done(graph="2")
     found = walk(str(tree.root))
     shutil.rmtree(gone)
     sums = collect(found, use.in_use_of(str(tree.root)))
-    assert (sums.total.count, sums.skipped) == (1, 1)
+    assert (sums.total.count, sums.skipped, sums.unread) == (1, 0, 0)
+
+
+def test_what_cannot_be_read_is_told_from_what_no_layout_knows(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree.done()
+    closed = [str(tree.done(graph="2")), str(tree.done(compiler="2.1+x").parent)]
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if path in closed:
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for words in (["ls"], ["stats"], ["du"]):
+        assert main(words) == 0
+        assert "2 directories cannot be read" in capsys.readouterr().out
+    assert main(["ls", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (len(shown["entries"]), shown["skipped"], shown["unread"]) == (1, 0, 2)
 
 
 def test_a_file_of_two_entries_counts_once(tree: Tree) -> None:

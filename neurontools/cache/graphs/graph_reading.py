@@ -35,7 +35,7 @@ def read_graph(data: bytes) -> GraphFacts:
     if data.startswith(b"\x1f\x8b"):
         data = _inflated(data)
     if not data:
-        raise UnreadableGraphError("the graph file is empty")
+        raise UnreadableGraphError("the graph file is empty or cannot be read")
     try:
         # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
         return (

@@ -62,7 +62,11 @@ def read_facts(root: str, place: Place, tree: Tree | None = None) -> EntryFacts:
     flags = read_stored_flags(place.path, tree) if is_current else None
     if flags is None:
         is_there = is_current and exists(tree, f"{place.path}/{layout.FLAGS}")
-        why = f"{layout.FLAGS} is no JSON list of flags" if is_there else f"no {layout.FLAGS}"
+        why = (
+            f"{layout.FLAGS} is no JSON list of flags, or cannot be read"
+            if is_there
+            else f"no {layout.FLAGS}"
+        )
         unread.append(f"its flags: {why if is_current else 'this layout keeps none'}")
     split = layout.split_module(place.module)
     return EntryFacts(
