@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from neurontools.customop.package import Package
 
 _FLAGS = ("-O0", "-g3")
+# The symbols of torch take gdb many seconds: until the kernel's library is loaded it reads none, then those that a
+# backtrace goes through. A second `run` reads all of them.
+_TO_THE_LIBRARY = (
+    "set breakpoint pending on",
+    "set pagination off",
+    "set auto-solib-add off",
+    "tcatch load -kernel[.]so",
+    "run",
+    *(f"sharedlibrary {name}" for name in ("neuron-customop-", "libpython", "_ctypes", "libffi", "libc[.]")),
+)
 _MAIN = "from neurontools.commands.customop import main; raise SystemExit(main())"
 
 
@@ -64,7 +74,8 @@ def debugger_for(
     words = [gdb, "-q", *(("-batch",) if batch else ())]
     for setting in ("set debuginfod enabled off", "set auto-load python-scripts off"):
         words += ["-iex", setting]  # neither asks nor warns about Python's own
-    for command in ("set breakpoint pending on", f"break {kernel}", "run", *commands):
+    here = (f"break {kernel}", "continue", "set auto-solib-add on")
+    for command in (*_TO_THE_LIBRARY, *here, *commands, "set pagination on"):
         words += ["-ex", command]
     words += ["--args", sys.executable, "-c", _MAIN, "run", str(library), *run]
     return Debugger(tuple(words), {env.CUSTOMOP_INPROCESS: "1"})

@@ -24,6 +24,7 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     except ImportError:  # an older torch
         from torch._compile import _disable_dynamo
 
-        return _disable_dynamo(function)
+        disabled: Callable[..., Any] = _disable_dynamo(function)
+        return disabled
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
     return function

@@ -64,7 +64,7 @@ CASES = [
     (71, "exception", "vector", None),
     (80, "dtype", "accessor with Int elements on a tensor of dtype Float", "dtype"),
     (81, "rank", "accessor of rank 3 on a tensor of 1 dimensions", "rank"),
-    (82, "output", "its shape function promised 8 in 1", None),
+    (82, "output", "its shape function promised [8]", None),
     (83, "output", "the kernel returned dtype Int, its shape function promised Float", None),
     (84, "undefined", "a tensor that was never given a value", None),
     (85, "dtype", "dtype Double does not exist on the device", None),

@@ -36,8 +36,14 @@ at::Tensor twice(at::Tensor x) {{ return at::add(x, x); }}
 """
 
 
-@pytest.mark.parametrize("standard", ["c++14", "c++17", "c++20"])
-@pytest.mark.parametrize("compiler", COMPILERS)
+# A language that only one of two compilers objects to is rare: the other two speak ours and the newest.
+@pytest.mark.parametrize(
+    ("compiler", "standard"),
+    [
+        *(("g++", standard) for standard in ("c++14", "c++17", "c++20")),
+        *((compiler, standard) for compiler in COMPILERS[1:] for standard in ("c++14", "c++20")),
+    ],
+)
 def test_the_headers_have_no_warnings(compiler: str, standard: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")

@@ -134,7 +134,18 @@ def test_editors_learn_how_sources_are_compiled(
             subprocess.run([*entry["arguments"], "-fsyntax-only"], cwd=entry["directory"], check=True)
     before = path.stat()
     assert main(["build"]) == 0
-    assert path.stat() == before
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_colours_in_a_pipe_where_they_are_asked_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for state in ("built in ", "up to date"):
+        assert main(["build"]) == 0
+        assert f"  \x1b[32m{state}" in capsys.readouterr().out
 
 
 def test_compile_commands_are_there_while_a_source_does_not_compile(

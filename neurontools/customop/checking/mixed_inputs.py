@@ -49,7 +49,7 @@ def mixed_inputs(values: Sequence[Value], takes: Takes) -> list[Value] | None:
 
 def _kinds(count: int) -> Iterator[tuple[tuple[str, str | None], ...]]:
     names = (*_FIRST, *(name for name in DEVICE_NAMES if name not in _FIRST)) if count == _PAIR else _FIRST
-    choices = [(name, None) for name in names]
+    choices: list[tuple[str, str | None]] = [(name, None) for name in names]
     choices.insert(2, ("int32", "A"))
     yield from itertools.product(choices, repeat=count)
 

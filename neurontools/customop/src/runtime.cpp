@@ -70,15 +70,26 @@ void copy_bytes(void* place, const void* bytes) {
   if (place != bytes && output.nbytes() != 0) std::memcpy(place, bytes, output.nbytes());
 }
 
+// Sizes as `[2, 3]`.
+struct SizesText {
+  explicit SizesText(c10::IntArrayRef sizes) {
+    std::size_t used = static_cast<std::size_t>(std::snprintf(text, sizeof text, "["));
+    for (std::size_t i = 0; i < sizes.size() && used + 24 < sizeof text; ++i)
+      used += static_cast<std::size_t>(std::snprintf(text + used, sizeof text - used, i == 0 ? "%lld" : ", %lld",
+                                                     static_cast<long long>(sizes[i])));
+    std::snprintf(text + used, sizeof text - used, "]");
+  }
+  char text[128];
+};
+
 void take_result(const torch::Tensor& result, void* place) {
   if (context.output_taken) return copy_bytes(place, output.impl().data());
   if (context.multicore)
     fail("output", "a multicore kernel must write through get_dst_tensor(); core %u returned without calling it",
          context.core);
   if (result.sizes() != output.sizes())
-    fail("output", "the kernel returned a tensor of %lld elements in %lld dimensions, its shape function promised "
-                   "%lld in %lld", static_cast<long long>(result.numel()), static_cast<long long>(result.dim()),
-         static_cast<long long>(output.numel()), static_cast<long long>(output.dim()));
+    fail("output", "the kernel returned a tensor of sizes %s, its shape function promised %s",
+         SizesText(result.sizes()).text, SizesText(output.sizes()).text);
   if (result.scalar_type() != output.scalar_type())
     fail("output", "the kernel returned dtype %s, its shape function promised %s", c10::toString(result.scalar_type()),
          c10::toString(output.scalar_type()));
