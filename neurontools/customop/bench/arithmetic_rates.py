@@ -17,7 +17,7 @@ class ArithmeticRates:
     """How many cycles things take (`fixtures/gpsimd/arithmetic.yaml`).
 
     Args:
-        clock_ghz: cycles a nanosecond.
+        clock_ghz: cycles a nanosecond, as of the vectors (`rates.yaml`).
         included_per_launch: cycles that the time of a launch holds on each core.
         included_per_transfer: cycles that the latency of a transfer holds.
         included_per_byte: cycles that the rate of transfers holds for each byte.
@@ -47,7 +47,7 @@ def arithmetic_rates() -> ArithmeticRates:
     document = gpsimd.read_fixture("arithmetic.yaml")
     included, instructions = document["included"], document["instruction_cycles"]
     return ArithmeticRates(
-        clock_ghz=document["clock_ghz"],
+        clock_ghz=gpsimd.read_fixture("rates.yaml")["compute"]["clock_ghz"],
         included_per_launch=included["cycles_per_launch"],
         included_per_transfer=included["cycles_per_transfer"],
         included_per_byte=included["cycles_per_transferred_byte"],
