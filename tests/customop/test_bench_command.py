@@ -60,6 +60,20 @@ def test_a_narrow_terminal(
     assert re.search(r"^      relu\.cpp:39 input 0 +39\.322 us$", out, re.MULTILINE)
 
 
+def test_a_sweep_on_a_narrow_terminal(
+    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = (library("relu_tcm"), "forward", "--calls", "2", "--sweep", "1x4K,32x4K")
+    monkeypatch.setenv("COLUMNS", "60")
+    out = run(capsys, *call)[1]
+    assert max(map(len, out.splitlines())) <= 60
+    assert re.search(
+        r"^  input +modelled +most of it$|^  input +modelled +ns/element +most of it$", out, re.MULTILINE
+    )
+    monkeypatch.setenv("COLUMNS", "100")
+    assert "  measured" in run(capsys, *call)[1].splitlines()[1]
+
+
 def test_a_project_is_built_first_and_all_operators_are_benched(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
         each = f"{report.modelled_ns / max(report.elements, 1):.3g}"
         name = f"{most.name} {percent(most.share)}"
         rows.append((" ".join(report.inputs), duration(report.modelled_ns), each, name, measured))
-    lines = [reports[-1].schema, *_indented(_table(rows, left=(0, 3)), 2)]
+    lines = [reports[-1].schema, *_indented(_narrowed(rows, (4, 2), width - 2, left=(0, 3)), 2)]
     return "\n".join([*lines, *closing_lines(reports[-1], width)])
 
 
@@ -224,16 +224,19 @@ def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
     ]
 
 
-def _narrowed(rows: Sequence[Sequence[str]], spare: Sequence[int], width: int) -> list[str]:
+def _narrowed(
+    rows: Sequence[Sequence[str]], spare: Sequence[int], width: int, left: Sequence[int] = (0,)
+) -> list[str]:
     """Return a table; columns that can be spared go one after the other where it is too wide."""
-    lines = _table(rows, left=(0,))
+    lines = _table(rows, left)
     gone: set[int] = set()
     for column in spare:
         if max(map(len, lines)) <= width:
             break
         gone.add(column)
-        kept = [[cell for index, cell in enumerate(row) if index not in gone] for row in rows]
-        lines = _table(kept, left=(0,))
+        columns = [index for index in range(len(rows[0])) if index not in gone]
+        kept = [[row[index] for index in columns] for row in rows]
+        lines = _table(kept, [columns.index(index) for index in left if index in columns])
     return lines
 
 
