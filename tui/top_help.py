@@ -133,7 +133,8 @@ class HelpScreen(ModalScreen[None]):
     def on_click(self, event: events.Click) -> None:
         """Close, and let the page below not take it."""
         event.stop()
-        self.dismiss()
+        if self.is_current:  # two clicks may come at once
+            self.dismiss()
 
     def on_mouse_scroll_down(self) -> None:
         """Scroll down."""

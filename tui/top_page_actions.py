@@ -128,7 +128,7 @@ class PageActions(App[int]):
         """Show the palette."""
         from neurontools.tui.top_palette import TopPalette
 
-        if not TopPalette.is_open(self):
+        if not isinstance(self.screen, TopPalette):
             self.push_screen(TopPalette(id="--command-palette"))
 
     def action_exit(self, code: int) -> None:

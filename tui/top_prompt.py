@@ -125,6 +125,8 @@ class ChooseScreen(ModalScreen[int | None]):
     def on_click(self, event: events.Click) -> None:
         """Go to the option under the mouse; on the current one: leave with it. Beside the box: leave with none."""
         event.stop()  # the page below must not take it, now that nothing lies over it
+        if not self.is_current:  # the one before has answered it
+            return
         box = self.query_one("#choose", LinePane).region
         if not box.contains(event.screen_x, event.screen_y):
             self.dismiss(None)

@@ -123,6 +123,20 @@ async def test_a_question_is_answered_with_the_mouse_or_left_beside_the_box(
         assert victim.wait(timeout=30) == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("key", ["question_mark", "k"])
+async def test_two_clicks_at_once_close_once(running: Ticks, key: str) -> None:
+    async with opened(*running) as (app, pilot):
+        await pilot.press(key)
+        over = app.screen
+        for _ in range(2):
+            over.post_message(
+                events.Click(over, 0, 0, 0, 0, 1, shift=False, meta=False, ctrl=False, screen_x=0, screen_y=0)
+            )
+        await pilot.pause()
+        assert app.screen is app.screen_stack[0]
+        assert app.is_running
+
+
 async def test_a_click_where_the_terminal_was_before_it_shrank_ends_nothing(training: Ticks) -> None:
     async with opened(*training) as (app, pilot):
         await pilot.press("ctrl+p")
