@@ -28,6 +28,8 @@ INTERRUPTED = 130
 _WHEEL_ROWS = 3
 _ENTRIES_ASKED = 6
 _TWO = 2
+# Border, padding and scroll bar of a screen that is read.
+_FRAME_OF_TEXT = 6
 
 
 class CacheApp(CacheFrame):
@@ -198,7 +200,7 @@ class CacheApp(CacheFrame):
             self.say("why takes an entry, or two marked ones")
             return
         self.say("comparing …")
-        width = max(40, self.size.width - 4)
+        width = self.size.width - _FRAME_OF_TEXT
         self.in_thread(lambda: cache_reading.why_text_of(self.browser.root, paths, width), "why")
 
     def action_locks(self) -> None:

@@ -139,6 +139,15 @@ def test_flags_are_told(old: tuple[str, ...], new: tuple[str, ...], name: CauseN
     assert len(comparison.differences) == (1 if name is CauseName.FLAG_ORDER else max(len(new), 1))
 
 
+def test_a_path_in_a_flag_is_not_all_where_other_flags_differ() -> None:
+    old, new = (facts(mlp(), flags=flags) for flags in (("--logfile=/a", "-O1"), ("--logfile=/b", "-O2")))
+    causes = {cause.name: cause.text for cause in causes_of(compare(old, new))}
+    assert causes == {
+        CauseName.FLAG_PATH: "--logfile=/a -> --logfile=/b",
+        CauseName.FLAGS: "-O1 is gone; -O2 was added",
+    }
+
+
 def test_series_need_three_sizes_and_say_where_to_pad() -> None:
     graphs = [facts_of_graph(step("relu", "exp", rows=rows)) for rows in (5, 6, 7, 100)]
     (series,) = series_of([Miss(f"M{number}", graph) for number, graph in enumerate(graphs)])

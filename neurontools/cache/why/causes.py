@@ -60,22 +60,26 @@ def _of_key(comparison: Comparison) -> Iterator[Cause]:
     if not flags:
         return
     sure = Confidence.CERTAIN if same and not comparison.about(Subject.COMPILER) else Confidence.LIKELY
-    paths = [item for item in flags if _has_path(item.old) or _has_path(item.new)]
     if "order" in flags[0].text:
         yield Cause(
             CauseName.FLAG_ORDER, sure, flags[0].text, "write NEURON_CC_FLAGS in one order everywhere"
         )
-    elif paths:
+        return
+    paths = [item.text for item in flags if _has_path(item.old) or _has_path(item.new)]
+    others = [item.text for item in flags if item.text not in paths]
+    if paths:
         yield Cause(
             CauseName.FLAG_PATH,
             sure,
-            paths[0].text,
+            "; ".join(paths),
             "leave the path out, or make it the same for every run and host: flags are part of the key as they stand",
         )
-    else:
-        texts = "; ".join(item.text for item in flags)
+    if others:
         yield Cause(
-            CauseName.FLAGS, sure, texts, "set the same NEURON_CC_FLAGS for all runs that share a cache"
+            CauseName.FLAGS,
+            sure,
+            "; ".join(others),
+            "set the same NEURON_CC_FLAGS for all runs that share a cache",
         )
 
 

@@ -70,11 +70,10 @@ class Journal:
                 "an earlier compile of it failed, and it was tried again",
             )
         elif earlier:
-            was_there = (
-                made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCKS_APART_S
-            )
-            removed = self._removals.get(event.module)
-            yield _passed_by(made_unix_s) if was_there else self._vanished(event, earlier[-1], removed)
+            if made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCKS_APART_S:
+                yield _passed_by(made_unix_s)
+            else:
+                yield self._vanished(event, earlier[-1], self._removals.get(event.module))
         else:
             other = self._other_root(event)
             if other:

@@ -48,7 +48,7 @@ class LoneReport:
 
 
 @collector_paused()
-def explain_pair(root: str, old: str, new: str, progress: Progress | None = None) -> PairReport:
+def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = None) -> PairReport:
     """Return why two entries are not one.
 
     Args:
