@@ -12,6 +12,7 @@ import torch
 from neurontools.commands.customop import main
 from neurontools.customop.checking.check import check
 from neurontools.customop.checking.check_inputs import Pattern, cases, parse_pattern
+from neurontools.customop.checking.check_reference import TOLERANCES
 from neurontools.customop.checking.check_report import CheckReport, CheckSettings
 from neurontools.customop.checking.differences import first_difference
 from neurontools.customop.package import Package, find_operator
@@ -127,6 +128,20 @@ def test_references_of_another_shape_or_that_fail_on_some_inputs(package: Read) 
     assert told(report)["reference"].startswith("gives 1:float32, the reference 1x1:float32")
     report = checked(package("wrong"), "cube", "N:float32", reference="x ** 3 if len(x) != 3 else 1 / 0")
     assert told(report)["reference"].endswith("fails: ZeroDivisionError: division by zero")
+
+
+def test_tolerances_are_those_of_torch() -> None:
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        relative, absolute = TOLERANCES[str(dtype)]
+        base = torch.full((2,), 100.0, dtype=dtype)
+        for factor, close in ((0.5, True), (4.0, False)):
+            other = (base.double() + factor * (absolute + relative * 100.0)).to(dtype)
+            if close:
+                torch.testing.assert_close(base, other)
+            else:
+                with pytest.raises(AssertionError):
+                    torch.testing.assert_close(base, other)
+            assert torch.isclose(base, other, rtol=relative, atol=absolute).all() == close
 
 
 @pytest.mark.parametrize(
