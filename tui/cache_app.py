@@ -186,7 +186,8 @@ class CacheApp(CacheFrame):
             self.show()
             return
         entry = row.entry
-        self.in_thread(lambda: cache_reading.entry_text(self.browser.root, entry), entry.module)
+        width = self.size.width - _FRAME_OF_TEXT
+        self.in_thread(lambda: cache_reading.entry_text(self.browser.root, entry, width), entry.module)
 
     def action_why(self) -> None:
         """Explain the two marked entries, the older one first, or the one under the cursor."""

@@ -37,13 +37,13 @@ def read_entries(root: str) -> tuple[Entry, ...]:
     return scan(root).entries
 
 
-def entry_text(root: str, entry: Entry) -> str:
-    """Return what `neuron-cache show` says of an entry.
+def entry_text(root: str, entry: Entry, width: int) -> str:
+    """Return what `neuron-cache show` says of an entry, in lines of a width.
 
     Raises:
         NeuronToolsError: it is gone.
     """
-    return details_text(describe_entry(root, place_of(entry)), time.time())
+    return details_text(describe_entry(root, place_of(entry)), time.time(), width)
 
 
 def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:

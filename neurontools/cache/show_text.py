@@ -137,7 +137,7 @@ def _graph_lines(graph: GraphSummary | None) -> list[str]:
     operators = graph.operators()
     shown = [f"{name} x{count}" for name, count in operators[:_MOST_OPERATORS]]
     if len(operators) > _MOST_OPERATORS:
-        shown.append(f"and {len(operators) - _MOST_OPERATORS} other kinds")
+        shown.append(f"and {counted(len(operators) - _MOST_OPERATORS, 'other kind', 'other kinds')}")
     _add(lines, "operators", ", ".join(shown))
     _add(lines, "inputs", _tensors(facts.inputs))
     _add(lines, "outputs", _tensors([output.tensor for output in facts.outputs]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import layout
+from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold
 from neurontools.tui import cache_reading
 from neurontools.tui.cache_app import CacheApp
@@ -398,3 +399,13 @@ def test_a_root_that_is_no_cache_is_said_in_the_browser(
     shown.read_until("is not a compile cache")
     shown.press("q")
     assert shown.exit_code() == 0
+
+
+def test_what_is_read_of_an_entry_is_wrapped_for_the_screen(tree: Tree) -> None:
+    entry_path = tree.done(flags=tuple(f"--option-{number}=some-value" for number in range(20)))
+    (entry,) = scan(str(tree.root)).entries
+    assert entry.path == str(entry_path)
+    lines = cache_reading.entry_text(str(tree.root), entry, 74).splitlines()
+    assert all(len(line) <= 74 or " " not in line[14:] for line in lines)
+    start = next(number for number, line in enumerate(lines) if line.startswith("  flags  "))
+    assert lines[start + 1].startswith(" " * 14 + "--option-")

@@ -245,5 +245,5 @@ def _kinds(operations: tuple[Operation, ...]) -> str:
     counts = Counter(operation.name for operation in operations).most_common()
     shown = [f"{name} x{count}" if count > 1 else name for name, count in counts[:_KINDS_SHOWN]]
     if len(counts) > _KINDS_SHOWN:
-        shown.append(f"and {len(counts) - _KINDS_SHOWN} other kinds")
+        shown.append(f"and {counted(len(counts) - _KINDS_SHOWN, 'other kind', 'other kinds')}")
     return ", ".join(shown)
