@@ -52,6 +52,20 @@ def test_a_hit_saves_what_the_compile_took(
     assert f"process {os.getpid()} of user" in capsys.readouterr().out
 
 
+def test_a_run_that_only_met_cached_failures_shows_them(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = Events(str(home / "compile-cache"))
+    for _ in range(3):
+        written.add(EventKind.REPLAY, "MODULE_1+e30acd3a")
+    written.close()
+    assert main(["stats", "--runs", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert (run["replayed"], run["failures"], run["misses"]) == (3, 0, 0)
+    assert main(["stats", "--runs"]) == 0
+    assert "REPLAYED" in capsys.readouterr().out
+
+
 def test_runs_are_told_apart(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
