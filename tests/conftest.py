@@ -43,6 +43,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         if name.startswith(("NEURON", "XLA_", "PT_XLA")):
             monkeypatch.delenv(name)
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what a pipe gets, and when, is ours to decide
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # hundreds of starts would compile all of it
     for name, value in {
         "HOME": path,
         "XDG_CONFIG_HOME": path / "config",
