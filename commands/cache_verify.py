@@ -51,16 +51,17 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     where = location(arguments, remote=not arguments.fix)
     root = where.root
+    unread: list[str] = []
     if arguments.entries:
         places: Sequence[Place] = find_places(root, arguments.entries)
     else:
         walked = walk(root)
         must_exist(where, walked)
-        places = walked.places
+        places, unread = walked.places, walked.unread
     with Progress("checking", "entries") as progress:
         checked, findings = check_root(root, places, progress)
     if not arguments.entries:
-        findings += verify.check_leftovers(root)
+        findings += (*verify.unreadable(unread), *verify.check_leftovers(root))
     repairs = repair(root, findings) if arguments.fix else ()
     kept = len(quarantined(root))
     if arguments.json:

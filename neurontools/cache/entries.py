@@ -65,7 +65,7 @@ def scan_places(found: Walk, *, details: bool = True) -> Scan:
         entries=entries,
         skipped=found.skipped,
         registry=tuple(found.registry),
-        unread=found.unread + lost,
+        unread=len(found.unread) + lost,
     )
 
 

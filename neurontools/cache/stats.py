@@ -76,7 +76,7 @@ def collect(
         compilers=tuple(compilers),
         total=_sum("total", groups),
         skipped=found.skipped,
-        unread=found.unread + lost,
+        unread=len(found.unread) + lost,
         registry=len(found.registry),
         usage=Usage(found.root).totals(),
         recorded=total_of(Events(found.root).read()),

@@ -25,7 +25,7 @@ from neurontools.cache.waiters import dead_marks
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from neurontools.cache.entry_reader import Entry
     from neurontools.cache.walk import Place
@@ -80,11 +80,20 @@ def check(
         if progress is not None and number % _PROGRESS_STEP == 0:
             progress(number, len(places))
         entry = reader.read(place)
-        if entry is None or entry.state is State.LOCKED:
+        if entry is None:
+            findings += unreadable([place.path])
+            continue
+        if entry.state is State.LOCKED:
             continue
         checked += 1
         findings += _check_entry(entry)
     return checked, tuple(findings)
+
+
+def unreadable(directories: Iterable[str]) -> list[Finding]:
+    """Return what is to be said of directories that cannot be read; one that is gone is nothing."""
+    there = (path for path in directories if os.path.lexists(path))
+    return [Finding(path, Problem.UNREADABLE, "the directory cannot be read", None) for path in there]
 
 
 def reason_against(findings: Sequence[Finding]) -> str:

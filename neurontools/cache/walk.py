@@ -67,7 +67,7 @@ class RegistryRecord:
 class Walk:
     """A root's places; `listed` are the directories that were read, whose change means new or gone places.
 
-    `skipped` counts names that no layout knows, `unread` directories that cannot be read.
+    `skipped` counts names that no layout knows, `unread` are directories that cannot be read.
     """
 
     root: str
@@ -75,7 +75,7 @@ class Walk:
     places: list[Place] = field(default_factory=list)
     registry: list[RegistryRecord] = field(default_factory=list)
     skipped: int = 0
-    unread: int = 0
+    unread: list[str] = field(default_factory=list)
     listed: list[str] = field(default_factory=list)
     tree: Tree = LOCAL
 
@@ -259,7 +259,7 @@ def _items(found: Walk, path: str) -> Iterator[Item]:
     except FileNotFoundError:
         return
     except OSError:
-        found.unread += 1
+        found.unread.append(path)
 
 
 def _is_directory(item: Item) -> bool:

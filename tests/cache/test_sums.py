@@ -98,6 +98,8 @@ def test_what_cannot_be_read_is_told_from_what_no_layout_knows(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
+    assert main(["verify"]) == 1
+    assert capsys.readouterr().out.count("the directory cannot be read") == 2
     for words in (["ls"], ["stats"], ["du"]):
         assert main(words) == 0
         assert "2 directories cannot be read" in capsys.readouterr().out
