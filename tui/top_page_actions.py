@@ -126,7 +126,7 @@ class PageActions(App[int]):
 
     def action_command_palette(self) -> None:
         """Show the palette."""
-        from neurontools.tui.top_palette import TopPalette
+        from neurontools.tui.top_palette_screen import TopPalette
 
         if not isinstance(self.screen, TopPalette):
             self.push_screen(TopPalette(id="--command-palette"))

@@ -1,12 +1,11 @@
-"""The command palette of neuron-top: pages, themes and everything that has a key."""
+"""What the command palette of neuron-top offers: pages, themes and everything that has a key."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
-from textual.errors import NoWidget
+from textual.command import DiscoveryHit, Hit, Provider
 
 from neurontools.tui.top_names import THEME_NAMES
 from neurontools.tui.top_page_actions import PageActions
@@ -15,21 +14,9 @@ from neurontools.tui.top_theme import meaning_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from textual import events
     from textual.command import Hits
 
 _ELSEWHERE = frozenset({"exit(130)", "suspend_process"})
-
-
-class TopPalette(CommandPalette):
-    """Textual's palette, but a click where the terminal was before it shrank does not end the program."""
-
-    def on_click(self, event: events.Click) -> None:
-        """Leave out a click on what is no longer there."""
-        try:
-            self.get_widget_at(int(event.screen_x), int(event.screen_y))
-        except NoWidget:
-            event.prevent_default()
 
 
 class TopCommands(Provider):
