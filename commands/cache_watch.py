@@ -73,7 +73,7 @@ def _follow(watch: Watch, interval_s: float, idle_s: float | None, tell: Callabl
             quiet_since = time.monotonic()
         if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
             return
-        time.sleep(interval_s)
+        console.pause(interval_s)
 
 
 def _teller(arguments: argparse.Namespace, watch: Watch, status: _Status) -> Callable[[], bool]:

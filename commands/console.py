@@ -124,8 +124,16 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
     except OSError as error:
         if _debugging():
             raise
-        return fail(NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}"))
+        return fail(_of_system(error))
     return code
+
+
+def _of_system(error: OSError) -> NeuronToolsError:
+    try:
+        os.getcwd()
+    except OSError:
+        return NeuronToolsError("the working directory is gone", "change to one that is there")
+    return NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}")
 
 
 def _is_written() -> bool:

@@ -18,6 +18,8 @@ _CHOICE = re.compile(
     r"argument (?P<argument>.+?): invalid choice: (?P<value>.+?) \(choose from (?P<known>.*)\)$"
 )
 _VERBS = ("COMMAND", "VERB")
+# A letter too many, too few, wrong or elsewhere; not another word that has some of the letters.
+_NEAR = 0.7
 
 
 def parse(
@@ -73,7 +75,7 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, known, n=1)
+    near = get_close_matches(word, known, n=1, cutoff=_NEAR)
     return f"did you mean '{near[0]}'?" if near else ""
 
 

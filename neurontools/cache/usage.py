@@ -129,7 +129,9 @@ class Usage:
 
     def _note_origin(self) -> None:
         try:
-            with open(f"{self._directory}/{_ORIGIN}", "x", encoding="utf-8") as origin:
+            with open(
+                f"{self._directory}/{_ORIGIN}", "x", encoding="utf-8", errors="surrogateescape"
+            ) as origin:
                 origin.write(self._root + "\n")
         except FileExistsError:
             return

@@ -214,6 +214,16 @@ def test_ctrl_c_ends_it_without_a_word(home: Path, open_cache: Opener) -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
+def test_it_ends_when_nobody_reads_any_more(home: Path) -> None:
+    (home / "compile-cache").mkdir()
+    command = [str(Path(sys.executable).parent / "neuron-cache"), "watch", "--interval", "1h"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(timeout=60)) == ("", 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

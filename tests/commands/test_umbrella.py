@@ -229,6 +229,16 @@ def test_a_name_that_is_no_text_is_written(home, monkeypatch, encoding, shown):
     assert shown in run.stdout
 
 
+def test_a_working_directory_that_is_gone_is_one_line(home, monkeypatch, tool):
+    gone = home / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    run = tool("neuron-cache", "ls", "--cache-dir", "here")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: the working directory is gone\nhint: change to one that is there\n"
+
+
 def test_a_closed_stderr_harms_nothing():
     script = f'exec "{Path(sys.executable).parent / "neuron-cache"}" ls --cache-dir /nowhere 2>&-'
     run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)

@@ -34,6 +34,11 @@ def test_a_misspelt_option_names_the_right_one(command):
             "did you mean '--weights'?",
         ),
         ("neuron-cache xyzzy", "unknown command 'xyzzy'", "'neuron-cache --help' lists the commands"),
+        (
+            "neuron-customop run lib op --shape 3",
+            "unrecognized arguments: --shape 3",
+            "'neuron-customop run --help' says more",
+        ),
         ("neurond", "no command given", "'neurond --help' lists the commands"),
         ("neurond logs extra", "unrecognized arguments: extra", "'neurond logs --help' says more"),
         (

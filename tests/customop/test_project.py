@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,19 @@ def test_mistakes_are_named(project: Path, text: str, message: str) -> None:
     told = f"{caught.value.message}\n{caught.value.remedy}"
     assert str(path) in told
     assert message in told
+
+
+def test_a_directory_whose_name_is_no_text_is_a_place_to_work_in(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = project.rename(project.with_name(os.fsdecode(b"home \xff")))
+    monkeypatch.chdir(home)
+    assert main(["build"]) == 0
+    assert "built in" in capsys.readouterr().out
+    assert main(["build"]) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert main(["bench", "build/libtwice.so", "twice", "--shape", "64", "--calls", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reports"][0]["arithmetic"]["lines"]
 
 
 def test_a_project_builds_without_arguments_and_flags_add_to_it(

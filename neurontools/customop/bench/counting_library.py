@@ -141,7 +141,7 @@ def _assembly(
     package: Package, compiler: Compiler, scratch: Path, index: int, text: str, dialect: Dialect
 ) -> str:
     unit = scratch / f"kernel_{index}.cpp"
-    unit.write_text(text, encoding="utf-8")
+    unit.write_text(text, encoding="utf-8", errors="surrogateescape")
     result = unit.with_suffix(".s")
     kind = _CLANG if compiler.is_clang else _GCC
     flags = (*user_flags(compiler), *package.manifest.cflags, *_COMMON, *kind, *dialect.flags)

@@ -115,7 +115,7 @@ class _Task:
 
     def run(self, owners: Mapping[str, str]) -> ObjectRecord:
         """Compile until the files stood still meanwhile: a record must not name contents that were not compiled."""
-        self.unit.path.write_text(self.unit.text, encoding="utf-8")
+        self.unit.path.write_text(self.unit.text, encoding="utf-8", errors="surrogateescape")
         before = _digests([os.path.abspath(self.unit.source)])
         for _ in range(_ATTEMPTS):
             start_ns = time.time_ns() - _CLOCK_STEP_NS

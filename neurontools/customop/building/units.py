@@ -74,7 +74,7 @@ def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Pat
     """
     last = [work / f"kernel_{index}.cpp" for index in range(len(sources))]
     if all(path.is_file() for path in last):
-        return [path.read_text(encoding="utf-8") for path in last]
+        return [path.read_text(encoding="utf-8", errors="surrogateescape") for path in last]
     names = dict.fromkeys(
         name
         for path in shapes
