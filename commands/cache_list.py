@@ -90,7 +90,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
     chosen = filters.parse_filters(arguments.filter)
-    with Progress("listing", "objects") as progress:
+    with Progress("listing", "objects") as listed, Progress("looked at", "entries") as looked:
         found, rows = list_entries(
             location(arguments, remote=True),
             order,
@@ -99,7 +99,8 @@ def _ls(arguments: argparse.Namespace) -> int:
             failed=arguments.failed,
             limit=arguments.limit,
             details=not arguments.quiet,
-            listed=progress,
+            listed=listed,
+            looked=looked,
         )
     if arguments.json:
         shown = [listing.entry_json(entry) for entry in rows]

@@ -30,6 +30,7 @@ def list_entries(
     limit: int | None = None,
     details: bool = True,
     listed: Callable[[int], None] | None = None,
+    looked: Callable[[int, int], None] | None = None,
 ) -> tuple[Scan, tuple[Entry, ...]]:
     """Return a root's content and the entries to show, read fresh and in full.
 
@@ -42,6 +43,7 @@ def list_entries(
         limit: so many at most.
         details: flags and names are wanted even where nothing is chosen or sorted by them.
         listed: is told now and then how many objects of a bucket are listed.
+        looked: is told now and then at how many of how many entries was looked.
 
     Raises:
         NotACacheError: it is no cache.
@@ -54,7 +56,7 @@ def list_entries(
             return found, select(found.entries, order, limit=limit)
     by_details = chosen.needs_details or order.needs_details
     all_details = by_details or (details and limit is None)
-    found = _scan(location, details=all_details, listed=listed)
+    found = _scan(location, details=all_details, listed=listed, looked=looked)
     rows = select(found.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
     if all_details or not details:
         return found, rows
@@ -62,11 +64,17 @@ def list_entries(
     return found, tuple(entry for entry in fresh if entry is not None)
 
 
-def _scan(location: Location, *, details: bool, listed: Callable[[int], None] | None) -> Scan:
+def _scan(
+    location: Location,
+    *,
+    details: bool,
+    listed: Callable[[int], None] | None,
+    looked: Callable[[int, int], None] | None,
+) -> Scan:
     started_ns = time.time_ns()
     walked = walk(location.root, listed)
     as_listed = None if location.is_remote else index.note_listed(walked.listed)
-    found = scan_places(walked, details=details)
+    found = scan_places(walked, details=details, looked=looked)
     must_exist(location, found)
     # An index could not tell of what cannot be read.
     if as_listed is not None and not found.unread and len(found.entries) >= index.FEWEST_ENTRIES:

@@ -10,7 +10,7 @@ from neurontools.cache.entry_reader import Entry, EntryReader, details_of
 from neurontools.cache.location import ARGUMENT_SOURCE
 from neurontools.cache.tree import exists
 from neurontools.cache.use import is_in_use
-from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, place_of, walk
+from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, looking_at, place_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,13 +49,21 @@ def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | Non
     return scan_places(walk(root, listed), details=details)
 
 
-def scan_places(found: Walk, *, details: bool = True) -> Scan:
-    """Return what is at the places of a walk; see `scan`."""
+def scan_places(
+    found: Walk, *, details: bool = True, looked: Callable[[int, int], None] | None = None
+) -> Scan:
+    """Return what is at the places of a walk; see `scan`.
+
+    Args:
+        found: the walk.
+        details: as for `scan`.
+        looked: is told now and then at how many of how many entries was looked.
+    """
     with collector_paused():
         if details:
             found.tree.expect(details_of(found.places))
         reader = EntryReader(found.root, found.tree).for_many()
-        read = [reader.read(place, details=details) for place in found.places]
+        read = [reader.read(place, details=details) for place in looking_at(found.places, looked)]
     entries = tuple(entry for entry in read if entry is not None)
     missed = (place for place, entry in zip(found.places, read, strict=True) if entry is None)
     lost = sum(exists(found.tree, place.path) for place in missed)

@@ -15,14 +15,13 @@ from neurontools.cache.runs import Run, total_of
 from neurontools.cache.states import State
 from neurontools.cache.tree import exists
 from neurontools.cache.usage import Totals, Usage
+from neurontools.cache.walk import looking_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from neurontools.cache.looks import Look
     from neurontools.cache.walk import Walk
-
-_LOOKED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,7 @@ def _groups(
     """Return the groups of a root's entries, and how many entries are there and cannot be looked at."""
     sizes: defaultdict[tuple[State, Generation, str, bool], list[int]] = defaultdict(list)
     looker, lost = Looker(found.tree), 0
-    for number, place in enumerate(found.places):
-        if looked is not None and number % _LOOKED_AT_ONCE == 0:
-            looked(number, len(found.places))
+    for place in looking_at(found.places, looked):
         try:
             look = looker.look(place)
         except OSError:

@@ -28,13 +28,14 @@ from neurontools.cache.tree import LOCAL, exists, tree_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.cache.tree import Item, Tree
 
 HINT = "'neuron-cache path' says which directory is meant and why; --cache-dir names another"
 _MAX_REGISTRY_DEPTH = 8
 _NAMES_SHOWN = 3
+_LOOKED_AT_ONCE = 1000
 
 
 class NotACacheError(NeuronToolsError):
@@ -111,6 +112,14 @@ def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
         )
     found.places.sort(key=attrgetter("path"))
     return found
+
+
+def looking_at(places: Sequence[Place], looked: Callable[[int, int], None] | None) -> Iterator[Place]:
+    """Yield places; `looked`, where there is one, is told now and then how many of how many were."""
+    for number, place in enumerate(places):
+        if looked is not None and number % _LOOKED_AT_ONCE == 0:
+            looked(number, len(places))
+        yield place
 
 
 def place_of(root: str, path: str) -> Place | None:
