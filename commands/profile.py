@@ -159,8 +159,8 @@ def _terminal(trace: Trace) -> int:
         )
     from neurontools.tui.profile_app import ProfileApp
 
-    ProfileApp(trace).run()
-    return 0
+    code = ProfileApp(trace).run()
+    return 0 if code is None else code
 
 
 def _summary(arguments: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ from neurontools.errors import NeuronToolsError
 from neurontools.tui import cache_lines, cache_reading
 from neurontools.tui.cache_screens import ReadScreen
 from neurontools.tui.line_pane import LinePane
+from neurontools.tui.terminal_driver import TerminalDriver
 from neurontools.tui.top_background import hinted_dark
-from neurontools.tui.top_driver import TopDriver
 from neurontools.tui.top_names import AUTO
 from neurontools.tui.top_theme import MONOCHROME, theme_for
 from neurontools.tui.top_typing import KeysInTurn
@@ -45,7 +45,7 @@ class CacheFrame(KeysInTurn):
     AUTO_FOCUS = None
 
     def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
-        super().__init__(ansi_color=not colour, driver_class=TopDriver)
+        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.browser = browser
         self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
         self.colour = colour

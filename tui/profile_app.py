@@ -17,6 +17,7 @@ from neurontools.profiler.operators import top_operators
 from neurontools.profiler.summary_text import report, to_text
 from neurontools.tui.profile_screens import Question, TextScreen, bindings_text
 from neurontools.tui.profile_timeline import TimelineView
+from neurontools.tui.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -30,7 +31,7 @@ _QUESTIONS = {
 }
 
 
-class ProfileApp(App[None]):
+class ProfileApp(App[int]):
     """Views of one trace; nothing is read or computed elsewhere than in the library."""
 
     TITLE = "neuron-profile"
@@ -47,11 +48,12 @@ class ProfileApp(App[None]):
         Binding("3", "tab('operators')", "operators", show=False),
         Binding("e", "screenshot_file", "save as SVG", show=False),
         Binding("question_mark", "keys", "help", key_display="?"),
-        Binding("q", "quit", "quit"),
+        Binding("q", "exit(0)", "quit"),
+        Binding("ctrl+c", "exit(130)", "quit with exit code 130", show=False, priority=True),
     ]
 
     def __init__(self, trace: Trace, directory: str = ".") -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self._trace = trace
         self._directory = directory
 
@@ -89,6 +91,10 @@ class ProfileApp(App[None]):
         """Show a view and give it the keys."""
         self.query_one(TabbedContent).active = name
         self.query_one(f"#{name} .view").focus()
+
+    def action_exit(self, code: int) -> None:
+        """End with an exit code."""
+        self.exit(code)
 
     def action_keys(self) -> None:
         """Show every key."""

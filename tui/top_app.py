@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from neurontools.dashboard.lookout import Lookout
 from neurontools.dashboard.tape import Tape
 from neurontools.tui.line_pane import LinePane
+from neurontools.tui.terminal_driver import TerminalDriver
 from neurontools.tui.top_background import hinted_dark
-from neurontools.tui.top_driver import TopDriver
 from neurontools.tui.top_frame import CLASSIC_PANES, classic_frame, page_frame, small_frame
 from neurontools.tui.top_key_names import key_troubles
 from neurontools.tui.top_keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
@@ -99,7 +99,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         replay: tuple[Tape, float] | None = None,
         machines: Sequence[tuple[str, str]] = (),
     ) -> None:
-        super().__init__(ansi_color=not colour, driver_class=TopDriver)
+        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
         tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
         shown: list[Machine] = []
@@ -170,7 +170,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
 
     def paint(self) -> None:
         """Show the model: only what its page shows is computed, and only lines that changed are written."""
-        if isinstance(self._driver, TopDriver) and self._driver.is_behind:
+        if isinstance(self._driver, TerminalDriver) and self._driver.is_behind:
             self._paint_later()
             return
         frame = self._frame()

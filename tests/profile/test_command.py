@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.top.conftest import Terminal
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from conftest import Maker
 
@@ -156,21 +157,32 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_view_on_a_terminal_opens_the_timeline_and_q_ends_it(profile_dir: Path) -> None:
-    master, slave = pty.openpty()
-    with subprocess.Popen(
-        [SCRIPT, "view", str(profile_dir)], stdin=slave, stdout=slave, stderr=slave, close_fds=True
-    ) as child:
-        os.close(slave)
-        seen = b""
-        while b"nrt_execute" not in seen:
-            seen += os.read(master, 65536)
-        os.write(master, b"q")
-        try:
-            while os.read(master, 65536):
-                pass
-        except OSError:  # the terminal is gone with its last user
-            pass
-        assert child.wait(timeout=30) == 0
-    os.close(master)
-    assert "device clock, modelled" in seen.decode(errors="replace")
+@pytest.fixture
+def viewer(profile_dir: Path) -> Iterator[Terminal]:
+    """`neuron-profile view` on a terminal, with its timeline drawn."""
+    shown = Terminal("view", str(profile_dir), program="neuron-profile")
+    shown.read_until("nrt_execute")
+    yield shown
+    shown.close()
+
+
+@pytest.mark.parametrize(("keys", "code"), [("q", 0), ("\x03", 130)])
+def test_keys_end_the_viewer_and_the_terminal_is_restored(viewer: Terminal, keys: str, code: int) -> None:
+    viewer.press(keys)
+    assert viewer.exit_code() == code
+    assert viewer.is_restored()
+    assert b"device clock, modelled" in viewer.output
+
+
+def test_a_sigterm_restores_the_terminal(viewer: Terminal) -> None:
+    viewer.process.send_signal(signal.SIGTERM)
+    assert viewer.exit_code() == 143
+    assert viewer.is_restored()
+
+
+def test_what_no_terminal_should_send_does_not_end_the_viewer(viewer: Terminal) -> None:
+    viewer.press("\x1b[99999999999u")
+    viewer.press("2")
+    viewer.read_until("Profile of a simulated")
+    viewer.press("q")
+    assert viewer.exit_code() == 0

@@ -6,7 +6,7 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from neurontools.tui.top_driver import SelectableEvent
+from neurontools.tui.terminal_driver import SelectableEvent
 
 Open = Callable[..., Any]
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual import events
 
+from neurontools.tui.terminal_input import TerminalInput
 from neurontools.tui.top_background import QUESTION
-from neurontools.tui.top_input import TerminalInput
 
 if TYPE_CHECKING:
     from textual.message import Message

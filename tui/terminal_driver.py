@@ -1,4 +1,4 @@
-"""The terminal as neuron-top reads it: Textual's driver, but asleep while no key is pressed.
+"""The terminal as our Textual programs read it: Textual's driver, but asleep while no key is pressed.
 
 Textual's own looks ten times a second whether it has to end, which is a fifth of what an idle neuron-top costs.
 """
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from textual import constants
 from textual.drivers.linux_driver import LinuxDriver
 
+from neurontools.tui.terminal_input import TerminalInput
 from neurontools.tui.top_ascii import ascii_only
 from neurontools.tui.top_background import BackgroundAnswers
-from neurontools.tui.top_input import TerminalInput
 from neurontools.tui.top_page_actions import PageActions
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _LAST_WRITES_S = 5.0
 _ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # surely later than the moment that the parser waits for
 
 
-class TopDriver(LinuxDriver):
+class TerminalDriver(LinuxDriver):
     """Waits for keys without a clock; restores the terminal on signals, and ends as by SIGHUP when it is gone."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
