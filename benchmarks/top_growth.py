@@ -38,7 +38,8 @@ class Sample:
     """What neuron-top had at a moment since its start."""
 
     at_s: float
-    memory_mib: float
+    private_mib: float
+    pss_mib: float
     threads: int
     files: int
     cpu_s: float
@@ -79,11 +80,12 @@ def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[Sample]:
         while (left_s := begin_s + at_s - time.monotonic()) > 0:
             shown.read(min(left_s, EVERY_S / len(KEYS)))
             shown.press(next(keys))
-        used = process.cpu_times()
+        used, memory = process.cpu_times(), process.memory_full_info()
         samples.append(
             Sample(
                 at_s,
-                process.memory_full_info().pss / 2**20,
+                memory.uss / 2**20,
+                memory.pss / 2**20,
                 process.num_threads(),
                 process.num_fds(),
                 used.user + used.system,
@@ -97,8 +99,11 @@ def _steps(step: float, end: float) -> list[float]:
 
 
 def grown_mib(samples: list[Sample]) -> float:
-    """Return by how much the end is above the moment when everything had been drawn once: medians of five."""
-    settled = [sample.memory_mib for sample in samples if sample.at_s >= SETTLED_S]
+    """Return by how much the end is above the moment when everything had been drawn once: medians of five.
+
+    Private memory: a share of the interpreter's pages goes up and down with the other programs of the computer.
+    """
+    settled = [sample.private_mib for sample in samples if sample.at_s >= SETTLED_S]
     return sorted(settled[-5:])[2] - sorted(settled[:5])[2]
 
 
@@ -106,16 +111,17 @@ def report(minutes: float, samples: list[Sample]) -> str:
     """Return the figures as Markdown."""
     last = samples[-1]
     rows = "\n".join(
-        f"| {sample.at_s / 60:g} | {sample.memory_mib:.1f} | {sample.threads} | {sample.files} |"
+        f"| {sample.at_s / 60:g} | {sample.private_mib:.1f} | {sample.pss_mib:.1f} | {sample.threads} | {sample.files} |"
         for sample in samples
         if sample is last or sample.at_s % max(60, 60 * (minutes // 12)) == 0
     )
     return (
         f"# A long run of neuron-top\n\n`python benchmarks/top_growth.py --minutes {minutes:g}`: {CORES} changing cores, "
         f"10 updates a second, 200x60, a key every {EVERY_S / len(KEYS):.1f} s; on {machine()}.\n\n"
-        f"Grown since minute {SETTLED_S / 60:g}: {grown_mib(samples):.1f} MiB (at most {ROOM_MIB:g}). "
+        f"Private memory grown since minute {SETTLED_S / 60:g}: {grown_mib(samples):.1f} MiB (at most {ROOM_MIB:g}). "
         f"CPU over all: {100 * last.cpu_s / last.at_s:.1f} % of one core.\n\n"
-        f"| minute | memory (PSS), MiB | threads | open files |\n|---|---|---|---|\n{rows}\n"
+        f"| minute | private memory, MiB | with its share of others' (PSS), MiB | threads | open files |\n"
+        f"|---|---|---|---|---|\n{rows}\n"
     )
 
 
