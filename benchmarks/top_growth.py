@@ -38,7 +38,7 @@ class Sample:
     """What neuron-top had at a moment since its start."""
 
     at_s: float
-    private_mib: float
+    own_mib: float
     pss_mib: float
     threads: int
     files: int
@@ -80,12 +80,12 @@ def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[Sample]:
         while (left_s := begin_s + at_s - time.monotonic()) > 0:
             shown.read(min(left_s, EVERY_S / len(KEYS)))
             shown.press(next(keys))
-        used, memory = process.cpu_times(), process.memory_full_info()
+        used = process.cpu_times()
         samples.append(
             Sample(
                 at_s,
-                memory.uss / 2**20,
-                memory.pss / 2**20,
+                own_mib(shown.pid),
+                process.memory_full_info().pss / 2**20,
                 process.num_threads(),
                 process.num_fds(),
                 used.user + used.system,
@@ -94,16 +94,20 @@ def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[Sample]:
     return samples
 
 
+def own_mib(pid: int) -> float:
+    """Return the memory that is no page of a file: all others' share goes up and down with the programs of the computer."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        (line,) = (line for line in file if line.startswith("RssAnon:"))
+    return int(line.split()[1]) / 2**10
+
+
 def _steps(step: float, end: float) -> list[float]:
     return [step * number for number in range(1, int(end / step) + 1)]
 
 
 def grown_mib(samples: list[Sample]) -> float:
-    """Return by how much the end is above the moment when everything had been drawn once: medians of five.
-
-    Private memory: a share of the interpreter's pages goes up and down with the other programs of the computer.
-    """
-    settled = [sample.private_mib for sample in samples if sample.at_s >= SETTLED_S]
+    """Return by how much the end is above the moment when everything had been drawn once: medians of five."""
+    settled = [sample.own_mib for sample in samples if sample.at_s >= SETTLED_S]
     return sorted(settled[-5:])[2] - sorted(settled[:5])[2]
 
 
@@ -111,16 +115,16 @@ def report(minutes: float, samples: list[Sample]) -> str:
     """Return the figures as Markdown."""
     last = samples[-1]
     rows = "\n".join(
-        f"| {sample.at_s / 60:g} | {sample.private_mib:.1f} | {sample.pss_mib:.1f} | {sample.threads} | {sample.files} |"
+        f"| {sample.at_s / 60:g} | {sample.own_mib:.1f} | {sample.pss_mib:.1f} | {sample.threads} | {sample.files} |"
         for sample in samples
         if sample is last or sample.at_s % max(60, 60 * (minutes // 12)) == 0
     )
     return (
         f"# A long run of neuron-top\n\n`python benchmarks/top_growth.py --minutes {minutes:g}`: {CORES} changing cores, "
         f"10 updates a second, 200x60, a key every {EVERY_S / len(KEYS):.1f} s; on {machine()}.\n\n"
-        f"Private memory grown since minute {SETTLED_S / 60:g}: {grown_mib(samples):.1f} MiB (at most {ROOM_MIB:g}). "
+        f"Memory without pages of files grown since minute {SETTLED_S / 60:g}: {grown_mib(samples):.1f} MiB (at most {ROOM_MIB:g}). "
         f"CPU over all: {100 * last.cpu_s / last.at_s:.1f} % of one core.\n\n"
-        f"| minute | private memory, MiB | with its share of others' (PSS), MiB | threads | open files |\n"
+        f"| minute | memory without pages of files, MiB | with its share of those (PSS), MiB | threads | open files |\n"
         f"|---|---|---|---|---|\n{rows}\n"
     )
 
