@@ -112,7 +112,8 @@ class Storm:
                 self._be_quiet()
             self._end_clients()
             self._be_quiet()
-            last = self._settled(len(first[0]))
+            wrong = checks.settled(lambda: self._more_descriptors(first[0]))
+            last = self._measure()
         finally:
             self._end_clients()
             self._end_daemon()
@@ -120,8 +121,7 @@ class Storm:
         outcome.resident_mib = first[1], last[1]
         outcome.registrations = self._board.total(Word.REGISTERED_OFTEN)
         outcome.executions = self._board.total(Word.EXECUTIONS_DONE)
-        if len(last[0]) > len(first[0]):
-            outcome.wrong.append(f"the daemon has the descriptors {last[0]}, at first {first[0]}")
+        outcome.wrong += wrong
         return outcome
 
     def _blow(self, seconds: float) -> None:
@@ -263,12 +263,10 @@ class Storm:
         pid = self._daemon_pid()
         return checks.descriptors(pid), checks.resident_bytes(pid) / 2**20
 
-    def _settled(self, descriptors: int) -> tuple[list[str], float]:
-        # The daemon may not have heard yet that a client's connection is closed.
-        give_up = time.monotonic() + checks.SETTLED_WITHIN_S
-        while len((found := self._measure())[0]) > descriptors and time.monotonic() < give_up:
-            time.sleep(0.02)
-        return found
+    def _more_descriptors(self, at_first: list[str]) -> list[str]:
+        found = self._measure()[0]
+        more = len(found) > len(at_first)
+        return [f"the daemon has the descriptors {found}, at first {at_first}"] if more else []
 
     def _end_clients(self) -> None:
         # Children of clients become ours when they die: until nobody is left but the daemon.
