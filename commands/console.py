@@ -129,11 +129,17 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
 
 
 def _of_system(error: OSError) -> NeuronToolsError:
-    try:
-        os.getcwd()
-    except OSError:
+    if error.filename is None and isinstance(error, FileNotFoundError) and _is_nowhere():
         return NeuronToolsError("the working directory is gone", "change to one that is there")
     return NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}")
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _is_written() -> bool:

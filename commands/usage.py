@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -75,6 +74,8 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(word, known, n=1, cutoff=_NEAR)
     return f"did you mean '{near[0]}'?" if near else ""
 
