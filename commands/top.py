@@ -205,7 +205,9 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         ascii=arguments.ascii or settings.ascii or not _has_utf8(),
     )
     if problem := problem_of(arguments.filter):
-        raise UsageError(f"--filter {arguments.filter!r}: {problem}", "see docs/neuron-ls.md for filters")
+        raise UsageError(
+            f"--filter {arguments.filter!r}: {problem}", "see docs/reference/neuron-ls.md for filters"
+        )
     alert_command = None
     if arguments.exec_on_alert is not None:
         alert_command = split_command(arguments.exec_on_alert)

@@ -17,7 +17,7 @@ FAULTS_BEGIN, FAULTS_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 def environment_page() -> str:
-    """Return docs/environment.md."""
+    """Return docs/reference/environment.md."""
     rows = [
         f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |"
         for name, default, meaning in env.DOCUMENTED
@@ -39,7 +39,7 @@ def environment_page() -> str:
 
 
 def faults_table() -> str:
-    """Return the table of docs/faults.md: what each kind of fault does to its victim, and where that is counted."""
+    """Return the table of docs/reference/faults.md: what each kind of fault does to its victim, and where that is counted."""
     rows = []
     for kind, facts in KINDS.items():
         if kind is FaultKind.ECC:
@@ -62,7 +62,7 @@ def faults_table() -> str:
 
 
 def faults_page(page: str) -> str:
-    """Return docs/faults.md with its table made anew."""
+    """Return docs/reference/faults.md with its table made anew."""
     before, _, rest = page.partition(FAULTS_BEGIN)
     return before + FAULTS_BEGIN + faults_table() + FAULTS_END + rest.partition(FAULTS_END)[2]
 
@@ -80,14 +80,14 @@ def _row(name: str, status: int, kernel_word: str, counters: list[str], *, count
 
 
 def instances_page() -> str:
-    """Return docs/instances.md."""
+    """Return docs/reference/instances.md."""
     path = Path(__file__).with_name("instances_page.py")
     page: str = run_path(str(path))["instances_page"]()
     return page
 
 
 def keys_page() -> str:
-    """Return docs/neuron-top-keys.md."""
+    """Return docs/reference/neuron-top-keys.md."""
     rows = [
         f"| `{name}` | {' '.join(f'`{shown_key(key)}`' for key in keys.split(','))} | {meaning} |"
         for name, keys, meaning in key_names()
@@ -110,7 +110,7 @@ def keys_page() -> str:
 
 if __name__ == "__main__":
     docs = Path(__file__).parent
-    (docs / "environment.md").write_text(environment_page())
-    (docs / "instances.md").write_text(instances_page())
-    (docs / "neuron-top-keys.md").write_text(keys_page())
-    (docs / "faults.md").write_text(faults_page((docs / "faults.md").read_text()))
+    (docs / "reference" / "environment.md").write_text(environment_page())
+    (docs / "reference" / "instances.md").write_text(instances_page())
+    (docs / "reference" / "neuron-top-keys.md").write_text(keys_page())
+    (docs / "reference" / "faults.md").write_text(faults_page((docs / "reference" / "faults.md").read_text()))

@@ -1,4 +1,4 @@
-"""docs/instances.md, made from the catalogue of instance types."""
+"""docs/reference/instances.md, made from the catalogue of instance types."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ trn3s-es.48xlarge and trn3sn.3xlarge. Nothing else is known of them.
 
 
 def instances_page() -> str:
-    """Return docs/instances.md."""
+    """Return docs/reference/instances.md."""
     instances = [instance_type(name) for name in instance_names()]
     chips = {one.device.name: one.device for one in instances}
     parts = [

@@ -1,7 +1,7 @@
 """The algorithms: which of them a group of ranks can use, and their plans.
 
 Their names are those that the real tool prints (system-tools.md section 5); no document describes them, so the steps
-behind the names are our decision (docs/nccom-test.md).
+behind the names are our decision (docs/reference/nccom-test.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cost model: how long a collective takes on an instance, and which algorithm it chooses.
 
 The time of an algorithm is linear in the size. The one that is fastest by the model is chosen, as the real tool shows
-one with --show-algorithm. Everything here is modelled; docs/nccom-test.md says on what it is calibrated.
+one with --show-algorithm. Everything here is modelled; docs/reference/nccom-test.md says on what it is calibrated.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing here is measured. An operator is one instruction whose duration is the longer of its arithmetic at the engine's
 rate and its bytes at the core's share of HBM bandwidth, plus a fixed issue time. Instructions of one engine run in
 program order; an instruction waits for those that wrote what it reads and for readers of what it overwrites.
-docs/cost-model.md explains the numbers.
+docs/explanation/cost-model.md explains the numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Modelled device time of a kernel: what its cores did, at the rates of `fixtures/gpsimd/rates.yaml`.
 
-docs/cost-model.md says how the numbers come about; `call_times.py` asks here for the operators of a graph.
+docs/explanation/cost-model.md says how the numbers come about; `call_times.py` asks here for the operators of a graph.
 """
 
 from __future__ import annotations

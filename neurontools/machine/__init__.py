@@ -1,4 +1,4 @@
-"""The simulated machine. `start`, `connect`, `stop` and `list_machines` are its Python interface (docs/python-api.md).
+"""The simulated machine. `start`, `connect`, `stop` and `list_machines` are its Python interface (docs/reference/python-api.md).
 
 The names are loaded when they are used: neuron-ls comes through here and needs none of them.
 """

@@ -99,7 +99,7 @@ class AsyncClient:
                 stream.close()
 
     async def inject(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
-        """Let something go wrong with the machine; see docs/faults.md.
+        """Let something go wrong with the machine; see docs/reference/faults.md.
 
         Args:
             kind: such as "hang" or "ecc".

@@ -62,7 +62,7 @@ class Machine:
         return self.client.watch(period_s)
 
     def inject(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
-        """Let something go wrong with the machine; see docs/faults.md.
+        """Let something go wrong with the machine; see docs/reference/faults.md.
 
         Args:
             kind: such as "hang" or "ecc".

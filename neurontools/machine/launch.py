@@ -227,7 +227,8 @@ def _check_system() -> None:
     system = os.uname().sysname
     if system != "Linux":
         raise NeuronToolsError(
-            f"simulated machines need Linux, this is {system}", "use WSL2 or a container (docs/containers.md)"
+            f"simulated machines need Linux, this is {system}",
+            "use WSL2 or a container (docs/how-to/containers.md)",
         )
 
 

@@ -1,7 +1,7 @@
 """NRT status to neuron-monitor's keys: the one table of which execution counts as what.
 
 The keys are the documents' (system-tools.md section 3.3), the statuses' names and numbers too; which status counts
-under which key is our decision where the two do not have the same name. docs/neuron-monitor.md prints this table.
+under which key is our decision where the two do not have the same name. docs/reference/neuron-monitor.md prints this table.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The pytest plugin: machines and faults as fixtures (docs/pytest.md)."""
+"""The pytest plugin: machines and faults as fixtures (docs/how-to/pytest.md)."""

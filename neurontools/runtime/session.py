@@ -192,7 +192,7 @@ class Runtime:
 
         An exception of `run` goes through to the caller and counts as NRT_EXEC_COMPLETED_WITH_ERR, an `NrtError` as
         its own status. With NEURONTOOLS_PACE=1 a successful execution lasts at least its modelled time. A fault that
-        is armed for this process may let it fail, hang or last longer (docs/faults.md). `inputs` gives the contents
+        is armed for this process may let it fail, hang or last longer (docs/reference/faults.md). `inputs` gives the contents
         of its inputs, for when they are to be dumped.
 
         Raises:

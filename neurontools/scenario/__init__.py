@@ -1,6 +1,6 @@
 """Scenarios: synthetic processes that fill a machine by a script, and recordings of neuron-monitor.
 
-`load`, `play` and `scenario_names` are the Python interface (docs/scenarios.md). They are loaded when they are used.
+`load`, `play` and `scenario_names` are the Python interface (docs/reference/scenarios.md). They are loaded when they are used.
 """
 
 TYPE_CHECKING = False

@@ -32,7 +32,7 @@ class ScenarioError(NeuronToolsError):
         self.problems = tuple(sorted(set(problems)))
         lines = [f"{file}:{problem.line}: {problem}" for problem in self.problems]
         head = "" if len(lines) == 1 else f"{file} has {len(lines)} mistakes\n"
-        super().__init__(head + "\n".join(lines), "docs/scenarios.md describes every key")
+        super().__init__(head + "\n".join(lines), "docs/reference/scenarios.md describes every key")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

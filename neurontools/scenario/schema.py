@@ -1,4 +1,4 @@
-"""A scenario file: read, checked as a whole, every process given its cores (docs/scenarios.md describes the keys)."""
+"""A scenario file: read, checked as a whole, every process given its cores (docs/reference/scenarios.md describes the keys)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example of docs/python-api.md is run as it stands, and prints what it says that it prints."""
+"""Every example of docs/reference/python-api.md is run as it stands, and prints what it says that it prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python-api.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cache.conftest import Tree
 
-PAGE = Path(__file__).parents[2] / "docs" / "neuron-cache.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "neuron-cache.md"
 
 
 def documented() -> list[str]:

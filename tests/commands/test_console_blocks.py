@@ -48,7 +48,7 @@ def steps(page: str) -> list[tuple[str, list[str]]]:
 def test_the_blocks_of_a_page(home, monkeypatch, name):
     monkeypatch.setenv("PATH", BIN + os.pathsep + os.environ["PATH"])
     before, instead = PAGES[name]
-    page = (DOCS / f"{name}.md").read_text()
+    page = next(DOCS.rglob(f"{name}.md")).read_text()
     for old, new in instead.items():
         page = re.sub(old, new, page)
     subprocess.run(["bash", "-c", before], check=True, capture_output=True)
@@ -84,9 +84,9 @@ def assert_printed(printed: str, said: list[str]) -> None:
     ],
 )
 def test_the_python_example_of_a_page(name, before, printed):
-    code = re.findall(r"^```python\n(.*?)^```", (DOCS / f"{name}.md").read_text(), re.MULTILINE | re.DOTALL)[
-        0
-    ]
+    code = re.findall(
+        r"^```python\n(.*?)^```", next(DOCS.rglob(f"{name}.md")).read_text(), re.MULTILINE | re.DOTALL
+    )[0]
     subprocess.run(["bash", "-c", f"PATH={BIN}:$PATH; {before}"], check=True, capture_output=True)
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -96,7 +96,7 @@ def test_the_python_example_of_a_page(name, before, printed):
 
 
 def test_there_are_blocks():
-    assert {name: len(steps((DOCS / f"{name}.md").read_text())) for name in PAGES} == {
+    assert {name: len(steps(next(DOCS.rglob(f"{name}.md")).read_text())) for name in PAGES} == {
         "faults": 5,
         "links": 4,
         "nccom-test": 2,

@@ -15,7 +15,7 @@ def test_the_environment_page_is_generated_from_the_code():
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    assert (ROOT / "docs" / "environment.md").read_text() == generate.environment_page()
+    assert (ROOT / "docs" / "reference" / "environment.md").read_text() == generate.environment_page()
 
 
 def test_the_readme_names_the_commands_and_shows_real_pictures():
@@ -58,7 +58,7 @@ def anchors(page: str) -> set[str]:
 
 
 def test_every_link_leads_somewhere():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     broken = []
     for page in pages:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -78,14 +78,14 @@ def test_every_page_is_reached_from_the_readme():
         if page.suffix == ".md" and page not in seen:
             seen.add(page)
             wait += [page.parent / path for path in re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text())]
-    assert {path.resolve() for path in (ROOT / "docs").glob("*.md")} <= seen
+    assert {path.resolve() for path in (ROOT / "docs").rglob("*.md")} <= seen
 
 
 def test_every_file_that_a_page_names_is_there():
     named = r"`(?:python )?((?:tests|benchmarks|fixtures|docs|commands|tui)/[\w./*-]+)"
     missing = [
         (page.name, name)
-        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
         for name in re.findall(named, page.read_text())
         if not list(ROOT.glob(name))
     ]

@@ -10,7 +10,7 @@ import pytest
 from tests.commands.shown import PROGRAMS, commands_in, wrong_words
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
 NAMES = "|".join(sorted(map(re.escape, {*PROGRAMS, "neurontools"}), key=len, reverse=True))
 BEGINS = re.compile(rf"(?:\$ )?(?:[A-Z_]+=\S* )*(?:{NAMES})(?: |$)")
 

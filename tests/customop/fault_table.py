@@ -10,7 +10,7 @@ class Fault:
     """A wrong kernel.
 
     Args:
-        name: test id, and its name in docs/customop-faults.md.
+        name: test id, and its name in docs/reference/customop-faults.md.
         library: directory under `kernels/`.
         which: what chooses it.
         kind: the check that finds it.

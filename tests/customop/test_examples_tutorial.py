@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "fixtures" / "customops"
-TUTORIAL = (ROOT / "docs" / "customop-tutorial.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorials" / "custom-operators.md").read_text()
 
 
 def test_the_program_runs(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each fault of the table: one message with operator, core, place, arguments and what to do; docs/customop-faults.md shows it.
+"""Each fault of the table: one message with operator, core, place, arguments and what to do; docs/reference/customop-faults.md shows it.
 
 WRITE_GOLDEN=1 writes the page's tables from what is really printed.
 """
@@ -24,7 +24,7 @@ from neurontools.customop.remedies import remedy_for
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 KERNELS = Path(__file__).parent / "kernels"
-PAGE = Path(__file__).parents[2] / "docs" / "customop-faults.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "customop-faults.md"
 Find = Callable[[str], Operation]
 NO_TRAP = os.uname().machine == "aarch64"  # divides by zero without one
 

@@ -1,4 +1,4 @@
-"""Every item of the reference's interface works, and docs/customop-api.md lists what a kernel here shows."""
+"""Every item of the reference's interface works, and docs/reference/customop-api.md lists what a kernel here shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neurontools.customop.operation import Operation
 
 SOURCES = Path(__file__).parent / "kernels" / "interface"
-PAGE = Path(__file__).parents[2] / "docs" / "customop-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "customop-api.md"
 
 
 @pytest.mark.parametrize("items", ["dtypes", "factories", "operations", "bits", "members", "streams", "tcm"])

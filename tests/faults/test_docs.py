@@ -1,4 +1,4 @@
-"""docs/faults.md is made from the data that the machine, neuron-monitor and the sysfs tree use."""
+"""docs/reference/faults.md is made from the data that the machine, neuron-monitor and the sysfs tree use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "faults.md").read_text()
+PAGE = (DOCS / "reference" / "faults.md").read_text()
 
 
 @pytest.fixture(scope="module")

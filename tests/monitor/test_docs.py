@@ -10,7 +10,7 @@ from neurontools.monitor.config_file import parse_config
 from neurontools.monitor.status_keys import KEYS
 from tests.monitor.test_exporter import FAMILIES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "neuron-monitor.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "neuron-monitor.md").read_text()
 
 
 def test_the_table_of_statuses_is_the_codes():

@@ -1,11 +1,11 @@
-"""Every example of docs/pytest.md is a module of tests that pass."""
+"""Every example of docs/how-to/pytest.md is a module of tests that pass."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "pytest.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "pytest.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 pytest_plugins = ["pytester"]

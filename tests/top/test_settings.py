@@ -155,11 +155,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
     page = run_path(str(ROOT / "docs" / "generate.py"))["keys_page"]()
-    assert (ROOT / "docs" / "neuron-top-keys.md").read_text() == page
+    assert (ROOT / "docs" / "reference" / "neuron-top-keys.md").read_text() == page
 
 
 def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> None:
-    manual = (ROOT / "docs" / "neuron-top.md").read_text()
+    manual = (ROOT / "docs" / "reference" / "neuron-top.md").read_text()
     options = [option for action in build_parser()._actions for option in action.option_strings]
     missing = {option for option in options if option.startswith("--") and option not in manual}
     assert missing <= {"--help", "--debug"}

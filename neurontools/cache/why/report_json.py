@@ -1,4 +1,4 @@
-"""`neuron-cache why` as JSON; docs/neuron-cache.md describes the fields."""
+"""`neuron-cache why` as JSON; docs/reference/neuron-cache.md describes the fields."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class FaultCalls:
         amount: int = 1,
         every_s: float | None = None,
     ) -> Fault:
-        """Let something go wrong with the machine; see docs/faults.md.
+        """Let something go wrong with the machine; see docs/reference/faults.md.
 
         Args:
             kind: one of `FaultKind`, such as "hang".

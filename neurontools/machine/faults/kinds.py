@@ -1,4 +1,4 @@
-"""The kinds of faults and what each does to an execution: one table, which docs/faults.md prints.
+"""The kinds of faults and what each does to an execution: one table, which docs/reference/faults.md prints.
 
 Status numbers and names are those of compile-runtime.md section 3.2, log lines those of its section 3.3 where it has
 them. The driver's log words and counters are those of system-tools.md section 4.

@@ -1,5 +1,5 @@
 // Every item of the interface, as a program says it; each function returns 1 where all of its items do what they should.
-// The marks "// [item]" are those of docs/customop-api.md.
+// The marks "// [item]" are those of docs/reference/customop-api.md.
 #include <neuron/neuron-utils.hpp>
 #include <torch/torch.h>
 
