@@ -1,0 +1,139 @@
+"""Files that are replaced in one step: written under a temporary name, synced, renamed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPORARY_PREFIX = ".tmp-"
+"""How the names of temporary files begin: `.tmp-<pid>-<number>-<random>`."""
+
+_numbers = itertools.count()
+
+
+def write_atomic(
+    path: str | os.PathLike[str], data: bytes | str, *, mode: int = 0o666, sync: bool = True
+) -> None:
+    """Replace a file so that a reader sees the old or the new content, whatever happens meanwhile.
+
+    Args:
+        path: the file.
+        data: its content; text is written as UTF-8.
+        mode: permissions of the file, less the umask.
+        sync: whether the content is on the disk before this returns.
+
+    Raises:
+        OSError: the file cannot be written; its old content is untouched and nothing is left behind.
+    """
+    target = os.fspath(path)
+    directory = os.path.dirname(target) or "."
+    temporary = write_temporary(directory, data, mode=mode, sync=sync)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+    if sync:
+        sync_directory(directory)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str], *, mode: int = 0o666, sync: bool = True) -> Iterator[IO[bytes]]:
+    """Open a binary file for writing that takes the place of `path` when the block ends without an exception.
+
+    Raises:
+        OSError: the file cannot be written; the old content is untouched and nothing is left behind.
+    """
+    target = os.fspath(path)
+    directory = os.path.dirname(target) or "."
+    temporary = temporary_name(directory)
+    try:
+        with open(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb"
+        ) as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+    if sync:
+        sync_directory(directory)
+
+
+def write_temporary(directory: str, data: bytes | str, *, mode: int = 0o666, sync: bool = True) -> str:
+    """Write data under a new temporary name in a directory and return its path.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    path = temporary_name(directory)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        remaining = memoryview(data.encode() if isinstance(data, str) else data)
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        remove_quietly(path)
+        raise
+    os.close(descriptor)
+    return path
+
+
+def temporary_name(directory: str) -> str:
+    """Return a path in a directory that no other call, thread or process uses."""
+    return f"{directory}/{TEMPORARY_PREFIX}{os.getpid()}-{next(_numbers)}-{os.urandom(4).hex()}"
+
+
+def sync_directory(directory: str) -> None:
+    """Make renames in a directory durable, where the file system can."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def sync_file_system(path: str) -> None:
+    """Make everything written to the file system of a path durable: one call instead of one for each file.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    import ctypes
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: str) -> None:
+    """Remove a file; it does not matter if it is gone or cannot be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def remove_if_empty(directory: str) -> None:
+    """Remove a directory if it is empty."""
+    try:
+        os.rmdir(directory)
+    except OSError:
+        pass

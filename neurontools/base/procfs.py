@@ -1,0 +1,56 @@
+"""What /proc says about processes (Linux manual, proc(5))."""
+
+from __future__ import annotations
+
+import os
+
+_DEAD_STATES = frozenset({b"Z", b"X", b"x"})
+# Positions behind the command name, which may hold blanks and brackets of its own.
+_STATE, _PARENT, _USER, _SYSTEM, _START, _RESIDENT = 0, 1, 11, 12, 19, 21
+
+
+class ProcessStat:
+    """The fields of `/proc/<pid>/stat` that this toolkit uses. Times are clock ticks; `resident_bytes` is memory.
+
+    A plain class with slots: neuron-ls's path does not load dataclasses.
+    """
+
+    __slots__ = ("is_dead", "parent_pid", "resident_bytes", "start_ticks", "system_ticks", "user_ticks")
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self.is_dead = fields[_STATE] in _DEAD_STATES
+        self.parent_pid = int(fields[_PARENT])
+        self.user_ticks = int(fields[_USER])
+        self.system_ticks = int(fields[_SYSTEM])
+        self.start_ticks = int(fields[_START])
+        self.resident_bytes = int(fields[_RESIDENT]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_stat(pid: int, root: str = "") -> ProcessStat | None:
+    """Return what the kernel says of a process, None where it is gone or hidden.
+
+    Args:
+        pid: the process.
+        root: a directory that holds another host's `/proc`.
+    """
+    try:
+        with open(f"{root}/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return ProcessStat(fields)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def read_start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None where it is gone, hidden or a zombie."""
+    stat = read_stat(pid)
+    return None if stat is None or stat.is_dead else stat.start_ticks
+
+
+def read_boot_id() -> str:
+    """Return the id of this boot of the host, "" where /proc does not have it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

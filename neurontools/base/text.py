@@ -1,0 +1,114 @@
+"""Text for terminals: tables, wrapping, shortening, plurals, suggestions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_GAP = 2
+_MIN_TEXT_WIDTH = 16
+_ELLIPSIS = ".."
+
+
+def table(
+    head: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    align: str,
+    *,
+    width: int | None = None,
+    optional: Sequence[int] = (),
+) -> str:
+    """Return rows in aligned columns below a head.
+
+    Args:
+        head: the column titles, None for none.
+        rows: the cells.
+        align: `<` (text, which may be shortened in the middle) or `>` for each column.
+        width: the width of the terminal; None where lines may have any length.
+        optional: indexes of columns that are dropped where the width is too small for all, the first one first. A last
+            line names them.
+    """
+    lines = [[printable(cell) for cell in row] for row in ([head] if head else []) + list(rows)]
+    natural = [max((len(row[column]) for row in lines), default=0) for column in range(len(align))]
+    widths = dict(enumerate(natural)) if width is None else _fit(natural, align, width, optional)
+    printed = []
+    for row in lines:
+        cells = [f"{shorten(row[column], size):{align[column]}{size}}" for column, size in widths.items()]
+        printed.append((" " * _GAP).join(cells).rstrip())
+    if head and len(widths) < len(align):
+        dropped = ", ".join(title.lower() for column, title in enumerate(head) if column not in widths)
+        printed.append(f"(too narrow for {dropped})")
+    return "\n".join(printed)
+
+
+def _fit(natural: Sequence[int], align: str, width: int, optional: Sequence[int]) -> dict[int, int]:
+    """Return the width of each column that is shown: text columns shrink first, then optional ones are dropped."""
+    widths = dict(enumerate(natural))
+    droppable = list(optional)
+    while _min_total(widths, align) > width and droppable:
+        del widths[droppable.pop(0)]
+    text_columns = [column for column in widths if align[column] == "<"]
+    while _total(widths) > width:
+        widest = max(text_columns, key=lambda column: widths[column], default=None)
+        if widest is None or widths[widest] <= _MIN_TEXT_WIDTH:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _min_total(widths: dict[int, int], align: str) -> int:
+    return _total({c: min(size, _MIN_TEXT_WIDTH) if align[c] == "<" else size for c, size in widths.items()})
+
+
+def _total(widths: dict[int, int]) -> int:
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; a longer one loses its middle: `model..done`."""
+    if len(text) <= width:
+        return text
+    head = max(0, width - len(_ELLIPSIS)) // 2
+    tail = max(0, width - len(_ELLIPSIS) - head)
+    return text[:head] + _ELLIPSIS[:width] + text[len(text) - tail :]
+
+
+def wrap(text: str, width: int, *, first_indent: str = "", indent: str = "") -> list[str]:
+    """Return a text in lines of at most `width` columns; words such as paths and hashes stay in one piece."""
+    import textwrap
+
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first_indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def plural(count: int, singular: str, plural_form: str | None = None) -> str:
+    """Return a count with its noun: `1 entry`, `3 entries`; the plural defaults to the singular with an `s`."""
+    return f"{count} {singular if count == 1 else plural_form or singular + 's'}"
+
+
+def printable(text: str) -> str:
+    """Return a text that cannot control a terminal: every character that does not print becomes `?`."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known word that is most like a misspelt one, None where nothing is close."""
+    from difflib import get_close_matches  # costs a millisecond, and only misspelt words need it
+
+    matches = get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else None
+
+
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the remedy for an unknown word: `did you mean 'x'?` where one is close, else the list of all."""
+    words = [str(item) for item in known]
+    match = suggest(word, words, cutoff=cutoff)
+    return f"did you mean {match!r}?" if match else f"known: {', '.join(words)}"
