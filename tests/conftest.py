@@ -14,6 +14,11 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test depends on the speed of the computer that runs it.
+settings.register_profile("neurontools", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("neurontools")
 
 # The checkout comes last, so that the installed package is what is tested.
 sys.path.append(str(Path(__file__).parents[1]))

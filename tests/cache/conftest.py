@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from neurontools.cache import layout
 from neurontools.cache.store import CompileCache
@@ -18,9 +17,6 @@ from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-settings.register_profile("steady", deadline=None)
-settings.load_profile("steady")
 
 NOW = 1_700_000_000.0
 DAY = 86400.0

@@ -187,4 +187,4 @@ class IndexedRoot(RuleBasedStateMachine):
 
 
 TestIndexedRoot = IndexedRoot.TestCase
-TestIndexedRoot.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
+TestIndexedRoot.settings = settings(max_examples=12, stateful_step_count=10)

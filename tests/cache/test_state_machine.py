@@ -143,4 +143,4 @@ class EntryLife(RuleBasedStateMachine):
 
 
 TestEntryLife = EntryLife.TestCase
-TestEntryLife.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestEntryLife.settings = settings(max_examples=15, stateful_step_count=12)

@@ -36,7 +36,7 @@ plain = st.recursive(
     ),
     max_leaves=12,
 )
-quiet = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def ends_well(argv, capsys):

@@ -32,7 +32,7 @@ operations = st.sampled_from(list(Operation))
 sizes = st.integers(1, 2**32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(places, operations, sizes, sizes)
 def test_time_grows_with_the_size(place, operation, one, other):
     instance, lnc, ranks = place
@@ -42,7 +42,7 @@ def test_time_grows_with_the_size(place, operation, one, other):
     assert 0 < first.latency_s < first.time_s <= second.time_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(places, operations, sizes)
 def test_bus_bandwidth_stays_below_what_a_core_can_carry(place, operation, nbytes):
     instance, lnc, ranks = place
@@ -61,7 +61,7 @@ def test_an_all_gather_is_not_faster_than_the_links_into_a_device(place):
         assert 2**30 * outside / time.time_s <= arriving
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(places, operations, sizes)
 def test_no_other_algorithm_is_faster_than_the_chosen_one(place, operation, nbytes):
     instance, lnc, ranks = place

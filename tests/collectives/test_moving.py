@@ -40,7 +40,7 @@ def cases(draw):
     return Workload(operation, (cores,), over), draw(st.sampled_from(available(operation, cores, over)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(cases(), st.sampled_from(list(DataType)), st.integers(1, 5000), st.integers(0, 9))
 def test_what_is_moved_is_what_a_direct_computation_gives(case, kind, nbytes, seed):
     work, algorithm = case

@@ -183,7 +183,7 @@ def test_a_pipe_and_a_directory_are_refused_at_once(tmp_path):
 
 
 @given(st.binary(max_size=1500) | st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_read_or_refused(drawn):
     data = bytearray(tar_of(FILES))
     if isinstance(drawn, bytes):

@@ -33,7 +33,6 @@ STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 EPSILON = 1e-5
 FEW = settings(
     max_examples=12,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

@@ -21,7 +21,6 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 DTYPES = INTEGERS + FLOATS
 FEW = settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

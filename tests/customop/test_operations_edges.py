@@ -19,7 +19,6 @@ NAN, INF = float("nan"), float("inf")
 FLOAT_EDGES = (0.0, -0.0, 0.5, 2.5, -2.5, 1e-45, 1.1754944e-38, 3.4028235e38, 88.7, 88.8, -104.0, 1e22)
 FEW = settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

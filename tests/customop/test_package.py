@@ -40,7 +40,7 @@ def test_a_manifest_survives_its_json(package: Read) -> None:
     assert manifest_from_bytes(manifest.to_bytes()) == manifest
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(0, 1, exclude_max=True))
 def test_a_truncated_library_is_refused_wherever_it_ends(package: Read, scratch: Path, share: float) -> None:
     whole = Path(package("faults").path).read_bytes()
@@ -48,7 +48,7 @@ def test_a_truncated_library_is_refused_wherever_it_ends(package: Read, scratch:
     refusal(scratch / "cut.so")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
 def test_a_changed_byte_in_the_code_is_noticed(
     package: Read, scratch: Path, share: float, change: int

@@ -46,7 +46,7 @@ def test_summary_is_over_what_was_sampled() -> None:
 shares = st.floats(0, 1, allow_nan=False, width=32)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 200), shares, shares), min_size=1, max_size=150))
 def test_the_newest_slots_hold_what_was_fed(steps: list[tuple[int, float, float]]) -> None:
     history = History(2)

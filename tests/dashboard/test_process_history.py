@@ -102,7 +102,7 @@ def test_the_history_of_a_machine_has_them_and_another_machine_begins_anew(
     assert history.processes.minute(KEY, Measure.EXECUTIONS) == (None,) * SLOTS
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.tuples(st.integers(1, 90), st.integers(0, 50), st.integers(0, 63)), min_size=1, max_size=40

@@ -98,7 +98,7 @@ def test_a_tree_has_every_row_once_also_when_parents_go_in_a_circle(process_at: 
 
 
 @given(parents=st.dictionaries(st.integers(2, 12), st.integers(0, 14), max_size=11))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_row_is_lost_or_doubled_in_a_tree(process_at: Process, parents: dict[int, int]) -> None:
     rows = rows_of(*range(2, 13), process_at=process_at)
     lines = [line.pid for line in tree(rows, parents) if line.row]

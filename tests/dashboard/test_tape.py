@@ -86,7 +86,7 @@ def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS)
     return made
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(0, 1000), st.randoms())
 def test_every_moment_comes_back_as_it_was_in_any_order(count, block, seed, order):
     numbers = list(range(count))
@@ -184,7 +184,7 @@ def test_a_clock_that_goes_back_is_a_new_machine_and_kept(made_tape):
     assert tape.moment(1) == made[0]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 60), st.lists(st.integers(0, 59), min_size=1, max_size=12))
 def test_looking_back_keeps_only_some_moments_of_a_block_unpacked(count, places):
     made = moments(count)

@@ -130,4 +130,4 @@ class AnyFaults(RuleBasedStateMachine):
 
 
 TestAnyFaults = pytest.mark.timeout(120)(AnyFaults.TestCase)
-TestAnyFaults.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnyFaults.settings = settings(max_examples=60, stateful_step_count=25)

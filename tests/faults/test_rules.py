@@ -411,7 +411,7 @@ TARGETS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kinds=st.lists(
         st.tuples(

@@ -39,7 +39,7 @@ def test_a_lost_device_has_no_meter_but_the_word(ticks: Make) -> None:
     assert sum("[ 0.00%]" in row for row in rows) == 3
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     size=st.tuples(st.integers(60, 200), st.integers(16, 60)),
     machine=st.tuples(st.integers(1, 16), st.integers(1, 32)),

@@ -63,7 +63,7 @@ def columns(line):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), flags=FLAGS)
 def test_the_table_is_rectangular(make, job, data, flags):
     snapshot = data.draw(machines(make, job))
@@ -80,7 +80,7 @@ def test_the_table_is_rectangular(make, job, data, flags):
         assert line.isascii() is False or all(line[at] in "+|" for at in corners)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), wide=st.booleans())
 def test_the_table_cuts_every_command_at_its_width(make, job, data, wide):
     snapshot = data.draw(machines(make, job))
@@ -90,7 +90,7 @@ def test_the_table_cuts_every_command_at_its_width(make, job, data, wide):
             assert f"| {printable(cut(process.command, 80 if wide else 40))} " in out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_every_process_has_a_row_on_each_of_its_devices_and_nowhere_else(make, job, data):
     snapshot = data.draw(machines(make, job))
@@ -107,7 +107,7 @@ def test_every_process_has_a_row_on_each_of_its_devices_and_nowhere_else(make, j
         assert listed == sorted(listed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), wide=st.booleans())
 def test_json_parses_and_equals_the_values(make, job, data, wide):
     snapshot = data.draw(machines(make, job))
@@ -138,7 +138,7 @@ def test_json_parses_and_equals_the_values(make, job, data, wide):
             )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=COMMANDS)
 def test_json_lines_hold_one_key_each_whatever_a_command_contains(make, job, text):
     lines = render(make("trn1.2xlarge", (job(7, text, (0,)),)), ["-j"], "2.32")[1].decode().split("\n")

@@ -98,7 +98,7 @@ def sent(value: object) -> object:
     return json.loads(encode(value))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(snapshots, min_size=1, max_size=4))
 def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
     seen = pushed(None, SNAPSHOT, sent(series[0]))
@@ -107,7 +107,7 @@ def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
         assert seen == after == snapshot_from_json(sent(after))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(snapshots, st.data())
 def test_small_changes_of_a_process_are_told(before, data):
     """Changes as they mostly are: the same processes, with some of their values replaced."""
@@ -124,7 +124,7 @@ def test_small_changes_of_a_process_are_told(before, data):
     assert changed(before, sent(changes(before, after))) == after
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(snapshots)
 def test_without_a_change_next_to_nothing_is_sent(snapshot):
     later = replace(snapshot, taken_ns=snapshot.taken_ns + 1)

@@ -49,7 +49,7 @@ def test_a_record_comes_back(home: Path) -> None:
     assert load_record(str(home / "r")) == (PROCESS, "boot")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_file_is_none_and_no_traceback(home: Path, data: st.DataObject) -> None:
     path = str(home / "file")

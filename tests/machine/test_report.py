@@ -180,7 +180,7 @@ def test_a_page_that_reads_again_is_no_longer_stale(made: Made) -> None:
     writer.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=1, max_size=400), st.integers(0, 8192), st.none() | st.integers(0, 5000))
 def test_no_page_content_harms_a_snapshot(home: Path, data: bytes, offset: int, length: int | None) -> None:
     (home / "pages").mkdir(exist_ok=True)

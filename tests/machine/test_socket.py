@@ -106,7 +106,7 @@ requests = st.fixed_dictionaries(
 noise = st.binary(max_size=200) | st.binary(max_size=50).map(lambda data: b"RENDER " + data + b"\n")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(noise | requests, max_size=12))
 def test_no_bytes_harm_the_daemon(daemon: DaemonInfo, pieces: list[bytes]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as rude:

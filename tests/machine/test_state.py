@@ -297,7 +297,7 @@ class AnyHistory(RuleBasedStateMachine):
             assert self.machine.used_bytes(device) == sum(held) <= LAYOUT.memory_bytes
 
 
-AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestAnyHistory = AnyHistory.TestCase
 
 

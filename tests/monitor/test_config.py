@@ -207,7 +207,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(json_values)
 def test_any_json_gives_a_configuration_or_one_error(value):
     try:
@@ -228,7 +228,7 @@ def plain(located):
     return located.value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(json_values, st.sampled_from([None, 0, 3]))
 def test_located_json_is_json(value, indent):
     assert plain(parse_located(json.dumps(value, indent=indent))) == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.monitor import report as r
@@ -107,13 +107,13 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=80)
 @given(reports)
 def test_what_was_written_is_read_again(report):
     assert parse_line(report_line(report)) == report
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=60)
 @given(reports, st.data())
 def test_a_line_that_was_cut_off_is_damaged(report, data):
     line = report_line(report)
@@ -121,7 +121,7 @@ def test_a_line_that_was_cut_off_is_damaged(report, data):
         parse_line(line[: data.draw(st.integers(0, len(line) - 1))])
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=80)
 @given(reports, json_values, st.data())
 def test_a_value_of_another_kind_is_read_or_named_and_nothing_else(report, nonsense, data):
     root = json.loads(report_line(report))
@@ -142,7 +142,7 @@ def test_a_value_of_another_kind_is_read_or_named_and_nothing_else(report, nonse
         assert error.message.startswith("damaged line: ")  # noqa: PT017  it may be read as well
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_line_are_damaged(data):
     with pytest.raises(DamagedLineError):

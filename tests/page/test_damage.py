@@ -18,7 +18,7 @@ OpenedPage = Callable[[Path, tuple[int, ...]], AbstractContextManager[tuple[Page
 
 NOW = 2**62
 LAYOUT = Layout(2)
-many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 
 
 def read(home: Path, content: bytes) -> PageValue | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.profiler.intervals import BusyIndex, busy_ns, union
@@ -23,7 +23,6 @@ def covered(intervals: list[tuple[int, int]]) -> set[int]:
     return {ns for start, duration in intervals for ns in range(start, start + duration)}
 
 
-@settings(deadline=None)
 @given(INTERVALS)
 def test_the_union_covers_what_the_intervals_cover_and_is_disjoint(intervals: list[tuple[int, int]]) -> None:
     starts, ends = union(*columns(intervals))
@@ -32,7 +31,6 @@ def test_the_union_covers_what_the_intervals_cover_and_is_disjoint(intervals: li
     assert all(end < start for end, start in zip(ends[:-1], starts[1:], strict=True))
 
 
-@settings(deadline=None)
 @given(INTERVALS, st.lists(st.integers(-10, 300), min_size=2, max_size=12, unique=True).map(sorted))
 def test_busy_time_of_any_stretch_is_exact(intervals: list[tuple[int, int]], edges: list[int]) -> None:
     index = BusyIndex(*columns(intervals))
@@ -44,7 +42,6 @@ def test_busy_time_of_any_stretch_is_exact(intervals: list[tuple[int, int]], edg
     assert index.total_ns == len(covered(intervals))
 
 
-@settings(deadline=None)
 @given(INTERVALS.map(sorted))
 def test_events_of_one_lane_never_overlap_and_lanes_are_few(intervals: list[tuple[int, int]]) -> None:
     start, duration = columns(intervals)

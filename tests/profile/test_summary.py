@@ -159,7 +159,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPERATIONS, st.integers(1, 4))
 def test_active_time_of_any_schedule_equals_brute_force(
     tmp_path_factory: pytest.TempPathFactory, maker: Maker, drawn: list[tuple[str, int, int]], steps: int

@@ -34,7 +34,6 @@ def viewport(start: int, span: int, columns: int) -> Viewport:
     return Viewport(start, max(span, columns), 10_000, columns)
 
 
-@settings(deadline=None)
 @given(EVENTS, VIEWS)
 def test_busy_time_of_every_cell_equals_brute_force(
     events: list[tuple[int, int]], at: tuple[int, int, int]
@@ -46,7 +45,6 @@ def test_busy_time_of_every_cell_equals_brute_force(
         assert cells.busy_ns[cell] == len(busy & set(range(first, last)))
 
 
-@settings(deadline=None)
 @given(EVENTS, VIEWS)
 def test_something_is_drawn_wherever_something_happened(
     events: list[tuple[int, int]], at: tuple[int, int, int]
@@ -64,7 +62,6 @@ def test_something_is_drawn_wherever_something_happened(
         assert (cells.eighths[cell] == 8) == (cells.busy_ns[cell] == last - first)
 
 
-@settings(deadline=None)
 @given(EVENTS, VIEWS)
 @example([(0, 0)] * 16 + [(0, 1), (1, 2)], (0, 0, 1))
 def test_a_cell_names_the_longest_event_that_starts_in_it(
@@ -78,7 +75,7 @@ def test_a_cell_names_the_longest_event_that_starts_in_it(
             assert events[found[cell]][1] == max(inside)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
 def test_with_many_events_a_cell_still_names_one_of_its_own(seed: int, columns: int) -> None:
     random = np.random.default_rng(seed)
@@ -94,7 +91,6 @@ def test_with_many_events_a_cell_still_names_one_of_its_own(seed: int, columns: 
         assert duration >= sorted(inside)[len(inside) // 2]
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 10**12),
     st.integers(1, 200),
@@ -127,7 +123,6 @@ def test_the_window_stays_inside_the_profile(
         assert np.all(np.diff(edges) >= 1)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**10), st.integers(1, 10**12))
 def test_zooming_in_keeps_the_place_under_the_cursor(at_ns: int, total_ns: int) -> None:
     at_ns %= total_ns
@@ -155,14 +150,12 @@ def test_a_bad_search_pattern_is_explained(trace: Trace) -> None:
         Timeline(trace).search("(")
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**15))
 def test_a_time_that_is_shown_can_be_typed_again(ns: int) -> None:
     again = units.parse_duration(units.duration(ns))
     assert abs(again - ns) <= max(1, ns // 1000)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**12), st.integers(1, 20), st.integers(0, 10**12))
 def test_ticks_are_round_few_and_differ_from_their_neighbours(
     span_ns: int, ticks: int, start_ns: int

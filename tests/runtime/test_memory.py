@@ -207,7 +207,7 @@ step = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(steps=st.lists(step, max_size=40))
 def test_what_is_in_use_is_always_reserved(
     new_place: Callable[..., Place], steps: list[tuple[bool, int, MemoryCategory, int]]

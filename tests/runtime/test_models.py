@@ -59,7 +59,7 @@ def test_a_model_that_does_not_fit_takes_nothing(new_place: Callable[..., Place]
     place.load(constant_bytes=900_000)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.data())
 def test_models_of_a_core_share_one_scratchpad(new_place: Callable[..., Place], data: st.DataObject) -> None:
     place = new_place()

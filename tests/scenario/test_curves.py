@@ -37,7 +37,7 @@ curves = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(curves, TIME, st.text(max_size=5))
 def test_values_stay_within_the_bounds(curve, time_s, seed):
     for one in (curve, curve.seeded(seed)):
@@ -46,7 +46,7 @@ def test_values_stay_within_the_bounds(curve, time_s, seed):
         assert one.high == pytest.approx(curve.high, abs=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(curves, TIME, st.floats(0.001, 100))
 def test_integrals_never_fall_and_grow_as_the_value_says(curve, time_s, step_s):
     before, after = curve.integral(time_s), curve.integral(time_s + step_s)
@@ -54,7 +54,7 @@ def test_integrals_never_fall_and_grow_as_the_value_says(curve, time_s, step_s):
     assert before + curve.low * step_s - tolerance <= after <= before + curve.high * step_s + tolerance
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(curves, st.floats(1, 400))
 def test_an_integral_is_the_sum_of_many_values(curve, end_s):
     steps = 4000

@@ -17,7 +17,7 @@ distributions = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(distributions, st.integers(0, 10**7), st.integers(0, 5000), st.integers(0, 2**20))
 def test_counts_add_up_and_never_fall(latency, executions, more, offset):
     before = latency.counts(executions, offset)

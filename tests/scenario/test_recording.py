@@ -58,7 +58,7 @@ def test_a_replay_is_the_recording_byte_for_byte(storm):
     assert counts == (storm.count(b"\n"), 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.booleans())
 def test_odd_but_valid_lines_stay_as_they_are(choices, ends):
     odd = [
@@ -106,7 +106,7 @@ def test_a_process_that_comes_does_not_disturb_the_pace():
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(-1, 1e7) | st.text(max_size=2)), max_size=10)
 )

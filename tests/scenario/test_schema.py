@@ -269,7 +269,7 @@ def test_a_file_that_is_not_there_is_named(home):
         scenario.load("bytes.yaml")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=6), st.sampled_from(["1s", "5m", "ramp"])),
     lambda inner: st.one_of(

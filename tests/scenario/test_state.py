@@ -23,7 +23,7 @@ def scripts():
     return {name: Script(scenario.load(name)) for name in NAMES}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(NAMES), st.data())
 def test_counters_never_fall(scripts, name, data):
     lives = list(scripts[name].lives)
@@ -44,7 +44,7 @@ def test_counters_never_fall(scripts, name, data):
         assert 0 <= state.utilization <= 100
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(NAMES), st.floats(0, 1))
 def test_no_device_ever_holds_more_than_it_has(scripts, name, share):
     script = scripts[name]

@@ -138,7 +138,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_what_is_read_without_yaml_means_the_same_to_yaml(text):
     plain = plain_entries(text.encode())
@@ -159,7 +159,7 @@ LINES = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(LINES)
 def test_most_plain_files_need_no_yaml_and_mean_the_same(text):
     plain = plain_entries(text.encode())
@@ -204,7 +204,7 @@ SECTION_LINES = st.tuples(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(SECTION_LINES, max_size=7))
 def test_a_section_that_is_passed_over_means_the_same_to_yaml(lines):
     text = "\n".join(["top:", *lines]).encode()
@@ -213,7 +213,7 @@ def test_a_section_that_is_passed_over_means_the_same_to_yaml(lines):
         assert plain == yaml_entries(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_no_file_makes_it_fail(home_file, data):
     home_file.write_bytes(data)

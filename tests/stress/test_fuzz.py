@@ -79,7 +79,7 @@ def answered(sock: socket.socket, number: int) -> dict[str, Any]:
     raise AssertionError("the daemon closed the connection")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.lists(calls(), min_size=1, max_size=8))
 def test_every_request_gets_an_answer_and_the_machine_stays_right(
     daemon: DaemonInfo, requests: list[tuple[str, dict[str, Any]]]

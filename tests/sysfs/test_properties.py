@@ -67,7 +67,7 @@ def machines(draw):
     return replace(idle, processes=processes, core_totals=totals)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(machines())
 def test_every_file_parses(snapshot):
     for path, entry in tree_of(snapshot).items():
@@ -77,7 +77,7 @@ def test_every_file_parses(snapshot):
         assert re.fullmatch(TEXTS.get(name, r"\d+\n"), entry.text), path
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(machines())
 def test_the_numbers_are_those_of_the_living_and_the_gone(snapshot):
     whole = tree_of(snapshot)

@@ -68,7 +68,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(pieces, max_size=8).map("".join), max_size=5))
 def test_no_input_ends_it(inputs: list[str]) -> None:
     typed = TerminalInput()

@@ -30,7 +30,6 @@ devices, cores = st.integers(1, 16), st.integers(1, 8)
 
 
 @given(widths, heights, devices, cores, st.sampled_from([PERCENT_WIDTHS, FLOPS_WIDTHS]))
-@settings(deadline=None)
 def test_panes_share_the_height(width: int, height: int, count: int, per_device: int, values: object) -> None:
     layout = screen_layout(width, height, count, per_device, values)  # type: ignore[arg-type]
     assert 12 + layout.grid.lines + layout.tree_lines + sum(layout.blanks) == height
@@ -49,7 +48,7 @@ def test_panes_share_the_height(width: int, height: int, count: int, per_device:
     trouble=st.sampled_from(["", "machine stopped, waiting for it", "x" * 200]),
 )
 @example((60, 16), (16, 8), True, True, 3, "a" * 255, "x" * 200)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_fills_its_row(
     ticks: Make,
     job: Job,
@@ -104,7 +103,6 @@ def test_cores_are_drawn_as_fully_as_the_terminal_allows(
 
 
 @given(widths, st.integers(1, 88), devices, cores)
-@settings(deadline=None)
 def test_one_device_a_line_wherever_that_shows_all(
     width: int, lines: int, count: int, per_device: int
 ) -> None:

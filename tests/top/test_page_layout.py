@@ -39,7 +39,7 @@ Job = Callable[..., object]
 @example((80, 24), (16, 32), 2, [8, 8], False, "a" * 255, 2)
 @example((80, 24), (0, 8), 1, [8], False, "", 0)
 @example((80, 24), (0, 8), 3, [9, 10], False, "", 0)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_of_every_page_fits(
     ticks: Make,
     job: Job,

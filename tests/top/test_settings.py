@@ -111,7 +111,7 @@ values = st.recursive(
 @given(
     st.dictionaries(st.sampled_from(["theme", "page", "interval", "columns", "keys", "alerts", "x"]), values)
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_that_yaml_can_hold_makes_it_fail(config: Path, section: dict[str, object]) -> None:
     import yaml
 

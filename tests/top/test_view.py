@@ -89,7 +89,7 @@ def every_node(nodes: tuple[MemoryNode, ...]) -> list[MemoryNode]:
 
 
 @given(snapshots())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_parent_of_the_memory_tree_is_the_sum_of_its_children(snapshot: Snapshot) -> None:
     for node in every_node(MemoryMap(snapshot).tree()):
         if node.kind is not NodeKind.CATEGORY and node.children:
@@ -102,7 +102,7 @@ def test_every_parent_of_the_memory_tree_is_the_sum_of_its_children(snapshot: Sn
 
 
 @given(snapshots())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_closed_node_says_the_same_as_an_open_one(snapshot: Snapshot) -> None:
     whole = MemoryMap(snapshot).tree()
     assert MemoryMap(snapshot).tree(()) == tuple(replace(node, children=()) for node in whole)
@@ -110,7 +110,7 @@ def test_a_closed_node_says_the_same_as_an_open_one(snapshot: Snapshot) -> None:
 
 
 @given(snapshots())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_tree_and_the_summary_agree(snapshot: Snapshot) -> None:
     tree = MemoryMap(snapshot).tree()
     assert sum(node.device_bytes for node in tree) == MemoryMap(snapshot).device.total_bytes
@@ -118,7 +118,7 @@ def test_the_tree_and_the_summary_agree(snapshot: Snapshot) -> None:
 
 
 @given(snapshots())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_processes_together_are_the_machine(snapshot: Snapshot) -> None:
     parts = [restrict(snapshot, process_key(process)) for process in snapshot.processes]
     assert sum(MemoryMap(part).device.total_bytes for part in parts) == MemoryMap(snapshot).device.total_bytes
@@ -126,14 +126,14 @@ def test_the_processes_together_are_the_machine(snapshot: Snapshot) -> None:
 
 
 @given(snapshots())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_keys_of_the_tree_are_unique(snapshot: Snapshot) -> None:
     keys = [node.key for node in every_node(MemoryMap(snapshot).tree())]
     assert len(keys) == len(set(keys))
 
 
 @given(snapshots(), st.integers(-SECOND_NS, 3 * SECOND_NS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_utilization_is_a_share_whatever_the_counters_say(snapshot: Snapshot, elapsed_ns: int) -> None:
     other = replace(snapshot, taken_ns=snapshot.taken_ns + elapsed_ns, processes=snapshot.processes[1:])
     for before, after in ((snapshot, other), (other, snapshot), (None, snapshot)):

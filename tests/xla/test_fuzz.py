@@ -89,7 +89,6 @@ def run(program: list[tuple[str, int, int, int, int]], device: str) -> list[Any]
 
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -106,7 +105,6 @@ def test_random_programs_give_the_same_bits_as_the_cpu(
 
 @settings(
     max_examples=20,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
