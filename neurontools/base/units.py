@@ -45,7 +45,7 @@ def parse_size(text: str, *, binary: bool = False) -> int:
         raise UsageError(f"invalid size {text!r}", "use bytes or a unit, for example 4096, 20GB or 512MiB")
     base = 1024 if match[3] or binary else 1000
     power = _PREFIXES.index(match[2].upper()) + 1 if match[2] else 0
-    size_bytes = round(Fraction(match[1]) * base**power)
+    size_bytes: int = round(Fraction(match[1]) * base**power)
     if size_bytes > _MAX_SIZE_BYTES:
         raise UsageError(f"size {text!r} is too large", "the maximum is 8EiB")
     return size_bytes

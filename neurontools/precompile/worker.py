@@ -21,7 +21,7 @@ from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of
 from neurontools.errors import NeuronToolsError
-from neurontools.xla.loglines import show_cache_lines
+from neurontools.xla.compile_log import show_cache_lines
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -12,7 +12,7 @@ import torch
 
 from neurontools.xla import metrics
 from neurontools.xla.buffers import buffer_of, form_geometry, geometry_of
-from neurontools.xla.guard import host_execution
+from neurontools.xla.interp import host_execution
 from neurontools.xla.operators import Operator, operator_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_map
 from neurontools.cache.extraction import NoteKind, take_note
 from neurontools.xla import metrics
 from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
-from neurontools.xla.guard import host_execution
-from neurontools.xla.learning import call_arguments
+from neurontools.xla.call_capture import call_arguments
+from neurontools.xla.compile_log import current_source
+from neurontools.xla.interp import host_execution
 from neurontools.xla.operators import Kind, Operator, Parameter
-from neurontools.xla.source import current_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,27 +1,47 @@
 """Runs graphs on the host: one call at a time, or a whole graph as generated straight-line Python.
 
-The executable names every host tensor, calls torch's CPU kernels in the graph's order and drops each buffer after its
-last use. It is made from the graph alone, never from stored code, so a NEFF stays data.
+The executable names every host tensor, calls torch's CPU kernels in the order of the graph and drops each buffer after its
+last use. It is generated from the graph alone, never from stored code, so a NEFF stays data.
 """
 
 # ruff: noqa: S102, SLF001
-# Text written here, never stored, torch's private API.
+# Torch's signatures and private API.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.xla.buffers import Geometry, form_geometry, view_of
+from neurontools.xla.call_capture import geometry_from, load_symbol
 from neurontools.xla.operators import Operator, find_overload, operator_of
-from neurontools.xla.values import geometry_from, load_symbol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from neurontools.xla.program import Executable
+
+_KEYS = torch._C.DispatchKey
+_WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)
+for _key in (_KEYS.AutogradCPU, _KEYS.AutogradOther, _KEYS.AutocastCPU, _KEYS.AutogradPrivateUse1):
+    _WATCHERS = _WATCHERS.add(_key)
+
+
+def host_execution() -> Any:
+    """Return a context in which CPU operators skip autograd, view tracking and autocast."""
+    if torch.is_inference_mode_enabled():
+        return _outside_inference()
+    return torch._C._ExcludeDispatchKeyGuard(_WATCHERS)
+
+
+@contextmanager
+def _outside_inference() -> Iterator[None]:
+    with torch.inference_mode(mode=False), torch._C._ExcludeDispatchKeyGuard(_WATCHERS):
+        yield
+
 
 SOURCE_NAME = "<neurontools graph>"
 

@@ -1,7 +1,7 @@
-"""Kernels of layers that torch lets every device bring itself."""
+"""Kernels of layers that torch leaves to the device: attention, convolution, dropout, LSTM and GRU cells."""
 
-# ruff: noqa: A002, ARG001
-# Torch's parameter names, torch's signatures.
+# ruff: noqa: A002, ARG001, SLF001
+# Torch's signatures and private API.
 
 from __future__ import annotations
 
@@ -64,3 +64,99 @@ def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
         "native_dropout": native_dropout,
         "native_dropout_backward": native_dropout_backward,
     }
+
+
+_FLASH = 1
+_choices: dict[Any, int] = {}
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Compute attention; the composite kernel of aten::scaled_dot_product_attention on this device."""
+    choice = _choice(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, float("-inf"))
+    if choice == _FLASH:
+        result: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+        )[0]
+        return result
+    unfused: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )[0]
+    return unfused
+
+
+def _choice(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> int:
+    tensors = (query, key, value, attn_mask)
+    signature = tuple(
+        None if t is None else (t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad) for t in tensors
+    )
+    situation = (signature, dropout_p > 0, is_causal, scale, enable_gqa, torch.is_grad_enabled())
+    choice = _choices.get(situation)
+    if choice is None:
+        hosts = [None if t is None else _like(t) for t in tensors]
+        choice = _choices[situation] = torch._fused_sdp_choice(
+            hosts[0], hosts[1], hosts[2], hosts[3], dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    return choice
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    host = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return host.requires_grad_(tensor.requires_grad)
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return hidden state, cell state and an unused workspace."""
+    gates = _biased(input_gates, input_bias) + _biased(hidden_gates, hidden_bias)
+    entering, forgetting, cell, leaving = gates.chunk(4, 1)
+    cy = forgetting.sigmoid() * cx + entering.sigmoid() * cell.tanh()
+    return leaving.sigmoid() * cy.tanh(), cy, gates.detach()
+
+
+def gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> Pair:
+    """Return hidden state and an unused workspace."""
+    from_input = _biased(input_gates, input_bias).chunk(3, 1)
+    from_hidden = _biased(hidden_gates, hidden_bias).chunk(3, 1)
+    reset = (from_hidden[0] + from_input[0]).sigmoid()
+    update = (from_hidden[1] + from_input[1]).sigmoid()
+    new = (from_input[2] + from_hidden[2] * reset).tanh()
+    return (hx - new) * update + new, reset.detach()
+
+
+def _biased(gates: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return gates if bias is None else gates + bias

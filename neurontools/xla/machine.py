@@ -12,10 +12,10 @@ from neurontools.cache.store import CompileCache
 from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
+from neurontools.xla.compile_log import show_cache_lines, tell_at_exit
+from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
-from neurontools.xla.loglines import show_cache_lines, tell_at_exit
-from neurontools.xla.native import execute_natively, native_parts
-from neurontools.xla.trace import scratch_bytes
+from neurontools.xla.program import scratch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

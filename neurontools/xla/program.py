@@ -1,15 +1,26 @@
-"""What a cut runs: a graph that is loaded on a core, with its executable."""
+"""Programs: the graph of a recording, compiled or found in the cache, loaded on a core, with its executable."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.compiler.graph import Graph, Slot, reads
+from neurontools.xla import metrics
+from neurontools.xla.buffers import form_bytes
+from neurontools.xla.compile_log import announce_compilation, current_source
+from neurontools.xla.custom_op_graph import libraries_of, native_inputs
+from neurontools.xla.interp import generate, overload_of
+from neurontools.xla.operators import operator_of
+
 if TYPE_CHECKING:
-    from neurontools.xla.engine import LoadedGraph
+    from neurontools.xla.engine import LoadedGraph, Machine
+    from neurontools.xla.trie import TrieNode
 
 Executable = Callable[[Sequence[Any], Sequence[float]], tuple[torch.Tensor, ...]]
 
@@ -35,3 +46,102 @@ class Program:
     fresh_bytes: int
     random: bool
     native: tuple[int, ...] = ()
+
+
+def build_graph(
+    leaf: TrieNode, live: tuple[int, ...], libraries: tuple[str, ...] = (), cut: str = ""
+) -> Graph:
+    """Return the graph of a recording.
+
+    Args:
+        leaf: its last call.
+        live: slots that somebody can still see at the cut.
+        libraries: sha256 of every native library whose operators the path calls.
+        cut: what ended it.
+    """
+    slots: list[Slot] = []
+    inputs: list[int] = []
+    nodes = []
+    for node in leaf.path():
+        inputs += range(len(slots), len(slots) + node.bound)
+        slots += [Slot(form_bytes(form)) for form in node.added]
+        assert node.call is not None
+        nodes.append(node.call)
+    return Graph(
+        slots=tuple(slots),
+        inputs=tuple(inputs),
+        lifted=leaf.lifted,
+        nodes=tuple(nodes),
+        outputs=live,
+        libraries=libraries,
+        cut=cut,
+    )
+
+
+def input_forms(leaf: TrieNode) -> tuple[int, ...]:
+    """Return the form of every input of a recording, in the graph's order."""
+    return tuple(form for node in leaf.path() for form in node.added[: node.bound])
+
+
+def scratch_bytes(graph: Graph) -> int:
+    """Return the device memory that a graph's temporaries take at most at one time."""
+    kept = {*graph.inputs, *graph.outputs}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, call in enumerate(graph.nodes):
+        for view in (*reads(call), *(view for view in call.results if view is not None)):
+            if view.slot not in kept:
+                first.setdefault(view.slot, position)
+                last[view.slot] = position
+    change = [0] * (len(graph.nodes) + 1)
+    for slot, position in first.items():
+        change[position] += graph.slots[slot].nbytes
+        change[last[slot] + 1] -= graph.slots[slot].nbytes
+    return max(accumulate(change), default=0)
+
+
+class ProgramStore:
+    """The programs of one device in this process, by graph digest."""
+
+    def __init__(self, machine: Machine, index: int) -> None:
+        self._machine = machine
+        self._index = index
+        self._loaded: dict[str, LoadedGraph] = {}
+
+    def build(self, leaf: TrieNode, live: tuple[int, ...], cause: str) -> Program:
+        """Return the program of a recording that has none yet; compiles when the cache lacks the graph.
+
+        Args:
+            leaf: the last call of the recording.
+            live: slots that somebody can still see.
+            cause: why the recording was cut.
+        """
+        libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
+        graph = build_graph(leaf, live, libraries, f"{cause} at {current_source() or 'an unknown line'}")
+        loaded = self._load(graph, cause)
+        inputs = set(graph.inputs)
+        fresh = tuple(slot for slot in live if slot not in inputs)
+        return Program(
+            loaded=loaded,
+            function=generate(loaded.graph, input_forms(leaf)),
+            inputs=loaded.graph.inputs,
+            fresh=fresh,
+            fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),
+            random=any(operator_of(overload_of(node)).random for node in loaded.graph.nodes),
+            native=native_inputs(loaded.graph),
+        )
+
+    def _load(self, graph: Graph, cause: str) -> LoadedGraph:
+        digest = graph.digest()
+        known = self._loaded.get(digest)
+        if known is not None:
+            metrics.count("CachedCompile")
+            return known
+        start_ns = time.perf_counter_ns()
+        loaded = self._machine.load(self._index, graph)
+        metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
+        metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
+        metrics.sample("GraphSize", len(graph.nodes), "")
+        announce_compilation(graph, loaded, cause)
+        self._loaded[digest] = loaded
+        return loaded

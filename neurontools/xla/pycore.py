@@ -10,9 +10,9 @@ import torch
 from neurontools.customop.takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
-from neurontools.xla.handles import handle_maker
 from neurontools.xla.host_memory import HostBudget, host_limit
 from neurontools.xla.recorder import Recorder
+from neurontools.xla.tensor_kernels import handle_maker
 from neurontools.xla.trie import new_root
 
 if TYPE_CHECKING:

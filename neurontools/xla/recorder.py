@@ -29,16 +29,14 @@ from neurontools.xla.buffers import (
     restride,
     view_of,
 )
+from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, quick_result, shape_results
+from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.engine import LostValueError, Machine
-from neurontools.xla.executable import ProgramStore
-from neurontools.xla.guard import host_execution
-from neurontools.xla.interp import run_call
-from neurontools.xla.learning import Call, call_arguments, quick_result, shape_results
+from neurontools.xla.interp import host_execution, run_call
 from neurontools.xla.memory import MemoryAccount
-from neurontools.xla.native import in_machine_memory
+from neurontools.xla.program import ProgramStore
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
-from neurontools.xla.values import UnstorableError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

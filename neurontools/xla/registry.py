@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.xla.attention import attention
-from neurontools.xla.autocast import autocast_kernels
 from neurontools.xla.copies import copy_kernels
 from neurontools.xla.kernels import Kernel, kernel_for
-from neurontools.xla.layers import layer_kernels
+from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
-from neurontools.xla.outs import out_kernel
-from neurontools.xla.recurrent import gru_cell, lstm_cell
-from neurontools.xla.storage import VIEWS, storage_kernels
+from neurontools.xla.out_variants import autocast_kernels, out_kernel
+from neurontools.xla.tensor_kernels import VIEWS, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation
 from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.xla.native import native_parts
+from neurontools.xla.custom_op_graph import native_parts
 
 ROOT = Path(__file__).parents[2]
 CALIBRATION = yaml.safe_load((ROOT / "fixtures" / "gpsimd" / "calibration.yaml").read_text())

@@ -8,7 +8,7 @@ import pytest
 
 from neurontools.cache.location import DEFAULT_ROOT
 from neurontools.xla import metrics
-from neurontools.xla.loglines import tell_of_compiles
+from neurontools.xla.compile_log import tell_of_compiles
 
 
 @pytest.mark.parametrize(

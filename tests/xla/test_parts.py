@@ -16,14 +16,13 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.errors import UsageError
 from neurontools.xla import metrics
 from neurontools.xla.buffers import default_strides, form_of, view_of
-from neurontools.xla.debug import compilation_text, debug_level
+from neurontools.xla.compile_log import compilation_text, debug_level, show_cache_lines
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.host_memory import HostBudget, HostMemoryError, host_limit
 from neurontools.xla.interp import generate
-from neurontools.xla.loglines import show_cache_lines
 from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.program import scratch_bytes
 from neurontools.xla.rng import DeviceGenerator
-from neurontools.xla.trace import scratch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Learning a call: its arguments in the graph's terms and on the host, and how to make its results without running it."""
+"""Capture of an unknown call: its arguments as graph values and host values, and how its results are made on later hits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.compiler.graph import Arg, Lifted, Node, View
+from neurontools.compiler.graph import Arg, Lifted, Node, Symbol, View
 from neurontools.xla.buffers import (
     buffer_of,
     default_strides,
@@ -16,16 +16,64 @@ from neurontools.xla.buffers import (
     storage_of,
     view_of,
 )
+from neurontools.xla.compile_log import current_source
 from neurontools.xla.engine import DeviceError
 from neurontools.xla.operators import Kind, Operator, Parameter
-from neurontools.xla.source import current_source
 from neurontools.xla.trie import Alias, Fresh, Recipe
-from neurontools.xla.values import store_constant, view_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.xla.buffers import Owner
+    from neurontools.xla.buffers import Geometry, Owner
+
+_PREFIX = "torch."
+
+
+class UnstorableError(Exception):
+    """A constant argument has no form in a graph, so the operator cannot be recorded."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return float32 for torch.float32."""
+    return str(dtype).removeprefix(_PREFIX)
+
+
+def view_from(slot: int, geometry: Geometry) -> View:
+    """Return a geometry on a slot in the graph's terms."""
+    dtype, shape, strides, offset = geometry
+    return View(slot, dtype_name(dtype), shape, strides, offset)
+
+
+def geometry_from(view: View) -> Geometry:
+    """Return the geometry of a view."""
+    return (getattr(torch, view.dtype), view.shape, view.strides, view.offset)
+
+
+def store_constant(value: Any) -> Arg:
+    """Return the graph's form of a constant argument.
+
+    Raises:
+        UnstorableError: it has none.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case torch.dtype():
+            return Symbol("dtype", dtype_name(value))
+        case torch.memory_format():
+            return Symbol("memory_format", str(value).removeprefix(_PREFIX))
+        case torch.layout():
+            return Symbol("layout", str(value).removeprefix(_PREFIX))
+        case list() | tuple():
+            return tuple(store_constant(item) for item in value)
+    raise UnstorableError(type(value).__name__)
+
+
+def load_symbol(symbol: Symbol) -> Any:
+    """Return the torch object that a symbol names."""
+    if symbol.kind == "device":
+        return torch.device(symbol.name)
+    return getattr(torch, symbol.name)
 
 
 class Call:
