@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.bench.baseline import Baseline
     from neurontools.customop.bench.bench import BenchSettings
-    from neurontools.customop.bench.bench_report import BenchReport
+    from neurontools.customop.bench.report import BenchReport
     from neurontools.customop.package import Package
 
 EXAMPLES = """examples:
@@ -84,13 +84,13 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 def run_bench(arguments: argparse.Namespace) -> int:
     """Bench operators; 1 when one is slower than its baseline."""
     from neurontools.customop.bench import baseline
-    from neurontools.customop.bench.bench import bench, bench_alike
+    from neurontools.customop.bench.bench import bench, bench_same_inputs
     from neurontools.customop.package import find_operator
 
     settings = _settings(arguments)
     known = baseline.load(Path(arguments.baseline)) if arguments.baseline is not None else None
     if arguments.save is not None:
-        baseline.check_place(Path(arguments.save))
+        baseline.check_writable(Path(arguments.save))
     place, op = _target(arguments.target)
     package = _package(place)
     entries = package.manifest.operators
@@ -103,7 +103,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
     others: tuple[BenchReport, ...] = ()
     if arguments.compare is not None:
         other, other_op = _other(arguments.compare, groups[0][0])
-        others = bench_alike(other, find_operator(other, other_op), settings, groups[0], say)
+        others = bench_same_inputs(other, find_operator(other, other_op), settings, groups[0], say)
     return _tell(arguments, groups, others, known)
 
 
@@ -114,7 +114,7 @@ def _tell(
     known: Baseline | None,
 ) -> int:
     from neurontools.customop.bench.baseline import compare, save
-    from neurontools.customop.bench.bench_text import comparison_lines
+    from neurontools.customop.bench.text import comparison_lines
 
     reports = [report for group in groups for report in group]
     threshold = arguments.threshold / 100
@@ -125,11 +125,11 @@ def _tell(
         console.out(_json(reports, others, comparisons))
     else:
         console.out("\n".join([*_texts(groups, others), *comparison_lines(comparisons, threshold)]))
-    return 1 if any(found.slower(threshold) for found in comparisons) else 0
+    return 1 if any(found.is_slower(threshold) for found in comparisons) else 0
 
 
 def _texts(groups: Sequence[Sequence[BenchReport]], others: Sequence[BenchReport]) -> list[str]:
-    from neurontools.customop.bench.bench_text import report_text, side_by_side, sweep_text
+    from neurontools.customop.bench.text import report_text, side_by_side, sweep_text
 
     width = shutil.get_terminal_size().columns
     if others:
@@ -154,7 +154,7 @@ def _json(
 def _settings(arguments: argparse.Namespace) -> BenchSettings:
     from neurontools.customop.abi import MAX_CORES
     from neurontools.customop.bench.bench import BenchSettings
-    from neurontools.customop.bench.bench_inputs import parse_sweep, parse_template
+    from neurontools.customop.bench.inputs import parse_sweep, parse_template
 
     if arguments.cores is not None and not 1 <= arguments.cores <= MAX_CORES:
         raise UsageError(

@@ -72,7 +72,7 @@ def _report_text(report: RunReport) -> str:
             f"  measured  {duration(report.measured_best_ns)} best, {duration(report.measured_median_ns)} median"
             f" of {report.repeat} on this computer"
         ),
-        f"  modelled  {duration(report.modelled_ns)} on a NeuronCore-v2, own arithmetic left out: see bench",
+        f"  modelled  {duration(report.modelled_ns)} on a NeuronCore-v2, without the arithmetic of the kernel's own loops",
         f"  checks    passed: {', '.join(report.checks)}",
     ]
     if report.repeat > 1:

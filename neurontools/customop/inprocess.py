@@ -35,7 +35,6 @@ class InProcessExecutor:
             abi.SHAPE_COMMAND: _load(parts.shape, f"{name}-shape"),
             abi.RUN_COMMAND: kernel,
             abi.PLACES_COMMAND: kernel,
-            abi.BLOCKS_COMMAND: kernel,
         }
         _live.add(self)
 

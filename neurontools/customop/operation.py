@@ -80,7 +80,7 @@ class Operation:
         index: position of the operator in its manifest.
         executor: what runs the library's functions.
         cores: how many cores run a kernel; None: all of them when the library is a multicore one, else one.
-        count_places: count by place in the source too, see `neurontools.customop.bench.counts`.
+        count_places: count by place in the source too, see `neurontools.customop.bench.places`.
     """
 
     def __init__(

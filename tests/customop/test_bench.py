@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.customop.bench.bench import BenchSettings, bench
-from neurontools.customop.bench.bench_inputs import (
+from neurontools.customop.bench.inputs import (
     Point,
     bind,
     default_templates,
@@ -19,20 +22,24 @@ from neurontools.customop.bench.bench_inputs import (
     parse_sweep,
     parse_template,
 )
-from neurontools.customop.bench.bench_text import report_text
-from neurontools.customop.bench.counts import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.places import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.text import report_text
+from neurontools.customop.building.build import build
 from neurontools.customop.call_times import operator_ns, remember_operator
 from neurontools.customop.checking.check_inputs import Pattern
 from neurontools.customop.cost import TensorOperand
-from neurontools.customop.package import Package, find_operator
+from neurontools.customop.package import Package, find_operator, read_package
 from neurontools.customop.quantities import amount, duration, percent, percents
 from neurontools.customop.runner import TensorInput
 from neurontools.errors import UsageError
+from tests.customop.conftest import request_for
 
 if TYPE_CHECKING:
-    from neurontools.customop.bench.bench_report import BenchReport
+    from neurontools.customop.bench.report import BenchReport
 
 KERNELS = Path(__file__).parent / "kernels"
+ROOT = Path(__file__).parents[2]
+CALIBRATION = yaml.safe_load((ROOT / "fixtures" / "gpsimd" / "calibration.yaml").read_text())
 Read = Callable[[str], Package]
 
 
@@ -51,17 +58,13 @@ def benched(
     return report
 
 
-def told(report: BenchReport) -> dict[str, str]:
+def advice_by_kind(report: BenchReport) -> dict[str, str]:
     return {advice.kind: f"{advice.text} at {advice.location}" for advice in report.advice}
 
 
 def line_of(name: str, words: str) -> int:
     lines = (KERNELS / name / "compute.cpp").read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"// {words}"))
-
-
-def parts(report: BenchReport) -> dict[str, float]:
-    return {part.name: part.share for part in report.parts}
 
 
 ADVICE = [
@@ -107,9 +110,11 @@ def test_each_way_to_be_slow_is_told_with_its_line(
 def test_advice_without_a_line(package: Read) -> None:
     assert (
         "2.25 MiB in all; one loop over pieces in TCM that does all steps moves 512 KiB"
-        in (told(benched(package("advice"), "functions", shape="64K"))["functions"])
+        in (advice_by_kind(benched(package("advice"), "functions", shape="64K"))["functions"])
     )
-    assert "the launch costs" in told(benched(package("advice"), "large_tiles", shape="0"))["launch"]
+    assert (
+        "the launch costs" in advice_by_kind(benched(package("advice"), "large_tiles", shape="0"))["launch"]
+    )
     returned = [advice.text for advice in benched(package("advice"), "returned", shape="64K").advice]
     assert any("write to get_dst_tensor() instead" in text for text in returned)
 
@@ -122,12 +127,12 @@ def test_the_element_kernel_saves_what_the_tcm_kernel_takes(package: Read) -> No
 
 
 def test_what_is_fast_already_is_told_the_limit(package: Read) -> None:
-    one_core = told(benched(package("advice"), "large_tiles", shape="64K"))
+    one_core = advice_by_kind(benched(package("advice"), "large_tiles", shape="64K"))
     assert list(one_core) == ["cores"]
     assert one_core["cores"].startswith("1 of 8 cores works: ")
-    stream = told(benched(package("advice"), "stream", shape="64K"))
+    stream = advice_by_kind(benched(package("advice"), "stream", shape="64K"))
     assert stream["cores"].startswith("already at the stream's limit; ")
-    all_cores = told(benched(package("relu_multicore"), "forward", shape="32x4096"))
+    all_cores = advice_by_kind(benched(package("relu_multicore"), "forward", shape="32x4096"))
     assert list(all_cores) == ["limit"]
     assert all_cores["limit"].startswith(
         "already at the limit of copies: all 8 cores move 1 MiB for 1 MiB of"
@@ -138,10 +143,13 @@ def test_cores_that_share_badly(package: Read) -> None:
     report = benched(package("multicore_advice"), "uneven", shape="80K")
     assert report.slowest_core == 3
     assert report.core_times[3].share == pytest.approx(0.4, rel=0.001)
-    assert "core 3 does 40 % of the work: split evenly, 12.5 % for each core" in told(report)["balance"]
+    assert (
+        "core 3 does 40 % of the work: split evenly, 12.5 % for each core"
+        in advice_by_kind(report)["balance"]
+    )
     assert [row.problem for row in report.core_counts] == ["check: for eight cores"] * 7 + [""]
     idle = benched(package("multicore_advice"), "one_works", shape="80K")
-    assert "core 0 does 100 % of the work; 7 of 8 cores do nothing" in told(idle)["balance"]
+    assert "core 0 does 100 % of the work; 7 of 8 cores do nothing" in advice_by_kind(idle)["balance"]
     assert [row.balance for row in idle.core_counts] == pytest.approx([1 / n for n in range(1, 9)])
 
 
@@ -201,6 +209,28 @@ def test_counting_by_place_changes_no_count(package: Read) -> None:
         assert operator_ns(f"{home}::forward", (TensorOperand((37, 53), "float32"),)) == report.modelled_ns
 
 
+@pytest.mark.parametrize("style", ["element", "tcm", "multicore"])
+def test_bench_reproduces_the_documented_throughputs(package: Read, style: str) -> None:
+    home = "multicore_calibration" if style == "multicore" else "calibration"
+    reports = [
+        benched(package(home), style, shape="x".join(map(str, shape))) for shape in CALIBRATION["shapes"]
+    ]
+    throughput = 1e9 / (sum(report.modelled_ns for report in reports) + CALIBRATION["rest_ms"] * 1e6)
+    assert throughput == pytest.approx(CALIBRATION["iterations_per_s"][style], rel=CALIBRATION["tolerance"])
+
+
+def test_sources_with_blanks_and_letters_beyond_ascii_in_their_names(tmp_path: Path) -> None:
+    home = tmp_path / "a dir ü"
+    shutil.copytree(KERNELS / "calibration", home)
+    (home / "compute.cpp").rename(home / "my kernels é.cpp")
+    request = replace(
+        request_for("calibration"), compute=(home / "my kernels é.cpp",), shape=(home / "shape.cpp",)
+    )
+    report = benched(read_package(build(replace(request, directory=tmp_path)).path), "tcm", shape="1K")
+    files = {place.location.rpartition("/")[2].partition(":")[0] for place in report.places}
+    assert files - {""} == {"my kernels é.cpp"}  # the copy of the returned tensor has no line
+
+
 def test_it_works_inside_python_too(package: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = benched(package("relu_multicore"), "forward", "37x53:float32")
     monkeypatch.setenv("NEURONTOOLS_CUSTOMOP_INPROCESS", "1")
@@ -234,7 +264,9 @@ def test_measured_times_are_told_apart(package: Read) -> None:
 def test_inputs_are_tried_out_when_none_are_given(package: Read) -> None:
     assert benched(package("relu_element"), "forward").inputs == ("512x512:float32:0",)
     assert benched(package("advice"), "elements").inputs == ("262144:float32:0",)
-    with pytest.raises(UsageError, match="found no inputs that it takes: custom operator faults::bad_shape"):
+    with pytest.raises(
+        UsageError, match="found no inputs that the operator accepts: custom operator faults::bad_shape"
+    ):
         benched(package("faults"), "bad_shape")
 
 

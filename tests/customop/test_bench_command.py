@@ -45,6 +45,7 @@ def test_the_text(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert re.search(r"^    element accesses +262,144 +1,048,576 +52\.429 ms +100\.0 %$", out, re.MULTILINE)
     assert re.search(r"^      relu\.cpp:6 input 0 +131,072 +524,288 +26\.214 ms$", out, re.MULTILINE)
+    assert out.count("  excluded arithmetic of the kernel's own loops") == 1
     assert "on this computer: says nothing about the device" in " ".join(out.split())
     assert "the element accessor costs over 99 % of the time: move to TCM copies" in " ".join(out.split())
     assert "\x1b" not in out
@@ -96,13 +97,7 @@ def test_the_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--calls", "0", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out.replace(str(project), "PROJECT"))
-    (report,) = document["reports"]
-    arithmetic = report.pop("arithmetic")  # depends on the compiler
-    report["parts"] = [part for part in report["parts"] if part["name"] != "own arithmetic"]
     assert document == json.loads((GOLDEN / "bench.json").read_text())
-    assert arithmetic["cycles"] == pytest.approx(5 * 8 * 1024 / 2, rel=0.2)
-    assert set(arithmetic["lines"][0]) == {"location", "cycles", "share", "function_cycles"}
-    assert (arithmetic["functions"], arithmetic["modelled_ns"]) == ([], 0)
 
 
 def test_a_sweep(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,10 +135,7 @@ def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixtu
     assert "  ok       relu_tcm::forward 8x64:float32:0, 1 core: " in out
     assert "  new      relu_tcm::forward 1x1:float32:0, 1 core: " in out
     document = json.loads((scratch / "base.json").read_text())
-    slower = {
-        name: {**entry, "modelled_ns": round(entry["modelled_ns"] / 1.1)}
-        for name, entry in document["operators"].items()
-    }
+    slower = {name: round(modelled_ns / 1.1) for name, modelled_ns in document["operators"].items()}
     (scratch / "base.json").write_text(json.dumps({**document, "operators": slower}))
     code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json")
     assert code == 1
@@ -151,10 +143,8 @@ def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixtu
     assert run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--threshold", "11")[0] == 0
     code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--json")
     assert code == 1
-    assert (
-        json.loads(out)["baseline"][0]["baseline_ns"]
-        == slower["relu_tcm::forward 8x64:float32:0, 1 core"]["modelled_ns"]
-    )
+    (comparison,) = json.loads(out)["baseline"]
+    assert comparison["baseline_ns"] == slower["relu_tcm::forward 8x64:float32:0, 1 core"]
     assert [path.name for path in scratch.iterdir()] == ["base.json"]
 
 
@@ -162,13 +152,16 @@ def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixtu
     ("content", "message"),
     [
         (None, "cannot read the baseline base.json: No such file"),
-        ("{", "base.json is no baseline of neuron-customop bench"),
-        ("[]", "base.json is no baseline of neuron-customop bench"),
-        ('{"format": 1, "rates": "", "modelled_ns": {"x": 1}}', "is no baseline that this version reads"),
-        ('{"format": 2, "rates": "other", "operators": {}}', "was made with other rates of the model"),
+        ("{", "base.json is not a baseline of neuron-customop bench"),
+        ("[]", "base.json is not a baseline of neuron-customop bench"),
+        (
+            '{"format": 2, "rates": "", "operators": {}}',
+            "base.json has baseline format 2, this version reads 3",
+        ),
+        ('{"format": 3, "rates": "other", "operators": {}}', "was made with other rates of the cost model"),
     ],
 )
-def test_a_baseline_that_is_none(
+def test_an_invalid_baseline(
     library: Library, scratch: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
 ) -> None:
     if content is not None:
@@ -177,7 +170,7 @@ def test_a_baseline_that_is_none(
     code, out, err = run(capsys, *call)
     assert (code, out) == (1, "")
     assert message in err
-    assert "hint: write one with --save FILE" in err
+    assert "hint: write a new one with --save FILE" in err
 
 
 @pytest.mark.parametrize(
@@ -192,7 +185,7 @@ def test_a_baseline_that_is_none(
         (("LIB", "forward", "--shape", "8y"), 2, "sizes '8y' make no sense"),
         (("LIB", "forward", "--sweep", ""), 2, "sizes '' make no sense"),
         (("LIB", "forward", "--threshold", "nan"), 2, "must not be below 0"),
-        (("LIB", "forward", "--shape", "8", "--save", "."), 1, "cannot write the baseline .: it is no file"),
+        (("LIB", "forward", "--shape", "8", "--save", "."), 1, "cannot write the baseline .: not a file"),
         (("LIB", "forward", "--shape", "8", "--save", "no/x"), 1, "cannot write the baseline no/x: No such"),
         (("LIB", "forward", "--shape", "8", "--compare", ""), 1, "cannot read "),
         (("LIB", "forward", "--dtype", "float64"), 2, "--dtype float64: the device has no such dtype"),
@@ -226,24 +219,15 @@ def test_bad_input_is_one_line_and_a_hint(
     assert scratch.is_dir()
 
 
-def test_element_accesses_of_a_library_without_checks_are_counted_too(
-    library: Library, project: Path, capsys: pytest.CaptureFixture[str]
+def test_a_library_without_checks_gets_a_note(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(SAMPLES / "relu_element", project.parent / "element")
     release = project.parent / "element" / "customop.yaml"
     release.write_text(release.read_text() + "release: true\n")
-    call = ("backward", "--shape", "32x64", "--calls", "0")
-    code, out, _ = run(capsys, "element", *call)
+    code, out, _ = run(capsys, "element", "backward", "--shape", "32x64", "--calls", "0")
     assert code == 0
-    assert "note" not in out
-    checked = run(capsys, library("relu_element"), *call)[1]
-    accesses = re.compile(r"element accesses +([\d,]+) ")
-    assert accesses.findall(out) == accesses.findall(checked) != ["6,144"]
-    built = next((project.parent / "element").glob("*.so"))
-    (project.parent / "element" / "relu.cpp").write_text("// changed\n")
-    code, out, _ = run(capsys, built, *call)
-    assert code == 0
-    assert "relu.cpp is gone, or has changed since the library was built" in " ".join(out.split())
+    assert re.search(r"element accesses +6,144 ", out)
     assert "does not count single element accesses" in " ".join(out.split())
 
 

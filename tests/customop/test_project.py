@@ -95,7 +95,7 @@ def test_a_directory_whose_name_is_no_text_is_a_place_to_work_in(
     assert main(["build"]) == 0
     assert "up to date" in capsys.readouterr().out
     assert main(["bench", "build/libtwice.so", "twice", "--shape", "64", "--calls", "0", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["reports"][0]["arithmetic"]["lines"]
+    assert json.loads(capsys.readouterr().out)["reports"][0]["places"]
 
 
 def test_a_project_builds_without_arguments_and_flags_add_to_it(

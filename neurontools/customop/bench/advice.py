@@ -1,4 +1,4 @@
-"""What a person can do about a modelled time: rules over what a bench counted."""
+"""Advice on a modelled time: rules over the counted memory accesses."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
-from neurontools.customop.bench.bench_report import Advice
-from neurontools.customop.bench.counts import OUTPUT, TEMPORARY, Way
-from neurontools.customop.bench.parts import LAUNCH, OWN
+from neurontools.customop.bench.places import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.report import LAUNCH, Advice
 from neurontools.customop.quantities import amount, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.customop.bench.bench_report import BenchReport
-    from neurontools.customop.bench.counts import Place
+    from neurontools.customop.bench.places import Place
+    from neurontools.customop.bench.report import BenchReport
 
-_WORTH = 0.1  # shares of the time below this are not worth a word
-_UNEVEN = 0.9  # balance below which cores are told
+_WORTH = 0.1  # smaller shares of the time get no advice
+_UNEVEN = 0.9  # a lower balance of the cores gets advice
 _MOST = 0.9
-_BOUND = 0.8  # from this share on nothing else is worth looking at first
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What rules look at: the report, what its slowest core did, bytes of the tensor arguments by position."""
+    """The input of a rule: the report, the places of its slowest core, bytes of the tensor arguments by position."""
 
     report: BenchReport
-    mine: tuple[Place, ...]
+    slowest: tuple[Place, ...]
     tensors: dict[int, int]
     multicore: bool
 
     def places(self, *ways: Way) -> list[Place]:
-        return [place for place in self.mine if place.way in ways]
+        return [place for place in self.slowest if place.way in ways]
 
     def share(self, *ways: Way | str) -> float:
         return sum(part.share for part in self.report.parts if part.name in ways)
 
 
 def advise(report: BenchReport, tensors: dict[int, int], *, multicore: bool) -> tuple[Advice, ...]:
-    """Return what can be done about an operator, what saves most first.
+    """Return ways to make an operator faster, the largest saving first.
 
     Args:
-        report: its bench.
+        report: its benchmark.
         tensors: bytes of its tensor arguments, by position.
-        multicore: its library is a multicore one.
+        multicore: whether its library is a multicore one.
     """
-    mine = tuple(place for place in report.places if place.core == report.slowest_core)
-    subject = _Subject(report, mine, tensors, multicore)
+    slowest = tuple(place for place in report.places if place.core == report.slowest_core)
+    subject = _Subject(report, slowest, tensors, multicore)
     found = [advice for rule in _RULES for advice in rule(subject)]
     if not found:
         found = list(_limit(subject))
@@ -62,7 +60,7 @@ def _elements(subject: _Subject) -> Iterator[Advice]:
         return
     rates = gpsimd.rates()
     taken_ns = sum(place.modelled_ns for place in places)
-    # Each tensor once through TCM; what is larger than all accesses to it is not all touched.
+    # Each tensor moves through TCM once, but never more bytes of it than were accessed.
     touched = {place.tensor: 0 for place in places}
     for place in places:
         touched[place.tensor] += place.nbytes
@@ -132,7 +130,7 @@ def _small_copies(subject: _Subject) -> Iterator[Advice]:
 
 
 def _copied_again(subject: _Subject, tensor: int) -> bool:
-    """Return whether a tensor that fits in TCM is copied there many times: that is the better advice."""
+    """Return whether a tensor that fits in TCM is copied repeatedly; `_read_again` has better advice then."""
     nbytes = subject.tensors.get(tensor, 0)
     moved = sum(place.nbytes for place in subject.places(Way.TCM) if place.tensor == tensor)
     return 0 < nbytes <= gpsimd.rates().tcm_bytes // 2 and moved >= 2 * nbytes
@@ -151,7 +149,7 @@ def _read_again(subject: _Subject) -> Iterator[Advice]:
         remedy = (
             "it fits in TCM: copy it there once, before the loop"
             if fits
-            else "do all that needs a piece while it is in TCM"
+            else "finish all work on a piece while it is in TCM"
         )
         yield Advice(
             "fits" if fits else "again",
@@ -203,30 +201,20 @@ def _balance(subject: _Subject) -> Iterator[Advice]:
         "balance",
         f"core {slowest.core} does {percent(slowest.share)} of the work{rest}: split evenly, {100 / report.cores:.3g} %"
         " for each core",
-        _most_of(subject),
+        max(subject.slowest, key=lambda place: place.modelled_ns).location if subject.slowest else "",
         round(slowest.modelled_ns - even_ns),
     )
 
 
-def _most_of(subject: _Subject) -> str:
-    """Return the place where most of the time goes, by access or by own arithmetic."""
-    found = subject.report.arithmetic
-    if found is not None and found.lines and subject.share(OWN) >= 0.5:
-        return found.lines[0].location
-    return max(subject.mine, key=lambda place: place.modelled_ns).location if subject.mine else ""
-
-
 def _more_cores(subject: _Subject) -> Iterator[Advice]:
     report = subject.report
-    shared = subject.share(Way.TCM, Way.STREAM, OWN)
+    shared = subject.share(Way.TCM, Way.STREAM)
     if subject.multicore or shared < _MOST:
         return
     saved_ns = shared * report.modelled_ns * 7 / 8
     streams = subject.share(Way.STREAM) > subject.share(Way.TCM)
     limit = (
         "already at the stream's limit; streams work on one core only: "
-        if streams and subject.share(OWN) < _WORTH
-        else "1 of 8 cores works, and streams work on one only: "
         if streams
         else "1 of 8 cores works: "
     )
@@ -236,26 +224,6 @@ def _more_cores(subject: _Subject) -> Iterator[Advice]:
         f" {duration(report.modelled_ns - saved_ns)} on all 8",
         "",
         round(saved_ns),
-    )
-
-
-def _compute(subject: _Subject) -> Iterator[Advice]:
-    found = subject.report.arithmetic
-    share = subject.share(OWN)
-    if found is None or not found.lines or share < _WORTH:
-        return
-    if share >= _BOUND:
-        remedy = "compute-bound, fewer operations an element help and faster copies hardly do"
-    else:
-        remedy = "copies and accesses still count" if share >= 0.5 else "copies and accesses cost more"
-    if found.functions and found.functions[0].cycles >= found.cycles / 2:
-        most = found.functions[0]
-        remedy += f"; {most.name} alone is {percent(most.cycles / found.cycles)} of it, a cheaper approximation may do"
-    hottest = found.lines[0]
-    yield Advice(
-        "compute",
-        f"own arithmetic costs {percent(share)} of the time: {remedy}; the hottest line has {percent(hottest.share)},",
-        hottest.location,
     )
 
 
@@ -277,7 +245,7 @@ def _limit(subject: _Subject) -> Iterator[Advice]:
     yield Advice(
         "limit",
         f"already at the limit of copies: {cores} move {amount(moved)} for {amount(report.tensor_bytes)} of tensors,"
-        f" in pieces of up to {amount(max(place.largest_bytes for place in subject.mine))}",
+        f" in pieces of up to {amount(max(place.largest_bytes for place in subject.slowest))}",
     )
 
 
@@ -294,6 +262,5 @@ _RULES: tuple[Callable[[_Subject], Iterator[Advice]], ...] = (
     _moves,
     _balance,
     _more_cores,
-    _compute,
     _launch,
 )

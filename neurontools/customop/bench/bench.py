@@ -1,4 +1,4 @@
-"""Benching an operator: modelled device time and where it goes, measured host time, other numbers of cores, advice."""
+"""Benchmark an operator: modelled device time by part, time on this computer, other numbers of cores, advice."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop import abi
+from neurontools import gpsimd
+from neurontools.customop import abi, cost
 from neurontools.customop.bench.advice import advise
-from neurontools.customop.bench.bench_inputs import (
+from neurontools.customop.bench.inputs import (
     DEFAULT_SHAPES,
     Point,
     bind,
@@ -16,10 +17,17 @@ from neurontools.customop.bench.bench_inputs import (
     parse_template,
     wants_shape,
 )
-from neurontools.customop.bench.bench_report import BenchReport, CoreCount, CoreTime, Measured
-from neurontools.customop.bench.counted_runs import CountedRun, CountedRuns
-from neurontools.customop.bench.parts import own_arithmetic, parts_of
-from neurontools.customop.bench.timing import measure, on_every_number_of_cores
+from neurontools.customop.bench.places import Way
+from neurontools.customop.bench.report import (
+    COMPUTE,
+    LAUNCH,
+    BenchReport,
+    CoreCount,
+    CoreTime,
+    Measured,
+    Part,
+)
+from neurontools.customop.bench.runs import CountedRun, count_per_core_count, count_run, measure
 from neurontools.customop.checking.check_inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes
@@ -30,7 +38,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.bench.bench_inputs import Template
+    from neurontools.customop.bench.inputs import Template
     from neurontools.customop.calls import Executor
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
@@ -44,15 +52,15 @@ Input = TensorInput | float | int
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """How to bench.
+    """How to benchmark an operator.
 
     Args:
         templates: the operator's inputs; empty: tensors of one shape, and numbers.
-        dtype: of tensors when no inputs are given.
+        dtype: element type of tensors when no inputs are given.
         points: the steps of a sweep, at least one.
-        cores: on how many cores; None: all of them for a multicore library, else one.
-        calls: how many calls are timed at most; 0: none.
-        warm_up: how many are made before.
+        cores: number of cores; None: all of them for a multicore library, else one.
+        calls: largest number of timed calls; 0: none.
+        warm_up: number of calls before them.
     """
 
     templates: tuple[Template, ...] = ()
@@ -66,13 +74,13 @@ class BenchSettings:
 def bench(
     package: Package, index: int, settings: BenchSettings, on_progress: Callable[[str], None] | None = None
 ) -> tuple[BenchReport, ...]:
-    """Bench an operator of a library.
+    """Benchmark an operator of a library.
 
     Args:
         package: the library.
         index: position of the operator in its manifest.
-        settings: how.
-        on_progress: called with one line now and then.
+        settings: inputs, cores and calls.
+        on_progress: called with one line as work proceeds.
 
     Returns:
         A report for each step of the sweep.
@@ -88,27 +96,25 @@ def bench(
     with ExitStack() as closing:
         executor = new_executor(package)
         closing.callback(executor.close)
-        runs = CountedRuns(package, index, Codes(), on_progress or _ignore)
-        closing.callback(runs.close)
-        found = _Bench(package, index, settings, executor, runs, on_progress or _ignore)
-        return tuple(found.at(templates, point) for point in settings.points)
+        runner = _Bench(package, index, settings, executor, on_progress or _ignore)
+        return tuple(runner.run(templates, point) for point in settings.points)
 
 
-def bench_alike(
+def bench_same_inputs(
     package: Package,
     index: int,
     settings: BenchSettings,
     reports: Sequence[BenchReport],
     on_progress: Callable[[str], None] | None = None,
 ) -> tuple[BenchReport, ...]:
-    """Bench an operator with the very inputs of reports about another one.
+    """Benchmark an operator with the inputs of another operator's reports.
 
     Args:
         package: the library.
         index: position of the operator in its manifest.
-        settings: how; which inputs is left out.
-        reports: of the other operator.
-        on_progress: called with one line now and then.
+        settings: cores and calls; its inputs are ignored.
+        reports: the reports of the other operator.
+        on_progress: called with one line as work proceeds.
 
     Returns:
         A report for each of them.
@@ -136,42 +142,41 @@ class _Bench:
         index: int,
         settings: BenchSettings,
         executor: Executor,
-        runs: CountedRuns,
-        say: Callable[[str], None],
+        on_progress: Callable[[str], None],
     ) -> None:
         self.package = package
         self.index = index
         self.settings = settings
         self.executor = executor
-        self.runs = runs
-        self.say = say
+        self.on_progress = on_progress
         self.codes = Codes()
-        self.cores = settings.cores or (abi.MAX_CORES if package.manifest.multicore else 1)
+        self.multicore = package.manifest.multicore
+        self.cores = settings.cores or (abi.MAX_CORES if self.multicore else 1)
 
-    def at(self, templates: Sequence[Template], point: Point) -> BenchReport:
+    def run(self, templates: Sequence[Template], point: Point) -> BenchReport:
         """Return the report for one step of a sweep."""
-        inputs, arguments, run = self._first(templates, point)
+        inputs, arguments, run = self._first_run(templates, point)
         words = Case(inputs).words
-        self.say(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
+        self.on_progress(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
         report = self._report(words, arguments, run)
         report = replace(report, notes=self._notes(report))
-        return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self._multicore()))
+        return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self.multicore))
 
-    def _multicore(self) -> bool:
-        return self.package.manifest.multicore
+    def _count(self, arguments: list[Any], cores: int) -> CountedRun:
+        return count_run(self.package, self.index, self.executor, arguments, self.codes, cores)
 
-    def _first(
+    def _first_run(
         self, templates: Sequence[Template], point: Point
     ) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
-        """Return the inputs, and what a run with them gives; shapes that nobody gave are tried out."""
+        """Return the inputs and a run with them; without a given shape, try the default ones."""
         open_shape = wants_shape(templates) and point.shape is None
         problem: NeuronCustomOpError | None = None
         for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
             inputs = bind(templates, point, shape)
             arguments = [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
-            self.say(f"counting on {self.cores} {'core' if self.cores == 1 else 'cores'}")
+            self.on_progress(f"counting on {self.cores} {'core' if self.cores == 1 else 'cores'}")
             try:
-                run = self.runs.run(arguments, self.cores)
+                run = self._count(arguments, self.cores)
             except NeuronCustomOpError as error:
                 if not open_shape or not (error.kind in _REFUSALS or error.core < 0):
                     raise
@@ -180,7 +185,8 @@ class _Bench:
             return inputs, arguments, run
         assert problem is not None
         raise UsageError(
-            f"found no inputs that it takes: {problem.message}", "give them with --input or --shape"
+            f"found no inputs that the operator accepts: {problem.message}",
+            "give them with --input or --shape",
         )
 
     def _report(self, words: tuple[str, ...], arguments: list[Any], run: CountedRun) -> BenchReport:
@@ -197,13 +203,11 @@ class _Bench:
             tensor_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             cores=self.cores,
             modelled_ns=run.modelled_ns,
-            memory_ns=run.memory_ns,
             slowest_core=slowest,
-            parts=parts_of(run, slowest),
+            parts=_parts(run, slowest),
             core_times=core_times,
             core_counts=self._core_counts(arguments, run.modelled_ns),
             places=run.places,
-            arithmetic=own_arithmetic(self.runs, run, slowest),
             measured=self._measure(arguments),
             advice=(),
             warnings=run.warnings,
@@ -211,40 +215,52 @@ class _Bench:
         )
 
     def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
-        if not self._multicore():
+        if not self.multicore:
             return (CoreCount(1, modelled_ns, 1.0, 1.0),)
-        return tuple(
-            on_every_number_of_cores(lambda cores: self.runs.run(arguments, cores, must_count=True), self.say)
-        )
+        return tuple(count_per_core_count(lambda cores: self._count(arguments, cores), self.on_progress))
 
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:
             return None
         operation = Operation(self.package, self.index, self.executor, cores=self.cores)
-        return measure(operation, arguments, self.codes, self.settings.calls, self.settings.warm_up, self.say)
+        settings = self.settings
+        return measure(operation, arguments, self.codes, settings.calls, settings.warm_up, self.on_progress)
 
     def _notes(self, report: BenchReport) -> tuple[str, ...]:
         manifest = self.package.manifest
         notes = []
-        if report.arithmetic is None:
-            notes.append(f"own arithmetic is not counted: {self.runs.problem}")
-        if manifest.release and report.arithmetic is None:
+        if manifest.release:
             notes.append(
-                "a --release library does not count single element accesses: each accessor is taken to touch each"
-                " element once; bench a build with checks for the real number"
+                "a --release library does not count single element accesses; the model assumes that each accessor"
+                " touches each element once. Bench a build with checks for the real number"
             )
-        measured = report.measured
-        if (
-            report.arithmetic is None
-            and measured
-            and not manifest.sanitize
-            and _mostly_computes(report, measured)
-        ):
+        if report.measured and not manifest.sanitize and _mostly_computes(report, report.measured):
             notes.append(
-                "it takes longer here than modelled there: its own arithmetic is"
-                " more than memory; expect the device to be slower than modelled"
+                "the kernel takes longer on this computer than modelled for the device: it computes more than it"
+                " moves, so expect the device to be slower than modelled"
             )
         return tuple(notes)
+
+
+def _parts(run: CountedRun, core: int) -> tuple[Part, ...]:
+    """Return the parts of a core's time, the launch included, in a fixed order, without parts that take no time."""
+    launch_ns = gpsimd.rates().launch_ns
+    work = run.work[core]
+    total_ns = launch_ns + run.core_ns[core]
+    rows: list[tuple[str, int, int, float]] = []
+    for way in Way:
+        places = [place for place in run.places if place.core == core and place.way is way]
+        taken_ns = sum(place.modelled_ns for place in places)
+        rows.append(
+            (way, sum(place.count for place in places), sum(place.nbytes for place in places), taken_ns)
+        )
+    rows.append((COMPUTE, 0, work.computed_bytes, cost.compute_ns(work)))
+    rows.append((LAUNCH, 1, 0, launch_ns))
+    return tuple(
+        Part(str(name), count, nbytes, taken_ns, taken_ns / total_ns)
+        for name, count, nbytes, taken_ns in rows
+        if taken_ns > 0
+    )
 
 
 def _check(

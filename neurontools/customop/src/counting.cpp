@@ -8,29 +8,9 @@
 #include "list.hpp"
 #include "runtime.hpp"
 
-// The linker makes them where a bench has put counters into the user's code; else they are null.
-extern "C" {
-extern std::uint64_t __start_neurontools_counts[] __attribute__((weak));
-extern std::uint64_t __stop_neurontools_counts[] __attribute__((weak));
-}
-
 namespace neurontools {
 
 namespace {
-
-struct Pass {
-  std::uint32_t core;
-  std::uint32_t index;
-  std::uint64_t count;
-};
-
-List<Pass> passes;  // how often a core came through each counted block, where it did
-
-std::size_t block_count() {
-  return __start_neurontools_counts == nullptr
-             ? 0
-             : static_cast<std::size_t>(__stop_neurontools_counts - __start_neurontools_counts);
-}
 
 struct Place {
   const void* caller;
@@ -135,27 +115,6 @@ void count_returned(const TensorImpl& impl) { move(nullptr, Way::kReturned, impl
 void places_begin() {
   for (Place* place : places) delete place;
   places.clear();
-  passes.clear();
-}
-
-void blocks_begin_core() {
-  for (std::size_t i = 0; i < block_count(); ++i) __start_neurontools_counts[i] = 0;
-}
-
-void blocks_end_core() {
-  if (!context.count_places) return;
-  for (std::size_t i = 0; i < block_count(); ++i)
-    if (__start_neurontools_counts[i] != 0)
-      passes.add({context.core, static_cast<std::uint32_t>(i), __start_neurontools_counts[i]});
-}
-
-void list_blocks(std::size_t first, char* text, std::size_t size) {
-  std::size_t used = 0;
-  text[0] = '\0';
-  for (std::size_t i = first; i < passes.size() && used + 48 < size; ++i)
-    used += static_cast<std::size_t>(std::snprintf(text + used, size - used, "%u\t%u\t%llu\n", passes[i].core,
-                                                   passes[i].index,
-                                                   static_cast<unsigned long long>(passes[i].count)));
 }
 
 void places_end_core() {

@@ -107,9 +107,7 @@ void run_core(const abi::Request& request, const Callable& callable) {
     Lending lending(output.impl());
     Arguments arguments;
     unpack(request, callable, arguments);
-    blocks_begin_core();
     const torch::Tensor result = callable.call(callable.function, arguments);
-    blocks_end_core();
     lending.end(result.defined() ? &result.impl() : nullptr);
     take_result(result, request.output.data);
   }
@@ -275,8 +273,6 @@ NEURONTOOLS_EXPORT void neurontools_call(const neurontools::abi::Request* reques
       infer_shape(*request);
     else if (request->command == neurontools::abi::kPlacesCommand)
       list_counts(request->callee, reply->warnings, sizeof reply->warnings);
-    else if (request->command == neurontools::abi::kBlocksCommand)
-      list_blocks(request->callee, reply->warnings, sizeof reply->warnings);
     else
       run(*request);
   } catch (const c10::Error& error) {

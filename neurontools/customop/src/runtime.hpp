@@ -33,12 +33,6 @@ void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes);
 
 /// Forget what the last call counted by place.
 void places_begin();
-/// Count the user's code from zero.
-void blocks_begin_core();
-/// Keep how often each block of it ran on the running core.
-void blocks_end_core();
-/// Write these counts from number `first` on, a line each, as many as there is room for.
-void list_blocks(std::size_t first, char* text, std::size_t size);
 /// Add what element accessors counted by place to the counters of the running core.
 void places_end_core();
 /// Write the counts by place from number `first` on, a line each, as many as there is room for.

@@ -15,7 +15,7 @@ constexpr int kMaxCores = 8;
 constexpr int kOutputSlot = kMaxArguments;
 constexpr int kSlots = kMaxArguments + 1;
 
-enum Command : std::uint32_t { kShapeCommand = 1, kRunCommand = 2, kPlacesCommand = 3, kBlocksCommand = 4 };
+enum Command : std::uint32_t { kShapeCommand = 1, kRunCommand = 2, kPlacesCommand = 3 };
 enum ArgumentKind : std::int32_t { kTensorArgument = 0, kRealArgument = 1, kIntegerArgument = 2 };
 // kFailed: the operator failed and the library can go on; kFatal: the process that ran it must end.
 enum Status : std::int32_t { kOk = 0, kFailed = 1, kFatal = 2 };

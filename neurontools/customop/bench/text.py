@@ -1,25 +1,23 @@
-"""Reports of a bench as text: one operator, a sweep, two libraries side by side, a comparison with a baseline."""
+"""Format benchmark reports: one operator, a sweep, two libraries side by side, a comparison with a baseline."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
-from neurontools.customop.bench.counts import OUTPUT, TEMPORARY
-from neurontools.customop.bench.parts import OWN
+from neurontools.customop.bench.places import OUTPUT, TEMPORARY
 from neurontools.customop.quantities import duration, percent, percents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neurontools.customop.bench.baseline import Comparison
-    from neurontools.customop.bench.bench_report import Advice, BenchReport
-    from neurontools.customop.bench.counts import Place
+    from neurontools.customop.bench.places import Place
+    from neurontools.customop.bench.report import Advice, BenchReport
 
 _LABEL = 11
 _PLACES_MAX = 6
-_FUNCTIONS_MAX = 3
-_WORTH = 0.01  # of the time, or of own arithmetic
+_EXCLUDED = "arithmetic of the kernel's own loops, as in every modelled time of a custom operator"
 
 
 def report_text(report: BenchReport, width: int) -> str:
@@ -30,7 +28,7 @@ def report_text(report: BenchReport, width: int) -> str:
     if len(report.core_counts) > 1:
         lines.append(_row("cores", f"balance of {report.cores}: {percent(report.balance)}; modelled on"))
         lines += _indented(_cores_table(report))
-    lines += _wrapped("estimate", _estimate(report), width)
+    lines += _wrapped("excluded", _EXCLUDED, width)
     lines += measured_lines(report, width)
     lines += closing_lines(report, width)
     return "\n".join(lines)
@@ -117,10 +115,9 @@ def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> lis
             lines.append(_row("new", f"{found.name}: {duration(found.modelled_ns)}, not in the baseline"))
             continue
         change = (found.modelled_ns - found.baseline_ns) / found.baseline_ns * 100
-        state = "SLOWER" if found.slower(threshold) else "ok"
+        state = "SLOWER" if found.is_slower(threshold) else "ok"
         times = f"{duration(found.baseline_ns)} -> {duration(found.modelled_ns)}"
-        without = "" if found.with_arithmetic else ", without own arithmetic"
-        lines.append(_row(state, f"{found.name}: {times} ({change:+.1f} %){without}"))
+        lines.append(_row(state, f"{found.name}: {times} ({change:+.1f} %)"))
     return lines
 
 
@@ -147,8 +144,6 @@ def _parts_table(report: BenchReport, width: int) -> list[str]:
         nbytes = f"{part.nbytes:,}" if part.nbytes else "-"
         rows.append((part.name, count, nbytes, duration(part.modelled_ns), share))
         rows += map(_place_row, _places_of(report, part.name))
-        if part.name == OWN:
-            rows += _hot_rows(report)
     return _narrowed(rows, (2, 1), width)
 
 
@@ -163,41 +158,6 @@ def _place_row(place: Place) -> tuple[str, ...]:
     # The file's name is enough here: advice has the path.
     name = f"  {_base(place.location)} {tensor}" if place.location else f"  {tensor}"
     return name, f"{place.count:,}", f"{place.nbytes:,}", duration(place.modelled_ns), ""
-
-
-def _hot_rows(report: BenchReport) -> list[tuple[str, ...]]:
-    found = report.arithmetic
-    if found is None or found.modelled_ns < _WORTH * report.modelled_ns:
-        return []
-    return [
-        (
-            f"  {_base(line.location)}",
-            f"{line.cycles:,.0f}",
-            "-",
-            duration(found.modelled_ns * line.share),
-            "",
-        )
-        for line in found.lines[:_PLACES_MAX]
-        if line.share >= _WORTH
-    ]
-
-
-def _estimate(report: BenchReport) -> str:
-    """Return what the own arithmetic of a report is, "" when it adds next to nothing."""
-    found = report.arithmetic
-    if found is None or found.modelled_ns < _WORTH * report.modelled_ns:
-        return ""
-    held = f", {percent(found.included_cycles / found.cycles)} of them in the rates of copies and accesses"
-    functions = ", ".join(
-        f"{function.name} ({_calls(function.calls)}, {percent(function.cycles / found.cycles)})"
-        for function in found.functions[:_FUNCTIONS_MAX]
-        if function.cycles >= _WORTH * found.cycles
-    )
-    return (
-        f"own arithmetic is {found.cycles:,.0f} cycles{held if found.included_cycles else ''}"
-        f"{', with ' if functions else ''}{functions}; scalar instructions by {found.compiler}, one a cycle. It is in"
-        f" bench alone: run, profiles and neuron-top say {duration(report.memory_ns)}"
-    )
 
 
 def _cores_table(report: BenchReport) -> list[str]:

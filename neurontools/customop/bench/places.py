@@ -1,4 +1,4 @@
-"""What the runtime counted by place in the source, read from the worker after a run."""
+"""Memory accesses by place in the source, counted by the kernel runtime and read from the worker after a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPORARY = -1
 
 
 class Way(StrEnum):
-    """How a kernel reaches a tensor; in the order of `neurontools::Way` in `counting.hpp`."""
+    """How a kernel accesses a tensor, in the order of `neurontools::Way` in `counting.hpp`."""
 
     ELEMENT = "element accesses"
     STREAM = "stream copies"
@@ -36,16 +36,16 @@ _WAYS = tuple(Way)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What one place of the source did to one tensor on one core.
+    """Accesses of one place in the source to one tensor on one core.
 
     Args:
-        way: how.
+        way: kind of access.
         core: GPSIMD core.
         tensor: position of the argument, -1 for a tensor that the kernel made, -2 for the output.
-        count: accesses or copies.
+        count: number of accesses or copies.
         nbytes: bytes of these.
-        largest_bytes: bytes of the largest one.
-        location: `file:line` in the user's sources, "" when it cannot be told.
+        largest_bytes: bytes of the largest access or copy.
+        location: `file:line` in the user's sources, "" when unknown.
     """
 
     way: Way
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def modelled_ns(self) -> float:
-        """Modelled time, arithmetic left out."""
+        """Modelled time of the accesses."""
         rates = gpsimd.rates()
         match self.way:
             case Way.ELEMENT | Way.UNBUFFERED:
@@ -70,10 +70,10 @@ class Place:
 
 
 def read_places(executor: Executor, package: Package) -> tuple[Place, ...]:
-    """Return what the last run counted, if it was one that counts by place.
+    """Return what the last run counted, if it ran with `count_places`.
 
     Args:
-        executor: what ran the kernel.
+        executor: ran the kernel.
         package: its library.
     """
     sources = tuple(entry.path for entry in package.manifest.sources)

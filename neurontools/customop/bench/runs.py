@@ -1,0 +1,149 @@
+"""Runs of an operator for a bench: one with memory accesses counted, one per number of cores, timed ones."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neurontools.customop import abi, cost
+from neurontools.customop.bench.places import read_places
+from neurontools.customop.bench.report import CoreCount, Measured
+from neurontools.customop.caller import Caller
+from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import execute
+from neurontools.customop.operation import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.customop.bench.places import Place
+    from neurontools.customop.calls import CoreWork, Executor
+    from neurontools.customop.marshalling import Codes
+    from neurontools.customop.package import Package
+
+_SECONDS_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRun:
+    """A run whose memory accesses were counted.
+
+    Args:
+        output: the returned tensor.
+        work: what each core did.
+        places: the same by place in the source.
+        warnings: warnings of the checks.
+    """
+
+    output: Any
+    work: tuple[CoreWork, ...]
+    places: tuple[Place, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def core_ns(self) -> tuple[float, ...]:
+        """The modelled time of each core, without the launch."""
+        return tuple(map(cost.core_ns, self.work))
+
+    @property
+    def modelled_ns(self) -> int:
+        """The modelled time of the call."""
+        return cost.work_ns(self.work)
+
+
+def count_run(
+    package: Package, index: int, executor: Executor, arguments: Sequence[Any], codes: Codes, cores: int
+) -> CountedRun:
+    """Run an operator and count its memory accesses by place in the source.
+
+    Args:
+        package: its library.
+        index: its position in the library's manifest.
+        executor: runs the library.
+        arguments: the operator's arguments.
+        codes: dtype numbers.
+        cores: number of cores.
+
+    Raises:
+        NeuronCustomOpError: the operator fails.
+    """
+    operation = Operation(package, index, executor, cores=cores, count_places=True)
+    output, completed = execute(operation, arguments, codes)
+    return CountedRun(output, completed.work, read_places(executor, package), completed.warnings)
+
+
+def count_per_core_count(
+    run_on: Callable[[int], CountedRun], on_progress: Callable[[str], None]
+) -> Iterator[CoreCount]:
+    """Yield the modelled time on 1 core to all cores.
+
+    Args:
+        run_on: runs the operator on a number of cores.
+        on_progress: called with one line before each run.
+    """
+    single_core_ns: int | None = None
+    for cores in range(1, abi.MAX_CORES + 1):
+        on_progress(f"on {cores} of {abi.MAX_CORES} cores")
+        try:
+            counted = run_on(cores)
+        except NeuronCustomOpError as error:
+            yield CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}")
+            continue
+        if cores == 1:
+            single_core_ns = counted.modelled_ns
+        speedup = None if single_core_ns is None else single_core_ns / counted.modelled_ns
+        yield CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.core_ns))
+
+
+def measure(
+    operation: Operation,
+    arguments: Sequence[Any],
+    codes: Codes,
+    calls: int,
+    warm_up: int,
+    on_progress: Callable[[str], None],
+) -> Measured:
+    """Time calls on this computer, for at most five seconds and at least once.
+
+    Args:
+        operation: the operator.
+        arguments: its arguments.
+        codes: dtype numbers.
+        calls: number of timed calls.
+        warm_up: number of calls before them.
+        on_progress: called with one line after each.
+    """
+    caller = Caller(operation, codes)
+    for _ in range(warm_up):
+        execute(operation, arguments, codes)
+        caller(*arguments)
+    kernels_ns: list[int] = []
+    calls_ns: list[int] = []
+    end = time.monotonic() + _SECONDS_MAX
+    while len(calls_ns) < calls and (not calls_ns or time.monotonic() < end):
+        kernels_ns.append(execute(operation, arguments, codes)[1].elapsed_ns)
+        begin_ns = time.perf_counter_ns()
+        caller(*arguments)  # as torch.ops does
+        calls_ns.append(time.perf_counter_ns() - begin_ns)
+        on_progress(f"{len(calls_ns)} of {calls} calls")
+    return Measured(
+        calls=len(calls_ns),
+        warm_up=warm_up,
+        kernel_median_ns=round(statistics.median(kernels_ns)),
+        kernel_p99_ns=_percentile(kernels_ns, 0.99),
+        kernel_best_ns=min(kernels_ns),
+        call_median_ns=round(statistics.median(calls_ns)),
+        call_p99_ns=_percentile(calls_ns, 0.99),
+    )
+
+
+def _balance(times: Sequence[float]) -> float:
+    return sum(times) / len(times) / max(times) if max(times) else 1.0
+
+
+def _percentile(values: Sequence[int], share: float) -> int:
+    """Return the smallest value that is not below this share of the values."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
