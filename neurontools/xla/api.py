@@ -90,7 +90,7 @@ def engine() -> PythonEngine:
 def mark_step(wait: bool = False) -> None:
     """Run the pending graphs, then the step closures; graphs run synchronously, so `wait` changes nothing."""
     metrics.count("MarkStep")
-    engine().cut()
+    engine().sync()
     closures, _closures[:] = tuple(_closures), []
     for closure, arguments in closures:
         closure(*arguments)

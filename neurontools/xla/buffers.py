@@ -67,20 +67,20 @@ class Buffer:
         epoch: the recording in which `slot` counts; NEVER when no operator has used the buffer.
         slot: the number in that recording.
         nbytes: size of the storage.
-        form: number of the geometry that `host` has, see `form_of`.
+        layout_id: number of the geometry that `host` has, see `intern_layout`.
 
     `host` is the CPU tensor with the contents, or None while a recorded operator is still to compute it. `charged`
     tells whether device memory is accounted for.
     """
 
-    __slots__ = ("charged", "epoch", "form", "host", "nbytes", "recorder", "slot")
+    __slots__ = ("charged", "epoch", "host", "layout_id", "nbytes", "recorder", "slot")
 
-    def __init__(self, recorder: Owner, epoch: object, slot: int, nbytes: int, form: int) -> None:
+    def __init__(self, recorder: Owner, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
         self.recorder = recorder
         self.epoch = epoch
         self.slot = slot
         self.nbytes = nbytes
-        self.form = form
+        self.layout_id = layout_id
         self.host: torch.Tensor | None = None
         self.charged = False
 
@@ -90,8 +90,8 @@ class Buffer:
             self.recorder.forget(self)
 
 
-_forms: dict[tuple[int, Geometry], int] = {}
-_form_values: list[tuple[int, Geometry]] = []
+_layout_ids: dict[tuple[int, Geometry], int] = {}
+_layouts: list[tuple[int, Geometry]] = []
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
@@ -99,24 +99,24 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
     return (tensor.dtype, tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset())
 
 
-def form_of(nbytes: int, geometry: Geometry) -> int:
+def intern_layout(nbytes: int, geometry: Geometry) -> int:
     """Return the number of a storage size with a geometry; numbers keep the keys of the trace cache short."""
     key = (nbytes, geometry)
-    form = _forms.get(key)
-    if form is None:
-        form = _forms[key] = len(_form_values)
-        _form_values.append(key)
-    return form
+    layout_id = _layout_ids.get(key)
+    if layout_id is None:
+        layout_id = _layout_ids[key] = len(_layouts)
+        _layouts.append(key)
+    return layout_id
 
 
-def form_geometry(form: int) -> Geometry:
+def layout_geometry(layout_id: int) -> Geometry:
     """Return the geometry of a form."""
-    return _form_values[form][1]
+    return _layouts[layout_id][1]
 
 
-def form_bytes(form: int) -> int:
+def layout_bytes(layout_id: int) -> int:
     """Return the storage size of a form."""
-    return _form_values[form][0]
+    return _layouts[layout_id][0]
 
 
 def view_of(host: torch.Tensor, geometry: Geometry) -> torch.Tensor:

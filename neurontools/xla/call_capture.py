@@ -10,9 +10,9 @@ from neurontools.compiler.graph import Arg, Lifted, Node, Symbol, View
 from neurontools.xla.buffers import (
     buffer_of,
     default_strides,
-    form_geometry,
-    form_of,
     geometry_of,
+    intern_layout,
+    layout_geometry,
     storage_of,
     view_of,
 )
@@ -185,7 +185,7 @@ class Call:
             return Alias(own[storage], of_result=True, geometry=geometry)
         contiguous = geometry[3] == 0 and default_strides(geometry[1]) == geometry[2]
         nbytes = host.untyped_storage().nbytes()
-        return Fresh(slot, geometry, nbytes, form_of(nbytes, geometry), contiguous)
+        return Fresh(slot, geometry, nbytes, intern_layout(nbytes, geometry), contiguous)
 
     def _convert(self, parameter: Parameter, value: Any) -> tuple[Arg, Any]:
         match parameter.kind:
@@ -217,7 +217,7 @@ class Call:
         geometry = geometry_of(tensor)
         base = buffer.host
         assert base is not None
-        host = base if form_geometry(buffer.form) == geometry else view_of(base, geometry)
+        host = base if layout_geometry(buffer.layout_id) == geometry else view_of(base, geometry)
         self._storages.setdefault(storage_of(host), len(self.tensors) - 1)
         if parameter.written:
             self.written.append(buffer.slot)
@@ -256,13 +256,13 @@ def _omitted(parameter: Parameter, value: Any) -> bool:
     return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)
 
 
-def quick_result(
+def fast_result(
     operator: Operator, recipes: tuple[Recipe, ...]
 ) -> tuple[tuple[int, ...], torch.dtype, int, int] | None:
     """Return shape, dtype, bytes and form of the result when it is one, new and contiguous."""
     if operator.single and len(recipes) == 1 and isinstance(recipes[0], Fresh) and recipes[0].contiguous:
         only = recipes[0]
-        return (only.geometry[1], only.geometry[0], only.nbytes, only.form)
+        return (only.geometry[1], only.geometry[0], only.nbytes, only.layout_id)
     return None
 
 

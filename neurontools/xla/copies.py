@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.xla import metrics
-from neurontools.xla.buffers import buffer_of, form_geometry, geometry_of
+from neurontools.xla.buffers import buffer_of, geometry_of, layout_geometry
 from neurontools.xla.interp import host_execution
 from neurontools.xla.operators import Operator, operator_of
 
@@ -106,7 +106,7 @@ def _upload_into(target: torch.Tensor, host: torch.Tensor, copy_on_device: Kerne
     recorder = buffer.recorder
     with recorder.lock, host_execution():
         geometry = geometry_of(target)
-        whole = buffer.epoch is not recorder.epoch and form_geometry(buffer.form) == geometry
+        whole = buffer.epoch is not recorder.epoch and layout_geometry(buffer.layout_id) == geometry
         if whole:
             fresh = torch.empty_strided(geometry[1], geometry[2], dtype=geometry[0])
             fresh.copy_(host)

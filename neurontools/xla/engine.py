@@ -92,7 +92,7 @@ class Machine(Protocol):
 class Engine(Protocol):
     """One lazy device per core: records operators and runs them at a cut."""
 
-    def cut(self, index: int | None = None) -> None:
+    def sync(self, index: int | None = None) -> None:
         """Run what is recorded on one device, or on all."""
         ...
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.xla.buffers import Geometry, form_geometry, view_of
+from neurontools.xla.buffers import Geometry, layout_geometry, view_of
 from neurontools.xla.call_capture import geometry_from, load_symbol
 from neurontools.xla.operators import Operator, find_overload, operator_of
 
@@ -78,17 +78,17 @@ def run_call(
     return tuple(outcome or ())
 
 
-def generate(graph: Graph, input_forms: Sequence[int]) -> Executable:
+def generate(graph: Graph, input_layouts: Sequence[int]) -> Executable:
     """Return the executable of a graph.
 
     Args:
         graph: what to run.
-        input_forms: the geometry that the host tensor of each input has.
+        input_layouts: the geometry that the host tensor of each input has.
 
     Raises:
         GraphError: the graph names an operator that this process does not have.
     """
-    writer = _Writer(graph, input_forms)
+    writer = _Writer(graph, input_layouts)
     text = writer.text()
     exec(compile(text, SOURCE_NAME, "exec"), writer.constants)
     executable: Executable = writer.constants["run"]
@@ -112,7 +112,7 @@ def overload_of(call: Node) -> Any:
 
 
 class _Writer:
-    def __init__(self, graph: Graph, input_forms: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, input_layouts: Sequence[int]) -> None:
         self.constants: dict[str, Any] = {"as_strided": torch.as_strided, "view_of": view_of}
         self._graph = graph
         self._names: dict[View, str] = {}
@@ -120,8 +120,8 @@ class _Writer:
         self._lines: list[str] = []
         self._constant_names: dict[Any, str] = {}
         self._last_use = _last_uses(graph)
-        for slot, form in zip(graph.inputs, input_forms, strict=True):
-            self._bases[slot] = (f"s{slot}", form_geometry(form))
+        for slot, layout_id in zip(graph.inputs, input_layouts, strict=True):
+            self._bases[slot] = (f"s{slot}", layout_geometry(layout_id))
 
     def text(self) -> str:
         inputs = "".join(f"s{slot}, " for slot in self._graph.inputs)

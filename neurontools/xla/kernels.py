@@ -29,7 +29,7 @@ class _Field(NamedTuple):
     has_default: bool
 
 
-_TWINS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_Tensor": "Tensor_Scalar"}
+_SCALAR_OVERLOADS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_Tensor": "Tensor_Scalar"}
 
 
 def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:
@@ -47,31 +47,37 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
         for position, p in enumerate(operator.parameters)
     )
     defaults = [tuple(p.default) if isinstance(p.default, list) else p.default for p in operator.parameters]
-    twin = _scalar_twin(operator)
-    twin_keywords = None if twin is None else tuple(p.keyword_only for p in twin.parameters)
-    make = _factory(fields, operator.returns_parameter, twin_keywords)
-    twin_kernel = None if twin is None else kernel_for(twin, recorder_for)
-    kernel: Kernel = make(operator, defaults, fallback.record_slowly, recorder_for, Buffer, twin_kernel)
+    scalar_overload = _find_scalar_overload(operator)
+    overload_keywords = (
+        None if scalar_overload is None else tuple(p.keyword_only for p in scalar_overload.parameters)
+    )
+    make = _factory(fields, operator.returns_parameter, overload_keywords)
+    overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, recorder_for)
+    kernel: Kernel = make(operator, defaults, fallback.record_slowly, recorder_for, Buffer, overload_kernel)
     return kernel
 
 
-def _scalar_twin(operator: Operator) -> Operator | None:
+def _find_scalar_overload(operator: Operator) -> Operator | None:
     """Find the overload that takes a number as the second argument: torch hands numbers to the tensor overload."""
     schema = operator.overload._schema
-    twin = find_overload(f"{schema.name}.{_TWINS.get(schema.overload_name, '?')}")
-    if twin is None or len(operator.parameters) < 2 or operator.parameters[1].kind is not Kind.TENSOR:
+    scalar_overload = find_overload(f"{schema.name}.{_SCALAR_OVERLOADS.get(schema.overload_name, '?')}")
+    if (
+        scalar_overload is None
+        or len(operator.parameters) < 2
+        or operator.parameters[1].kind is not Kind.TENSOR
+    ):
         return None
-    found = operator_of(twin)
+    found = operator_of(scalar_overload)
     same = [p.name for p in found.parameters] == [p.name for p in operator.parameters]
     return found if same and found.parameters[1].kind is Kind.SCALAR else None
 
 
 @functools.cache
 def _factory(
-    fields: tuple[_Field, ...], returned: int, twin_keywords: tuple[bool, ...] | None
+    fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None
 ) -> Callable[..., Kernel]:
     namespace: dict[str, Any] = {}
-    text = "\n".join(_Writer(fields, returned, twin_keywords).lines())
+    text = "\n".join(_Writer(fields, returned, overload_keywords).lines())
     exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]
     return factory
@@ -81,10 +87,10 @@ class _Writer:
     """Writes the source text of a kernel factory for one signature."""
 
     def __init__(
-        self, fields: tuple[_Field, ...], returned: int, twin_keywords: tuple[bool, ...] | None
+        self, fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None
     ) -> None:
         self._fields = fields
-        self._twin_keywords = twin_keywords
+        self._overload_keywords = overload_keywords
         self._returned = returned
         self._leader = next(
             (i for i, field in enumerate(fields) if field.kind in {Kind.TENSOR, Kind.TENSOR_LIST}), None
@@ -93,13 +99,13 @@ class _Writer:
 
     def lines(self) -> list[str]:
         head = [
-            "def make(_operator, defaults, _slowly, _recorder_for, _Buffer, _twin):",
+            "def make(_operator, defaults, _slowly, _recorder_for, _Buffer, _scalar_overload):",
             *(f"    d{i} = defaults[{i}]" for i, field in enumerate(self._fields) if field.has_default),
             "    _index = _operator.index",
             f"    def kernel({self._declaration()}):",
         ]
         body = [
-            *self._try_twin(),
+            *self._try_scalar_overload(),
             *self._find_buffers(),
             f"_recorder = {self._recorder()}",
             "with _recorder.lock:",
@@ -127,17 +133,17 @@ class _Writer:
             parts.append(f"{field.name}=d{position}" if field.has_default else field.name)
         return ", ".join(parts)
 
-    def _try_twin(self) -> list[str]:
-        if self._twin_keywords is None:
+    def _try_scalar_overload(self) -> list[str]:
+        if self._overload_keywords is None:
             return []
         arguments = [
             f"{field.name}={field.name}" if keyword else field.name
-            for field, keyword in zip(self._fields, self._twin_keywords, strict=True)
+            for field, keyword in zip(self._fields, self._overload_keywords, strict=True)
         ]
         second = self._fields[1].name
         return [
             f"if {second}.__class__ is float or {second}.__class__ is int or {second}.__class__ is bool:",
-            f"    return _twin({', '.join(arguments)})",
+            f"    return _scalar_overload({', '.join(arguments)})",
         ]
 
     def _find_buffers(self) -> list[str]:
@@ -222,12 +228,12 @@ class _Writer:
             if field.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR, Kind.TENSOR_LIST}
         )
         return [
-            "_quick = _child.quick",
-            "if _quick is None:",
+            "_fast_result = _child.fast_result",
+            "if _fast_result is None:",
             f"    return _recorder.produce(_child, ({tensors}))",
-            "_handle = _recorder.make(_quick[0], _quick[1])",
+            "_handle = _recorder.make(_fast_result[0], _fast_result[1])",
             "_slots = _recorder.slots",
-            "_buffer = _Buffer(_recorder, _epoch, len(_slots), _quick[2], _quick[3])",
+            "_buffer = _Buffer(_recorder, _epoch, len(_slots), _fast_result[2], _fast_result[3])",
             "_slots.append(_buffer)",
             "_handle.untyped_storage()._neuron_buffer = _buffer",
             "return _handle",

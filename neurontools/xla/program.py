@@ -12,7 +12,7 @@ import torch
 
 from neurontools.compiler.graph import Graph, Slot, reads
 from neurontools.xla import metrics
-from neurontools.xla.buffers import form_bytes
+from neurontools.xla.buffers import layout_bytes
 from neurontools.xla.compile_log import announce_compilation, current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
 from neurontools.xla.interp import generate, overload_of
@@ -64,7 +64,7 @@ def build_graph(
     nodes = []
     for node in leaf.path():
         inputs += range(len(slots), len(slots) + node.bound)
-        slots += [Slot(form_bytes(form)) for form in node.added]
+        slots += [Slot(layout_bytes(layout_id)) for layout_id in node.added]
         assert node.call is not None
         nodes.append(node.call)
     return Graph(
@@ -78,9 +78,9 @@ def build_graph(
     )
 
 
-def input_forms(leaf: TrieNode) -> tuple[int, ...]:
+def input_layouts(leaf: TrieNode) -> tuple[int, ...]:
     """Return the form of every input of a recording, in the graph's order."""
-    return tuple(form for node in leaf.path() for form in node.added[: node.bound])
+    return tuple(layout_id for node in leaf.path() for layout_id in node.added[: node.bound])
 
 
 def scratch_bytes(graph: Graph) -> int:
@@ -123,7 +123,7 @@ class ProgramStore:
         fresh = tuple(slot for slot in live if slot not in inputs)
         return Program(
             loaded=loaded,
-            function=generate(loaded.graph, input_forms(leaf)),
+            function=generate(loaded.graph, input_layouts(leaf)),
             inputs=loaded.graph.inputs,
             fresh=fresh,
             fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),

@@ -75,11 +75,11 @@ class PythonEngine:
             device = torch.device(device)
         return self._recorders.get(device.index or 0) or self.recorder(device.index or 0)
 
-    def cut(self, index: int | None = None, cause: str = "mark_step") -> None:
+    def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
         """Run what is recorded on one device, or on all."""
         for recorder in tuple(self._recorders.values()):
             if index is None or recorder.index == index:
-                recorder.cut(cause)
+                recorder.sync(cause)
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""
@@ -100,7 +100,7 @@ class PythonEngine:
         """Run what is recorded and forget all programs: custom operators are about to get other code."""
         for recorder in tuple(self._recorders.values()):
             with recorder.lock:
-                recorder.cut("custom operators replaced")
+                recorder.sync("custom operators replaced")
                 recorder.root = recorder.node = new_root()
 
     def shutdown(self) -> None:

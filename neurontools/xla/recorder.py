@@ -23,13 +23,13 @@ from neurontools.xla.buffers import (
     attach,
     buffer_of,
     default_strides,
-    form_geometry,
-    form_of,
     geometry_of,
+    intern_layout,
+    layout_geometry,
     restride,
     view_of,
 )
-from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, quick_result, shape_results
+from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.engine import LostValueError, Machine
 from neurontools.xla.interp import host_execution, run_call
@@ -92,7 +92,7 @@ class Recorder:
         self.slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
-        return -1 - buffer.form
+        return -1 - buffer.layout_id
 
     def describe(self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[Buffer | None]) -> Hashable:
         """Return the key part of a list of tensors."""
@@ -119,7 +119,7 @@ class Recorder:
         nbytes = host.untyped_storage().nbytes()
         geometry = geometry_of(host)
         handle = self.make(geometry[1], geometry[0])
-        buffer = Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry))
+        buffer = Buffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
         self.created += 1
         self.fill(buffer, host)
         attach(handle, buffer)
@@ -133,7 +133,7 @@ class Recorder:
         nbytes = 0 if 0 in shape else extent * dtype.itemsize
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
-        attach(handle, Buffer(self, NEVER, 0, nbytes, form_of(nbytes, geometry)))
+        attach(handle, Buffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
         self.created += 1
         return handle if default_strides(shape) == strides else restride(handle, geometry)
 
@@ -158,7 +158,7 @@ class Recorder:
                     f"a tensor on {self.device} has no value: the graph that computes it did not finish",
                     "compute it again",
                 )
-            dtype, shape, strides, _ = form_geometry(buffer.form)
+            dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
             self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype))
         assert buffer.host is not None
         return buffer.host
@@ -168,10 +168,10 @@ class Recorder:
         buffer = buffer_of(tensor)
         with self.lock:
             if buffer.epoch is self.epoch:
-                self.cut(cause)
+                self.sync(cause)
             geometry = geometry_of(tensor)
             host = self.host_of(buffer)
-            return host if form_geometry(buffer.form) == geometry else view_of(host, geometry)
+            return host if layout_geometry(buffer.layout_id) == geometry else view_of(host, geometry)
 
     # Hits
 
@@ -193,7 +193,7 @@ class Recorder:
                 assert base is not None
                 return restride(base, recipe.geometry)
         handle = self.make(recipe.geometry[1], recipe.geometry[0])
-        buffer = Buffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.form)
+        buffer = Buffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.layout_id)
         self.slots.append(buffer)
         attach(handle, buffer)
         return handle if recipe.contiguous else restride(handle, recipe.geometry)
@@ -253,10 +253,10 @@ class Recorder:
             operator=call.operator,
             call=call.node(recipes),
             recipes=recipes,
-            quick=quick_result(call.operator, recipes),
+            fast_result=fast_result(call.operator, recipes),
             added=(
-                *(buffer.form for buffer in self.slots[parent.slots :]),
-                *(recipe.form for recipe in fresh),
+                *(buffer.layout_id for buffer in self.slots[parent.slots :]),
+                *(recipe.layout_id for recipe in fresh),
             ),
             bound=bound,
             lifted=len(self.floats),
@@ -282,7 +282,7 @@ class Recorder:
 
     # Cuts
 
-    def cut(self, cause: str) -> None:
+    def sync(self, cause: str) -> None:
         """Run what is recorded and start a new recording."""
         with self.lock:
             self.account.settle()
@@ -355,7 +355,7 @@ class Recorder:
             for slot in live:
                 buffer = self.slots[slot]
                 if buffer.host is None:
-                    dtype, shape, strides, _ = form_geometry(buffer.form)
+                    dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
                     buffer.host = torch.empty_strided(shape, strides, dtype=dtype)
                 buffer.host.zero_()
 

@@ -23,7 +23,7 @@ class Fresh:
     slot: int
     geometry: Geometry
     nbytes: int
-    form: int
+    layout_id: int
     contiguous: bool
 
 
@@ -48,7 +48,7 @@ class TrieNode:
         operator: what was called, None at the root.
         call: the call in the graph's terms, None at the root.
         recipes: how to make the results without running anything.
-        quick: shape, dtype, bytes and form when there is one result, new and contiguous.
+        fast_result: shape, dtype, bytes and form when there is one result, new and contiguous.
         added: forms of the slots that the call adds, inputs first.
         bound: how many of those are inputs.
         lifted: floats that became inputs, up to and including this call.
@@ -63,7 +63,7 @@ class TrieNode:
     operator: Operator | None
     call: Node | None
     recipes: tuple[Recipe, ...] = ()
-    quick: tuple[tuple[int, ...], torch.dtype, int, int] | None = None
+    fast_result: tuple[tuple[int, ...], torch.dtype, int, int] | None = None
     added: tuple[int, ...] = ()
     bound: int = 0
     lifted: int = 0

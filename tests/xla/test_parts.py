@@ -15,7 +15,7 @@ from neurontools.cache.logs import logger
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
 from neurontools.errors import UsageError
 from neurontools.xla import metrics
-from neurontools.xla.buffers import default_strides, form_of, view_of
+from neurontools.xla.buffers import default_strides, intern_layout, view_of
 from neurontools.xla.compile_log import compilation_text, debug_level, show_cache_lines
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.host_memory import HostBudget, HostMemoryError, host_limit
@@ -55,7 +55,7 @@ def chain() -> Graph:
 
 
 def form(size: int) -> int:
-    return form_of(4 * size, (torch.float32, (size,), (1,), 0))
+    return intern_layout(4 * size, (torch.float32, (size,), (1,), 0))
 
 
 def test_an_executable_runs_a_graph_as_torch_would() -> None:
