@@ -39,7 +39,7 @@ COMMANDS = {
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
     "fault": ("fault", "", "let something go wrong with the simulated machine"),
     "config": ("config", "", "every setting, its value and where that came from"),
-    "sysfs": ("sysfs", "", "the driver's files in /sys, mirrored into a directory"),
+    "sysfs": ("sysfs", "", "export, show and reset the driver's files in /sys"),
     "link": ("link", "", "links to the tools where programs look for the real ones"),
     "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
     "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor's lines"),

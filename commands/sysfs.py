@@ -1,4 +1,4 @@
-"""neurontools sysfs: the driver's sysfs tree of the simulated machine, in a directory or on the screen."""
+"""neurontools sysfs: export, show and reset the driver's sysfs tree of a simulated machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.sources.mirroring import Export
+    from neurontools.sources.sysfs_export import Export
 
 EXAMPLES = """examples:
   neurontools sysfs export sysfs           write the tree once
   neurontools sysfs export sysfs --watch   keep it current; Ctrl-C ends
   neurontools sysfs export ci --machine ci --watch --interval 0.2
   cat sysfs/sys/class/neuron_device/neuron0/connected_devices
-  echo 0 > sysfs/sys/class/neuron_device/neuron0/stats/hardware/mem_ecc_uncorrected
   neurontools sysfs show neuron0/core_count
   neurontools sysfs show 'neuron*/info/serial_number' --json
+  neurontools sysfs reset                  zero all counters
+  neurontools sysfs reset --device 3       zero the counters of one device
 
-exit codes: 0 fine, 1 the directory can't be used or was deleted, 2 wrong command line, 3 no machine,
-4 daemon trouble, 130 interrupted, 143 terminated
+exit codes: 0 success, 1 the directory can't be used or was deleted, 2 usage error, 3 no machine,
+4 daemon error, 130 interrupted, 143 terminated
 """
 
 _SHORTEST_INTERVAL_S = 0.05
@@ -36,18 +37,14 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools sysfs",
-        description="Show the files that the Neuron driver would have in /sys for the simulated machine.",
+        description="Export the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     export = verbs.add_parser("export", help="write the tree into a directory")
-    export.add_argument(
-        "directory", metavar="DIR", help="an empty directory, or one that was exported before"
-    )
-    export.add_argument(
-        "--watch", action="store_true", help="keep it current, and apply what is written to its files"
-    )
+    export.add_argument("directory", metavar="DIR", help="an empty directory, or an earlier export")
+    export.add_argument("--watch", action="store_true", help="keep the tree current")
     export.add_argument(
         "--interval", metavar="S", type=float, default=1.0, help="seconds between updates (default: 1)"
     )
@@ -57,11 +54,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         nargs="?",
         default="neuron*",
-        help="a file, a directory or a pattern (default: all)",
+        help="file, directory or pattern (default: all)",
     )
-    for verb in (export, show):
+    reset = verbs.add_parser("reset", help="zero the counters of the devices")
+    reset.add_argument("--device", metavar="N", type=int, help="index of the device (default: all)")
+    for verb in (export, show, reset):
         verb.add_argument(
-            "--machine", metavar="NAME", help="the machine (default: NEURONTOOLS_MACHINE or 'default')"
+            "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
         )
         verb.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -76,17 +75,19 @@ def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.verb == "show":
         return _show(arguments)
+    if arguments.verb == "reset":
+        return _reset(arguments)
     if not _SHORTEST_INTERVAL_S <= arguments.interval <= _LONGEST_INTERVAL_S:
         raise UsageError(
             f"--interval {arguments.interval:g} is out of range",
-            f"give {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
+            f"use {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
-    console.notice(f"writing the tree into {arguments.directory} ...")
+    console.notice(f"exporting to {arguments.directory} ...")
     return _watch(arguments) if arguments.watch else _export(arguments)
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from neurontools.sources.mirroring import export
+    from neurontools.sources.sysfs_export import export
 
     done = export(arguments.directory, machine=arguments.machine, on_notice=console.notice)
     _report(done, as_json=arguments.json)
@@ -94,11 +95,11 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from neurontools.sources.mirroring import keep
+    from neurontools.sources.sysfs_export import export_continuously
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        keep(
+        export_continuously(
             arguments.directory,
             arguments.interval,
             machine=arguments.machine,
@@ -113,18 +114,34 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from neurontools.sources import open_source
-    from neurontools.sysfs.showing import matching, text_of
+    from neurontools.sysfs.query import entry_text, find_files
 
     with open_source("sim", machine=arguments.machine, on_notice=console.notice) as source:
-        found = matching(source.snapshot(), arguments.path)
+        found = find_files(source.snapshot(), arguments.path)
     if arguments.json:
         import json
 
-        console.out(json.dumps({f"/{path}": text_of(entry) for path, entry in found.items()}, indent=2))
+        console.out(json.dumps({f"/{path}": entry_text(entry) for path, entry in found.items()}, indent=2))
     elif len(found) == 1:
-        console.out(text_of(next(iter(found.values()))).removesuffix("\n"))
+        console.out(entry_text(next(iter(found.values()))).removesuffix("\n"))
     else:
-        console.out("\n".join(f"/{path}: {text_of(entry).strip()}" for path, entry in found.items()))
+        console.out("\n".join(f"/{path}: {entry_text(entry).strip()}" for path, entry in found.items()))
+    return 0
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    from neurontools import env
+    from neurontools.sysfs.counters import reset_counters
+
+    if arguments.device is not None and arguments.device < 0:
+        raise UsageError(f"invalid device {arguments.device}", "use an index such as 0")
+    devices = reset_counters(arguments.machine or env.machine(), arguments.device)
+    if arguments.json:
+        import json
+
+        console.out(json.dumps({"devices": devices}))
+    else:
+        console.out(f"counters reset on {len(devices)} device{'s' if len(devices) > 1 else ''}")
     return 0
 
 
@@ -142,7 +159,7 @@ def _report(done: Export, *, as_json: bool) -> None:
 
 
 class _TerminatedError(Exception):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -1,14 +1,33 @@
-"""Which files the driver shows of a device and of a core, and what becomes of a write to each (section 4)."""
+"""Files of the driver's tree: which ones a device and a core have, their modes, and the format of their texts."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.sysfs.generation import Generation
+
+MAJOR = 246
+"""Of the character devices: the kernel gives any free number, this one is our decision."""
+
+NOTIFY_OFF = "-1\n"
+READY = "1\n"
+
+_CHARACTER_DEVICES = (
+    (1, "mem"),
+    (5, "/dev/tty"),
+    (10, "misc"),
+    (13, "input"),
+    (136, "pts"),
+    (MAJOR, "neuron"),
+)
+_TENSOR_HEADER = "xrow_grp,mm_active,wl_active,idle"
+_ROW_GROUPS = 4
 
 CORE_MEMORY = (
     "collectives",
@@ -59,41 +78,25 @@ _POWER_MANAGEMENT = (
 )
 
 
-class Role(StrEnum):
-    """What a write to a file does.
-
-    Every write to `TOTAL`, `PRESENT` and `PEAK` sets the number to 0, one to `HARDWARE` an error counter of the
-    device; `RESET` resets the device, `NOTIFY` takes -1 or 0; of a `FIXED` file the old text comes back.
-    """
-
-    FIXED = "fixed"
-    TOTAL = "total"
-    PRESENT = "present"
-    PEAK = "peak"
-    HARDWARE = "hardware"
-    NOTIFY = "notify"
-    RESET = "reset"
-
-
-COUNTER = (Role.TOTAL, Role.PRESENT)
-USAGE = (Role.TOTAL, Role.PRESENT, Role.PEAK)
+PEAK = "peak"
+COUNTER = ("total", "present")
+USAGE = (*COUNTER, PEAK)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number in a directory of its own, with a file for each role."""
+    """A number in a directory of its own, and the names of the files there that show it."""
 
     directory: str
-    roles: tuple[Role, ...]
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A file with a text of its own."""
+    """A file with its own text."""
 
     path: str
     mode: int
-    role: Role = Role.FIXED
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +137,15 @@ def device_layout(driver: Generation, *, heartbeat: bool) -> Layout:
         ),
         Leaf("connected_devices", driver.public_mode),
         Leaf("core_count", driver.public_mode),
-        Leaf("reset", RESET_MODE, Role.RESET),
-        Leaf("info/notify_delay", METRIC_MODE, Role.NOTIFY),
+        Leaf("reset", RESET_MODE),
+        Leaf("info/notify_delay", METRIC_MODE),
         Leaf("info/serial_number", METRIC_MODE),
         *(
             Leaf(f"info/architecture/{name}", METRIC_MODE)
             for name in ("arch_type", "device_name", "instance_type")
         ),
     )
-    hardware = (Leaf(f"stats/hardware/{name}", METRIC_MODE, Role.HARDWARE) for name in driver.hardware)
+    hardware = (Leaf(f"stats/hardware/{name}", METRIC_MODE) for name in driver.hardware)
     return Layout(metrics, (*fixed, *hardware, *_condition(driver, heartbeat=heartbeat)))
 
 
@@ -159,3 +162,46 @@ def _condition(driver: Generation, *, heartbeat: bool) -> list[Leaf]:
         if heartbeat:
             leaves.append(Leaf("stats/hardware/health_status/healthcheck_heartbeat", METRIC_MODE))
     return leaves
+
+
+def format_number(value: int) -> str:
+    """Return the text of a counter."""
+    return f"{value}\n"
+
+
+def format_neighbours(connected_to: Sequence[int] | None) -> str:
+    """Return the text of `connected_devices`, an empty line for none."""
+    return ", ".join(map(str, connected_to or ())) + "\n"
+
+
+def format_serial_number(instance_id: str, device: int) -> str:
+    """Return the text of `info/serial_number`; the number is made up from the instance's id."""
+    digest = hashlib.sha256(f"serial\0{instance_id}\0{device}".encode()).digest()
+    return f"{int.from_bytes(digest[:8], 'big'):016x}\n"
+
+
+def format_uevent(device: int) -> str:
+    """Return the text of `uevent`."""
+    return f"MAJOR={MAJOR}\nMINOR={device}\nDEVNAME=neuron{device}\n"
+
+
+def format_device_number(device: int) -> str:
+    """Return the text of `dev`: major and minor number."""
+    return f"{MAJOR}:{device}\n"
+
+
+def format_power(status: str, unix_s: int, low: float, high: float, mean: float) -> str:
+    """Return the text of `stats/power/utilization`: status, time, and percent over the last minute."""
+    return f"{status},{unix_s},{low:.2f},{high:.2f},{mean:.2f}\n"
+
+
+def format_tensor_counters(active: int, idle: int) -> str:
+    """Return the text of `pe_cntrs`: cycles of each row group of the tensor engine, alike for all of them."""
+    rows = [f"{group},{active},0,{idle}" for group in range(_ROW_GROUPS)]
+    return "\n".join([_TENSOR_HEADER, *rows]) + "\n"
+
+
+def format_character_devices() -> str:
+    """Return the text that stands in for `/proc/devices`."""
+    rows = "".join(f"{major:3} {name}\n" for major, name in _CHARACTER_DEVICES)
+    return f"Character devices:\n{rows}\nBlock devices:\n"

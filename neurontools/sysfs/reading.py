@@ -14,9 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import HardwareCounter, HardwareCounters
+from neurontools.sysfs.aggregates import ON_DEVICE, VALID
 from neurontools.sysfs.generation import generation
-from neurontools.sysfs.power import VALID
-from neurontools.sysfs.sums import ON_DEVICE
 from neurontools.sysfs.tree import CLASS, DEVICES, MODULE_VERSION, NODES, PRODUCT_NAME
 
 if TYPE_CHECKING:

@@ -9,28 +9,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neurontools.sysfs import formats
-from neurontools.sysfs.generation import OTHER, SUCCESS
-from neurontools.sysfs.history import History
-from neurontools.sysfs.layout import (
-    DEVICE_MODE,
-    METRIC_MODE,
-    READ_ONLY,
-    Role,
-    core_layout,
-    device_layout,
-    power_management,
-)
-from neurontools.sysfs.power import PowerMeter
-from neurontools.sysfs.sums import (
+from neurontools.sysfs.aggregates import (
     NOTHING,
     ON_DEVICE,
     ON_HOST,
     Amounts,
     CoreSum,
+    PowerMeter,
     core_sums,
     host_sums,
     portion,
+)
+from neurontools.sysfs.counters import Baseline, Peaks
+from neurontools.sysfs.generation import OTHER, SUCCESS
+from neurontools.sysfs.layout import (
+    DEVICE_MODE,
+    METRIC_MODE,
+    NOTIFY_OFF,
+    PEAK,
+    READ_ONLY,
+    READY,
+    core_layout,
+    device_layout,
+    format_character_devices,
+    format_device_number,
+    format_neighbours,
+    format_number,
+    format_serial_number,
+    format_tensor_counters,
+    format_uevent,
+    power_management,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +116,7 @@ class Tree:
         """Return what is about the machine as a whole: links to the devices, UltraServer, versions, stand-ins."""
         present = _present(snapshot)
         entries: dict[str, Entry] = {
-            PROC_DEVICES: File(formats.character_devices(), READ_ONLY),
+            PROC_DEVICES: File(format_character_devices(), READ_ONLY),
             MODULE_VERSION: File(f"{self._driver.driver_version}\n", READ_ONLY),
             PRODUCT_NAME: File(f"{snapshot.instance_type}\n", READ_ONLY),
         }
@@ -122,9 +130,10 @@ class Tree:
                 entries[f"{CLASS}/{name}"] = File(f"{content}\n", READ_ONLY)
         return entries
 
-    def parts(self, snapshot: Snapshot) -> Iterator[Part]:
-        """Yield the parts of every device that is there; a part that did not change is the same object as before."""
-        sums, hosts = core_sums(snapshot), host_sums(snapshot)
+    def parts(self, snapshot: Snapshot, baseline: Baseline) -> Iterator[Part]:
+        """Yield the parts of every present device; an unchanged part is the same object as before."""
+        sums = baseline.subtract_from(core_sums(snapshot), snapshot)
+        hosts = host_sums(snapshot)
         for device in _present(snapshot):
             directory = f"{DEVICES}/neuron{device.index}"
             yield self._device_part(snapshot, device, directory, hosts[device.index])
@@ -151,24 +160,24 @@ class Tree:
     ) -> tuple[str, ...]:
         names = self._instance.device.sysfs
         texts = [
-            formats.uevent(device.index),
-            formats.device_number(device.index),
+            format_uevent(device.index),
+            format_device_number(device.index),
             *power_management(),
-            formats.neighbours(device.connected_to),
+            format_neighbours(device.connected_to),
             str(len(device.core_ids) * snapshot.lnc),
-            formats.READY,
-            formats.NOTIFY_OFF,
-            formats.serial_number(snapshot.instance_id, device.index),
+            READY,
+            NOTIFY_OFF,
+            format_serial_number(snapshot.instance_id, device.index),
             f"{names.device_arch}\n",
             f"{names.device_name}\n",
             f"{names.instance_type}\n",
-            *(formats.number(getattr(device.hardware, name)) for name in self._driver.hardware),
+            *(format_number(getattr(device.hardware, name)) for name in self._driver.hardware),
             power,
         ]
         if self._driver.has_health:
             texts += [power, ",".join(device.unhealthy) + "\n"]
             if self._heartbeat:
-                texts.append(formats.number(beats))
+                texts.append(format_number(beats))
         return tuple(texts)
 
     def _core_part(self, directory: str, core: CoreSum, place: int, lnc: int) -> Part:
@@ -202,50 +211,46 @@ class Tree:
         busy = int(core.busy_ns * version.engine_clock_hz("Tensor") / 1e9)
         seconds = portion(core.flops, place, lnc) / version.tensor_flops_s("bf16")
         active = min(busy, int(seconds * version.engine_clock_hz("Tensor")))
-        return formats.tensor_counters(active, busy - active)
+        return format_tensor_counters(active, busy - active)
 
 
-def tree(
+def build_tree(
     snapshot: Snapshot,
     instance: InstanceType,
     driver: Generation,
-    history: History | None = None,
+    *,
+    baseline: Baseline | None = None,
     power: PowerMeter | None = None,
 ) -> dict[str, Entry]:
-    """Return the whole tree by path, sorted.
+    """Return the whole tree by path, sorted; every peak is the present value.
 
     Args:
         snapshot: the machine.
         instance: its type.
         driver: the driver to show.
-        history: resets and peaks so far, brought up to date; None for none.
+        baseline: counters at the last reset, None if they were never reset.
         power: power utilization so far, None for none.
     """
-    whole = Tree(instance, driver, power)
-    past = history or History()
-    entries = whole.frame(snapshot)
-    for part in whole.parts(snapshot):
-        entries.update(part_files(part, past))
+    tree, peaks = Tree(instance, driver, power), Peaks()
+    entries = tree.frame(snapshot)
+    for part in tree.parts(snapshot, baseline or Baseline()):
+        entries.update(part_files(part, peaks))
     return dict(sorted(entries.items()))
 
 
-def part_files(part: Part, history: History) -> Iterator[tuple[str, File]]:
-    """Yield the files of a part by path."""
-    for metric, amount in zip(part.layout.metrics, part.numbers, strict=True):
-        yield from metric_files(f"{part.directory}/{metric.directory}", metric.roles, amount, history)
-    for leaf, text in zip(part.layout.leaves, part.texts, strict=True):
-        path = f"{part.directory}/{leaf.path}"
-        shown = history.notify_delay(path, text) if leaf.role is Role.NOTIFY else text
-        yield path, File(shown, leaf.mode)
-
-
-def metric_files(
-    directory: str, roles: tuple[Role, ...], amount: int, history: History
-) -> Iterator[tuple[str, File]]:
-    """Yield the files of one number by path."""
-    for role in roles:
-        path = f"{directory}/{role}"
-        yield path, File(formats.number(history.shown(path, role, amount)), METRIC_MODE)
+def part_files(part: Part, peaks: Peaks, previous: Part | None = None) -> Iterator[tuple[str, File]]:
+    """Yield the files of a part by path; with a previous state only those whose value differs from it."""
+    old_numbers = previous.numbers if previous else (None,) * len(part.numbers)
+    for metric, old_number, amount in zip(part.layout.metrics, old_numbers, part.numbers, strict=True):
+        if amount != old_number:
+            for name in metric.files:
+                path = f"{part.directory}/{metric.directory}/{name}"
+                value = peaks.update(path, amount) if name == PEAK else amount
+                yield path, File(format_number(value), METRIC_MODE)
+    old_texts = previous.texts if previous else (None,) * len(part.texts)
+    for leaf, old_text, text in zip(part.layout.leaves, old_texts, part.texts, strict=True):
+        if text != old_text:
+            yield f"{part.directory}/{leaf.path}", File(text, leaf.mode)
 
 
 def _present(snapshot: Snapshot) -> list[DeviceState]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.sysfs.mirror import Mirror
-from tests.sysfs.controls import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,11 +48,8 @@ def mirrored(root: Path) -> Iterator[Callable[..., Mirror]]:
     def make(
         path: Path = root,
         name: str = "default",
-        controls: Machine | None = None,
-        notices: list[str] | None = None,
     ) -> Mirror:
-        said = [] if notices is None else notices
-        made.append(Mirror(str(path), name, controls=controls or Machine(), on_notice=said.append))
+        made.append(Mirror(str(path), name))
         return made[-1]
 
     yield make

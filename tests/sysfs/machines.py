@@ -10,7 +10,7 @@ from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
 from neurontools.machine.ultraserver import place_in_ultraserver
 from neurontools.sysfs.generation import Generation, emulated
-from neurontools.sysfs.tree import Entry, File, tree
+from neurontools.sysfs.tree import Entry, File, build_tree
 
 STARTED_S = 1_789_180_800.0
 
@@ -110,7 +110,7 @@ def ultraserver(node: int, modes: tuple[int, ...]) -> Snapshot:
 
 
 def tree_of(snapshot: Snapshot, driver: Generation | None = None) -> dict[str, Entry]:
-    return tree(snapshot, instance_type(snapshot.instance_type), driver or emulated())
+    return build_tree(snapshot, instance_type(snapshot.instance_type), driver or emulated())
 
 
 def listing(entries: dict[str, Entry]) -> str:

@@ -1,4 +1,4 @@
-"""Programs that read the driver's files, each in the way that it does (system-tools.md section 6.5), on a mirror."""
+"""Programs that read the driver's files, each in the way that it does on a mirror."""
 
 from __future__ import annotations
 

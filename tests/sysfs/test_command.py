@@ -16,6 +16,7 @@ import pytest
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.info import StartOptions
+from neurontools.machine.pages.page import PageWriter
 
 PROGRAM = [str(Path(sys.executable).parent / "neurontools"), "sysfs"]
 DEVICE = "sys/class/neuron_device/neuron0"
@@ -84,8 +85,8 @@ def test_export_refuses_what_is_not_its_own(machine, tool, home):
     run = tool("neurontools", "sysfs", "export", "thesis")
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == (
-        "error: thesis is neither empty nor a mirror of ours\n"
-        "hint: give an empty directory, or one that does not exist\n"
+        "error: thesis is neither empty nor a sysfs mirror\n"
+        "hint: use an empty directory, or one that does not exist\n"
     )
     assert os.listdir(home / "thesis") == ["chapter1"]
 
@@ -103,25 +104,62 @@ def test_an_interval_out_of_range_is_a_usage_error(tool, interval):
     assert "out of range" in run.stderr
 
 
-def test_watching_shows_what_happens_and_applies_what_is_written(machine, watching, home):
+def test_watching_shows_what_happens_and_resets(machine, watching, tool, home):
     process, first = watching()
     assert first == f"{home}/mirror: trn1.2xlarge, 1 device, 258 files, 258 written\n"
     counter = home / "mirror" / ECC
     with Client.connect() as client:
         client.call("count_hardware", device=0, counter="mem_ecc_uncorrected", amount=7)
         becomes(counter, "7\n")
-        counter.write_text("0")
+        run = tool("neurontools", "sysfs", "reset")
+        assert (run.returncode, run.stdout, run.stderr) == (0, "counters reset on 1 device\n", "")
+        assert client.snapshot().devices[0].hardware.mem_ecc_uncorrected == 0
         becomes(counter, "0\n")
-        for _ in range(2000):
-            if client.snapshot().devices[0].hardware.mem_ecc_uncorrected == 0:
-                break
-            time.sleep(0.01)
-        else:
-            raise AssertionError("not reset")
         client.call("count_hardware", device=0, counter="mem_ecc_uncorrected")
         becomes(counter, "1\n")
     process.send_signal(signal.SIGTERM)
     assert ended(process) == (143, "", "")
+
+
+def test_a_reset_zeroes_the_counters_of_the_chosen_device_alone(tool):
+    launch.start(StartOptions("default", "trn1.32xlarge"))
+    with Client.connect() as client:
+        for device in (0, 1):
+            client.call("count_hardware", device=device, counter="sram_ecc_uncorrected", amount=2)
+    run = tool("neurontools", "sysfs", "reset", "--device", "1", "--json")
+    assert json.loads(run.stdout) == {"devices": [1]}
+    shown = tool(
+        "neurontools", "sysfs", "show", "neuron[01]/stats/hardware/sram_ecc_uncorrected", "--json"
+    ).stdout
+    assert list(json.loads(shown).values()) == ["2\n", "0\n"]
+
+
+def test_executions_count_from_the_reset(machine, tool):
+    path = "neuron0/neuron_core0/stats/other_info/inference_count/total"
+    with Client.connect() as client:
+        registered = client.register(command="python job.py", count=1)
+        page = PageWriter(registered.page_fd)
+        _execute(page, 5)
+        assert tool("neurontools", "sysfs", "show", path).stdout == "5\n"
+        tool("neurontools", "sysfs", "reset")
+        assert tool("neurontools", "sysfs", "show", path).stdout == "0\n"
+        _execute(page, 2)
+        assert tool("neurontools", "sysfs", "show", path).stdout == "2\n"
+        page.close()
+        client.unregister()
+
+
+def _execute(page, times):
+    for _ in range(times):
+        page.begin(0, 0)
+        page.end(0, 0, 1_000, 1, 0)
+
+
+def test_a_reset_of_an_unknown_device_is_an_error(machine, tool):
+    run = tool("neurontools", "sysfs", "reset", "--device", "9")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: no device 9 in machine 'default'\nhint: the machine has devices 0 to 0\n"
+    assert tool("neurontools", "sysfs", "reset", "--device", "-1").returncode == 2
 
 
 def test_a_machine_that_it_starts_is_no_warning(monkeypatch, watching):
@@ -131,27 +169,11 @@ def test_a_machine_that_it_starts_is_no_warning(monkeypatch, watching):
     assert ended(process) == (143, "", "")
 
 
-def test_a_reset_of_a_device_in_use_is_refused(machine, watching, home):
+def test_ctrl_c_ends_it(machine, watching, home, tool):
     process, _ = watching()
-    with Client.connect() as client:
-        os.close(client.register(command="python job.py", count=1).page_fd)
-        (home / "mirror" / DEVICE / "reset").write_text("1")
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert line.startswith("warning: neuron0/reset: ")
-        assert str(os.getpid()) in line
-        client.unregister()
-
-
-def test_ctrl_c_ends_it_and_resets_are_kept(machine, watching, home, tool):
-    process, _ = watching()
-    notify = home / "mirror" / DEVICE / "info/notify_delay"
-    notify.write_text("0")
-    becomes(notify, "0\n")
     process.send_signal(signal.SIGINT)
     assert ended(process) == (130, "", "")
     assert tool("neurontools", "sysfs", "export", "mirror").returncode == 0
-    assert notify.read_text() == "0\n"
 
 
 def test_a_killed_daemon_is_waited_for(machine, watching, home):

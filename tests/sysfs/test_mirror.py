@@ -14,17 +14,13 @@ from pathlib import Path
 import pytest
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sysfs.claim import MARK, MirrorLostError
+from neurontools.sysfs.counters import Baseline, _path, _save
+from neurontools.sysfs.mirror_lock import MARK, MirrorLostError
 from neurontools.sysfs.tree import CLASS, DEVICES, File
-from neurontools.sysfs.watcher import Watcher
-from tests.sysfs.controls import Machine
 from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 
 CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
 EXECUTIONS = f"{CORE}/other_info/inference_count/total"
-SUCCESSES = f"{CORE}/status/success/total"
-NOTIFY_DELAY = f"{DEVICES}/neuron0/info/notify_delay"
-ECC = f"{DEVICES}/neuron0/stats/hardware/mem_ecc_uncorrected"
 
 
 def contents(root):
@@ -119,29 +115,20 @@ def test_the_same_type_with_another_lnc_divides_anew(root, mirrored):
     assert contents(root) == expected(again) | _power(root)
 
 
-def test_resets_are_forgotten_with_the_kind_of_machine(root, mirrored):
-    mirror = mirrored()
-    mirror.update(busy("trn1.2xlarge"))
-    (root / EXECUTIONS).write_text("0")
-    mirror.update(busy("trn1.2xlarge"))
-    assert (root / EXECUTIONS).read_text() == "0\n"
-    mirror.update(busy("inf2.xlarge"))
-    assert (root / EXECUTIONS).read_text() == "15\n"
-
-
-def test_peaks_begin_anew_when_the_machine_does(root, mirrored):
+def test_a_peak_stays_until_the_machine_or_its_counters_begin_anew(root, mirrored):
     peak = root / CORE / "memory_usage/device_mem/peak"
     mirror = mirrored()
     mirror.update(busy("trn1.2xlarge"))
     mirror.update(machine("trn1.2xlarge"))
     assert peak.read_text() == "1515\n"
-    mirror.save()
-    mirror.close()
-    with mirrored() as after:
-        after.update(machine("trn1.2xlarge"))
-        assert peak.read_text() == "1515\n"
-        after.update(machine("trn1.2xlarge", started_unix_s=STARTED_S + 5))
-        assert peak.read_text() == "0\n"
+    mirror.update(machine("trn1.2xlarge", started_unix_s=STARTED_S + 5))
+    assert peak.read_text() == "0\n"
+    mirror.update(busy("trn1.2xlarge"))
+    mirror.update(machine("trn1.2xlarge"))
+    assert peak.read_text() == "1515\n"
+    _save(_path("default"), Baseline("i-0", 1, ()))
+    mirror.update(machine("trn1.2xlarge"))
+    assert peak.read_text() == "0\n"
 
 
 def test_what_is_not_of_the_tree_is_swept_at_the_start(root, mirrored, home):
@@ -159,171 +146,37 @@ def test_what_is_not_of_the_tree_is_swept_at_the_start(root, mirrored, home):
     assert (root / "notes.txt").exists()
 
 
-@pytest.mark.parametrize(
-    "path", [EXECUTIONS, SUCCESSES.replace("total", "present"), f"{CORE}/memory_usage/device_mem/total"]
-)
-@pytest.mark.parametrize("word", ["0", "17", "reset\n"])
-def test_a_write_to_a_number_sets_it_to_zero(root, mirrored, path, word):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    before = contents(root)
-    (root / path).write_text(word)
-    mirror.update(snapshot)
-    assert contents(root) == {**before, **_power(root), path: ("0\n", 0o644)}
-    more = replace(snapshot, processes=(job((0, 1), scale=2),))
-    mirror.update(more)
-    was, now = int(expected(snapshot)[path][0]), int(expected(more)[path][0])
-    assert (root / path).read_text() == f"{now - was}\n"
-
-
 def _power(root):
     return {path: text for path, text in contents(root).items() if "/power/utilization" in path}
 
 
-def test_a_reset_outlives_the_mirror(root, mirrored):
+def test_a_write_of_somebody_is_replaced_by_the_next_value(root, mirrored):
+    mirror = mirrored()
     snapshot = busy("trn1.2xlarge")
-    with mirrored() as mirror:
-        mirror.update(snapshot)
-        (root / EXECUTIONS).write_text("0")
-        mirror.update(snapshot)
-        mirror.save()
-    mirrored().update(snapshot)
-    assert (root / EXECUTIONS).read_text() == "0\n"
+    mirror.update(snapshot)
+    (root / EXECUTIONS).write_text("17\n")
+    assert mirror.update(replace(snapshot, processes=(job((0, 1), scale=2),))) > 1
+    assert (root / EXECUTIONS).read_text() == "25\n"
 
 
-def test_a_write_to_an_error_counter_reaches_the_machine(root, mirrored):
-    controls = Machine()
-    mirror = mirrored(controls=controls)
+@pytest.mark.parametrize("gone", ["sys", DEVICES, f"{CORE}/other_info", EXECUTIONS])
+def test_what_was_deleted_comes_back_with_the_next_changes(root, mirrored, gone):
+    mirror = mirrored()
     mirror.update(busy("trn1.2xlarge"))
-    assert (root / ECC).read_text() == "1\n"
-    (root / ECC).write_text("0")
-    mirror.update(busy("trn1.2xlarge"))
-    assert controls.calls == [("reset_hardware", 0, "mem_ecc_uncorrected")]
-    assert (root / ECC).read_text() == "0\n"
-
-
-def test_a_write_to_reset_reaches_the_machine(root, mirrored):
-    controls = Machine()
-    mirror = mirrored(controls=controls)
-    mirror.update(machine("trn1.32xlarge"))
-    (root / DEVICES / "neuron12" / "reset").write_text("1")
-    mirror.update(machine("trn1.32xlarge"))
-    assert controls.calls == [("reset_device", 12)]
-    assert (root / DEVICES / "neuron12" / "reset").read_text() == "1\n"
-
-
-def test_a_write_that_the_machine_refuses_is_put_back_and_said(root, mirrored):
-    notices = []
-    mirror = mirrored(controls=Machine("device 0 is in use"), notices=notices)
-    mirror.update(busy("trn1.2xlarge"))
-    (root / ECC).write_text("0")
-    mirror.update(busy("trn1.2xlarge"))
-    assert (root / ECC).read_text() == "1\n"
-    assert notices == ["neuron0/stats/hardware/mem_ecc_uncorrected: device 0 is in use"]
-
-
-@pytest.mark.parametrize(
-    ("word", "becomes"),
-    [("0", "0\n"), ("0\n", "0\n"), ("-1\n", "-1\n"), ("1", "-1\n"), ("on", "-1\n")],
-)
-def test_notify_delay_takes_two_values(root, mirrored, word, becomes):
-    mirror = mirrored()
-    mirror.update(machine("trn1.2xlarge"))
-    (root / NOTIFY_DELAY).write_text(word)
-    mirror.update(machine("trn1.2xlarge"))
-    assert (root / NOTIFY_DELAY).read_text() == becomes
-
-
-@pytest.mark.parametrize(
-    "path", [f"{DEVICES}/neuron0/core_count", f"{DEVICES}/neuron0/info/serial_number", "proc/devices"]
-)
-def test_a_write_to_a_fact_is_put_back(root, mirrored, path):
-    mirror = mirrored()
-    mirror.update(machine("trn1.2xlarge"))
-    os.chmod(root / path, 0o644)
-    (root / path).write_text("nonsense\n")
-    mirror.update(machine("trn1.2xlarge"))
-    assert contents(root)[path] == expected(machine("trn1.2xlarge"))[path]
-
-
-def test_an_editor_that_replaces_the_file_resets_it_too(root, mirrored):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    (root / "aside").write_text("0\n")
-    os.replace(root / "aside", root / EXECUTIONS)
-    mirror.update(snapshot)
-    assert (root / EXECUTIONS).read_text() == "0\n"
-
-
-@pytest.mark.parametrize("path", [EXECUTIONS, NOTIFY_DELAY])
-def test_an_emptied_file_is_put_back_and_not_reset(root, mirrored, monkeypatch, path):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    before = (root / path).read_text()
-    (root / path).write_text("")
-    mirror.update(snapshot)
-    monkeypatch.setattr("neurontools.sysfs.mirror._EMPTY_FOR_S", 0.0)
-    mirror.update(snapshot)
-    assert (root / path).read_text() == before != "0\n"
-
-
-def test_an_update_between_emptying_and_writing_loses_nothing(root, mirrored):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    with (root / NOTIFY_DELAY).open("w") as file:
+    if (root / gone).is_dir():
+        shutil.rmtree(root / gone)
+    else:
+        (root / gone).unlink()
+    for scale in (2, 3):
+        snapshot = replace(busy("trn1.2xlarge"), processes=(job((0, 1), scale=scale),))
         mirror.update(snapshot)
-        mirror.update(snapshot)
-        file.write("0")
-    mirror.update(snapshot)
-    assert (root / NOTIFY_DELAY).read_text() == "0\n"
-
-
-def test_a_deleted_file_comes_back_with_the_next_update_but_one(root, mirrored):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    (root / EXECUTIONS).unlink()
-    mirror.update(snapshot)
-    assert not (root / EXECUTIONS).exists()
-    mirror.update(snapshot)
-    assert contents(root) == expected(snapshot) | _power(root)
-
-
-@pytest.mark.parametrize("gone", ["sys", DEVICES, f"{DEVICES}/neuron0/neuron_core1/stats/status"])
-def test_a_deleted_directory_comes_back(root, mirrored, gone):
-    mirror = mirrored()
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    shutil.rmtree(root / gone)
-    mirror.update(snapshot)
-    assert not (root / gone).exists()
-    mirror.update(snapshot)
-    assert contents(root) == expected(snapshot) | _power(root)
-    (root / EXECUTIONS).write_text("0")
-    mirror.update(snapshot)
-    assert (root / EXECUTIONS).read_text() == "0\n"
-
-
-def test_without_watches_writes_are_noticed_by_comparing(root, mirrored, monkeypatch):
-    monkeypatch.setattr(Watcher, "watch", lambda self, *_: None)
-    notices = []
-    mirror = mirrored(notices=notices)
-    snapshot = busy("trn1.2xlarge")
-    mirror.update(snapshot)
-    (root / EXECUTIONS).write_text("0")
-    for _ in range(20):
-        mirror.update(snapshot)
-    assert (root / EXECUTIONS).read_text() == "0\n"
-    assert "max_user_watches" in notices[0]
-    assert len(notices) == 1
+    shown, wanted = contents(root), expected(snapshot)
+    assert shown.keys() == wanted.keys()
+    assert shown[EXECUTIONS] == wanted[EXECUTIONS]
 
 
 class TestLinks:
-    """Whatever somebody puts in the place of a file or a directory, nothing outside is read or written."""
+    """What somebody puts in the place of a file is replaced: nothing outside is written."""
 
     @pytest.fixture
     def victim(self, root):
@@ -366,18 +219,15 @@ class TestLinks:
         assert victim.stat().st_nlink == 1
         assert contents(root) == expected(snapshot) | _power(root)
 
-    @pytest.mark.parametrize("place", ["sys", f"{CORE}/other_info", f"{CORE}/other_info/inference_count"])
-    def test_in_the_place_of_a_directory(self, root, steps, home, place):
+    def test_in_the_place_of_a_directory_at_the_start(self, root, mirrored, home):
+        mirrored().close()
         outside = home / "outside"
-        (outside / "total").parent.mkdir()
-        (outside / "total").write_text("precious")
-        os.rename(root / place, root.parent / "moved")
-        (root / place).symlink_to(outside)
-        steps()
-        snapshot = steps()
-        assert sorted(os.listdir(outside)) == ["total"]
-        assert (outside / "total").read_text() == "precious"
-        assert contents(root) == expected(snapshot) | _power(root)
+        (outside / "module").mkdir(parents=True)
+        (outside / "module" / "precious").write_text("precious")
+        (root / "sys").symlink_to(outside)
+        mirrored().update(machine("trn1.2xlarge"))
+        assert (outside / "module" / "precious").read_text() == "precious"
+        assert contents(root) == expected(machine("trn1.2xlarge"))
 
     def test_in_the_place_of_the_mark(self, root, steps, home):
         os.rename(root / MARK, root.parent / "moved")
@@ -431,7 +281,7 @@ def test_a_full_disk_is_one_clear_error(root, mirrored, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(mirror._folder, "write", full)
+    monkeypatch.setattr("neurontools.sysfs.mirror._write_file", full)
     with pytest.raises(NeuronToolsError, match=r"cannot write the mirror .*: No space left on device"):
         mirror.update(busy("trn1.2xlarge"))
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse
-from neurontools.sysfs.sums import ON_DEVICE
+from neurontools.sysfs.aggregates import ON_DEVICE
 from neurontools.sysfs.tree import DEVICES, File
 from tests.sysfs.machines import job, machine, tree_of
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from neurontools.sysfs.aggregates import PowerMeter, core_sums
+from neurontools.sysfs.counters import Baseline
 from neurontools.sysfs.generation import generation
-from neurontools.sysfs.history import History
-from neurontools.sysfs.layout import Role
-from neurontools.sysfs.power import PowerMeter
-from neurontools.sysfs.tree import CLASS, DEVICES, File, Link, tree
+from neurontools.sysfs.tree import CLASS, DEVICES, File, Link, build_tree
 from tests.sysfs.machines import STARTED_S, busy, job, listing, machine, tree_of, ultraserver
 
 CORE = f"{DEVICES}/neuron0/neuron_core0"
@@ -115,34 +114,35 @@ def test_host_memory_goes_to_the_devices_of_a_process():
     assert text(whole, f"{DEVICES}/neuron0/neuron_core0/{path}/total") == "66\n"
 
 
-def test_a_number_that_was_reset_counts_from_there():
-    history = History()
-    path = f"{OTHER_INFO}/inference_count/total"
+def test_counters_count_from_their_reset():
     before = busy("trn1.2xlarge")
-    history.reset(path, Role.TOTAL, 15)
-    shown = tree(before, _instance(before), generation("2.32"), history)
-    assert text(shown, path) == "0\n"
-    assert text(shown, f"{OTHER_INFO}/inference_count/present") == "15\n"
-    after = replace(before, processes=(job((0, 1), scale=2),))
-    assert text(tree(after, _instance(after), generation("2.32"), history), path) == "10\n"
-    fresh = replace(after, processes=(), core_totals=())
-    assert text(tree(fresh, _instance(fresh), generation("2.32"), history), path) == "0\n"
-    assert text(tree(before, _instance(before), generation("2.32"), history), path) == "15\n"
+    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+
+    def counts(snapshot):
+        shown = build_tree(snapshot, _instance(snapshot), generation("2.32"), baseline=baseline)
+        names = ("inference_count/total", "inference_count/present", "flop_count/total")
+        return [text(shown, f"{OTHER_INFO}/{name}") for name in names]
+
+    assert counts(before) == ["0\n", "0\n", "0\n"]
+    assert counts(replace(before, processes=(job((0, 1), scale=2),))) == ["10\n", "10\n", "1000001\n"]
+    assert counts(replace(before, processes=(job((0,), scale=1),), core_totals=()))[0] == "10\n"  # began anew
+    assert counts(replace(before, instance_id="i-0"))[0] == "15\n"
 
 
-def test_a_peak_stays_until_it_is_reset_and_comes_back_with_the_next_change():
-    history = History()
-    path = f"{CORE}/stats/memory_usage/device_mem/tensors"
+def test_memory_in_use_is_not_a_counter():
+    before = busy("trn1.2xlarge")
+    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+    shown = build_tree(before, _instance(before), generation("2.32"), baseline=baseline)
+    assert text(shown, f"{CORE}/stats/memory_usage/device_mem/tensors/total") == "505\n"
 
-    def peak(scale):
-        snapshot = replace(machine("trn1.2xlarge"), processes=(job((0,), scale),) if scale else ())
-        return text(tree(snapshot, _instance(snapshot), generation("2.32"), history), f"{path}/peak")
 
-    assert [peak(scale) for scale in (1, 3, 2, 0)] == ["505\n", "1515\n", "1515\n", "1515\n"]
-    history.reset(f"{path}/peak", Role.PEAK, 0)
-    assert [peak(scale) for scale in (0, 2, 1)] == ["0\n", "1010\n", "1010\n"]
-    history.reset(f"{path}/peak", Role.PEAK, 505)
-    assert [peak(scale) for scale in (1, 0, 0)] == ["0\n", "0\n", "0\n"]
+def test_failures_count_from_their_reset():
+    before = busy("trn1.2xlarge")
+    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+    more = replace(before, processes=(job((0, 1), scale=2),))
+    shown = build_tree(more, _instance(more), generation("2.32"), baseline=baseline)
+    assert text(shown, f"{CORE}/stats/status/timeout/total") == "1\n"
+    assert text(shown, f"{CORE}/stats/status/success/total") == "7\n"
 
 
 def test_power_has_no_data_then_a_line_each_minute():

@@ -1,4 +1,4 @@
-"""What a machine's cores and devices did and hold altogether: the living processes and those that are gone."""
+"""Totals of a machine's cores and devices over running and exited processes, and power utilization."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from operator import add, attrgetter
 from typing import TYPE_CHECKING
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.snapshot import busy_share
+from neurontools.sysfs.layout import format_power
 
 if TYPE_CHECKING:
     from neurontools.machine.hardware import CoreTotals
@@ -31,6 +33,8 @@ ON_HOST = (
 )
 """The categories of host memory, in the order of what `host_sums` returns; the last number there is all others."""
 
+_WINDOW_S = 60.0
+VALID, NO_DATA = "POWER_STATUS_VALID", "POWER_STATUS_NO_DATA"
 _NO_MEMORY: Amounts = (0,) * len(ON_DEVICE)
 _NO_HOST_MEMORY: Amounts = (0,) * (len(ON_HOST) + 1)
 _on_device = attrgetter(*map(str, ON_DEVICE))
@@ -55,11 +59,11 @@ NOTHING = CoreSum()
 
 def core_sums(snapshot: Snapshot) -> dict[int, CoreSum]:
     """Return what was done on each logical core and what it holds, by machine-wide id; cores of which there is nothing are left out."""
-    sums = {totals.core: _gone(totals) for totals in snapshot.core_totals}
+    sums = {totals.core: _exited_sum(totals) for totals in snapshot.core_totals}
     for process in snapshot.processes:
         for use in process.cores:
             known = sums.get(use.core)
-            sums[use.core] = _living(use) if known is None else _both(known, _living(use))
+            sums[use.core] = _running_sum(use) if known is None else _add(known, _running_sum(use))
     return sums
 
 
@@ -87,11 +91,51 @@ def portion(amount: int, place: int, parts: int) -> int:
     return amount // parts + (place < amount % parts)
 
 
-def _gone(totals: CoreTotals) -> CoreSum:
+class PowerMeter:
+    """Lowest, highest and mean power utilization of each device over a minute.
+
+    Modelled as the share of time in which the device's cores were executing.
+
+    Before the second snapshot there is no data; then the line is written once a minute, as the driver's is.
+    """
+
+    def __init__(self) -> None:
+        self._before: Snapshot | None = None
+        self._percent: dict[int, list[float]] = {}
+        self._lines: dict[int, str] = {}
+        self._written_s = 0.0
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Take in the next snapshot."""
+        before, self._before = self._before, snapshot
+        if before is None or before.started_unix_s != snapshot.started_unix_s:
+            self._percent, self._lines = {}, {}
+            return
+        shares = busy_share(before, snapshot)
+        for device in snapshot.devices:
+            mean = sum(shares[core] for core in device.core_ids) / len(device.core_ids)
+            self._percent.setdefault(device.index, []).append(100.0 * mean)
+        if not self._lines or snapshot.taken_unix_s - self._written_s >= _WINDOW_S:
+            self._write(snapshot.taken_unix_s)
+
+    def line(self, device: int, unix_s: float) -> str:
+        """Return the line of a device; `unix_s` is the time to show where there is no data yet."""
+        return self._lines.get(device) or format_power(NO_DATA, int(unix_s), 0.0, 0.0, 0.0)
+
+    def _write(self, unix_s: float) -> None:
+        self._written_s = unix_s
+        self._lines = {
+            device: format_power(VALID, int(unix_s), min(seen), max(seen), sum(seen) / len(seen))
+            for device, seen in self._percent.items()
+        }
+        self._percent = {}
+
+
+def _exited_sum(totals: CoreTotals) -> CoreSum:
     return CoreSum(totals.busy_ns, totals.executions, totals.flops, totals.model_loads, totals.failures)
 
 
-def _living(use: CoreUse) -> CoreSum:
+def _running_sum(use: CoreUse) -> CoreSum:
     memory = use.memory
     host_bytes = memory.dma_buffers + memory.application_memory
     return CoreSum(
@@ -99,18 +143,18 @@ def _living(use: CoreUse) -> CoreSum:
     )
 
 
-def _both(one: CoreSum, other: CoreSum) -> CoreSum:
-    failures = dict(one.failures)
-    for status, count in other.failures:
+def _add(left: CoreSum, right: CoreSum) -> CoreSum:
+    failures = dict(left.failures)
+    for status, count in right.failures:
         failures[status] = failures.get(status, 0) + count
     return CoreSum(
-        one.busy_ns + other.busy_ns,
-        one.executions + other.executions,
-        one.flops + other.flops,
-        one.model_loads + other.model_loads,
+        left.busy_ns + right.busy_ns,
+        left.executions + right.executions,
+        left.flops + right.flops,
+        left.model_loads + right.model_loads,
         tuple(sorted(failures.items())),
-        tuple(map(add, one.memory, other.memory)),
-        one.host_bytes + other.host_bytes,
+        tuple(map(add, left.memory, right.memory)),
+        left.host_bytes + right.host_bytes,
     )
 
 

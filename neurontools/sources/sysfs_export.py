@@ -1,4 +1,4 @@
-"""The sysfs mirror of a simulated machine, written once or kept current."""
+"""Export of a simulated machine's sysfs tree to a directory, once or continuously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A mirror that was brought up to date: the machine in it, its devices, its files, and how many were written."""
+    """An exported tree: its machine, the number of devices and files, and how many files were written."""
 
     path: str
     machine: str
@@ -42,7 +42,6 @@ def export(
     with SimSource(machine, on_notice=on_notice) as source, Mirror(path, source.machine) as mirror:
         snapshot = source.snapshot()
         written = mirror.update(snapshot)
-        mirror.save()
         return Export(
             path,
             source.machine,
@@ -53,7 +52,7 @@ def export(
         )
 
 
-def keep(
+def export_continuously(
     path: str,
     period_s: float,
     *,
@@ -62,15 +61,15 @@ def keep(
     on_notice: Callable[[str], None] = lambda _: None,
     on_first: Callable[[Export], None] = lambda _: None,
 ) -> None:
-    """Keep the sysfs tree of a machine current in a directory until an exception ends it; waits for a machine that is gone.
+    """Keep the sysfs tree of a machine current in a directory until an exception ends it; waits while the machine is gone.
 
     Args:
         path: as in `export`.
         period_s: time between two updates.
         machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
         on_start: gets a line for a person when a machine was started.
-        on_notice: gets what a log should have too, such as that the machine is gone or a write was refused.
-        on_first: gets what was exported when the tree is whole.
+        on_notice: gets lines for a log, such as that the machine is gone.
+        on_first: gets the result once the tree is complete.
 
     Raises:
         MirrorLostError: the directory was deleted or replaced.
@@ -78,14 +77,13 @@ def keep(
     """
     with Follower(SIM, period_s, machine=machine, on_notice=on_start) as follower:
         name = follower.name.removeprefix(f"{SIM}:")
-        with Mirror(path, name, on_notice=on_notice) as mirror:
-            try:
-                _keep(mirror, follower, on_notice, lambda export: on_first(Export(path, name, *export)))
-            finally:
-                mirror.save()
+        with Mirror(path, name) as mirror:
+            _update_until_closed(
+                mirror, follower, on_notice, lambda counts: on_first(Export(path, name, *counts))
+            )
 
 
-def _keep(
+def _update_until_closed(
     mirror: Mirror,
     follower: Follower,
     on_notice: Callable[[str], None],

@@ -1,0 +1,158 @@
+"""Counter resets of a machine's tree, and peaks of its memory use."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from neurontools import paths
+from neurontools.base.files import write_atomic
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.client import Client
+from neurontools.sysfs.aggregates import CoreSum, core_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from neurontools.machine.snapshot import Snapshot
+
+_FILE = "sysfs-baseline.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Counters of the cores at the last reset, which the tree subtracts.
+
+    `cores` are by machine-wide id, `instance_id` and `lnc` those of the machine that they belong to.
+    """
+
+    instance_id: str = ""
+    lnc: int = 0
+    cores: tuple[tuple[int, CoreSum], ...] = ()
+
+    def subtract_from(self, sums: Mapping[int, CoreSum], snapshot: Snapshot) -> Mapping[int, CoreSum]:
+        """Return what the cores counted since the reset; a core whose counters began anew keeps its numbers."""
+        if not self.cores or (self.instance_id, self.lnc) != (snapshot.instance_id, snapshot.lnc):
+            return sums
+        shown = dict(sums)
+        for core, start in self.cores:
+            current = sums.get(core)
+            if current is not None and current.executions >= start.executions:
+                shown[core] = _difference(current, start)
+        return shown
+
+
+class BaselineReader:
+    """The baseline of a machine, read again when it was changed.
+
+    Args:
+        machine: the machine's name.
+    """
+
+    def __init__(self, machine: str) -> None:
+        self._path = _path(machine)
+        self._version: tuple[int, int] | None = None
+        self._baseline = Baseline()
+
+    def read(self) -> Baseline:
+        """Return the current baseline, the same object as long as it was not changed."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            version = None
+        else:
+            version = found.st_ino, found.st_mtime_ns
+        if version != self._version:
+            self._version = version
+            self._baseline = _load(self._path) if version else Baseline()
+        return self._baseline
+
+
+class Peaks:
+    """The highest value that each path has had."""
+
+    def __init__(self) -> None:
+        self._highest: dict[str, int] = {}
+
+    def update(self, path: str, amount: int) -> int:
+        """Take in the present value and return the peak."""
+        peak = max(self._highest.get(path, 0), amount)
+        self._highest[path] = peak
+        return peak
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._highest.clear()
+
+
+def reset_counters(machine: str, device: int | None = None) -> tuple[int, ...]:
+    """Zero the counters of a machine's tree: memory errors for all tools, executions and the like in the tree alone.
+
+    Args:
+        machine: the machine's name.
+        device: index of the device, None for all.
+
+    Returns:
+        The devices whose counters were zeroed.
+
+    Raises:
+        NeuronToolsError: the machine does not run, refuses, or has no such device.
+    """
+    with Client.connect(machine) as client:
+        snapshot = client.snapshot()
+        devices = [each for each in snapshot.devices if device in {None, each.index} and not each.lost]
+        if not devices:
+            raise NeuronToolsError(
+                f"no device {device} in machine {machine!r}" if device is not None else "no device is left",
+                f"the machine has devices 0 to {len(snapshot.devices) - 1}",
+            )
+        for each in devices:
+            client.call("reset_hardware", device=each.index)
+    cores = {core for each in devices for core in each.core_ids}
+    _save(_path(machine), _with_reset(_load(_path(machine)), snapshot, cores))
+    return tuple(each.index for each in devices)
+
+
+def _with_reset(baseline: Baseline, snapshot: Snapshot, cores: Collection[int]) -> Baseline:
+    kept = (
+        baseline.cores if (baseline.instance_id, baseline.lnc) == (snapshot.instance_id, snapshot.lnc) else ()
+    )
+    reset = {**dict(kept), **{core: each for core, each in core_sums(snapshot).items() if core in cores}}
+    return Baseline(snapshot.instance_id, snapshot.lnc, tuple(sorted(reset.items())))
+
+
+def _difference(current: CoreSum, start: CoreSum) -> CoreSum:
+    before = dict(start.failures)
+    failures = ((status, count - before.get(status, 0)) for status, count in current.failures)
+    return replace(
+        current,
+        busy_ns=max(0, current.busy_ns - start.busy_ns),
+        executions=current.executions - start.executions,
+        flops=max(0, current.flops - start.flops),
+        model_loads=max(0, current.model_loads - start.model_loads),
+        failures=tuple((status, count) for status, count in failures if count > 0),
+    )
+
+
+def _path(machine: str) -> str:
+    return f"{paths.state_dir()}/{machine}/{_FILE}"
+
+
+def _load(path: str) -> Baseline:
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        cores = tuple(
+            (int(core), CoreSum(**{**counts, "failures": tuple(map(tuple, counts["failures"]))}))
+            for core, counts in data["cores"]
+        )
+        return Baseline(str(data["instance_id"]), int(data["lnc"]), cores)
+    except (OSError, ValueError, TypeError, LookupError):
+        return Baseline()
+
+
+def _save(path: str, baseline: Baseline) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    write_atomic(path, json.dumps(asdict(baseline)), mode=0o600, sync=False)
