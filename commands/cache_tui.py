@@ -41,17 +41,17 @@ def add(verbs: Verbs) -> None:
 def _tui(arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the browser needs a terminal", "neuron-cache ls, show and prune work in pipes")
-    from neurontools.tui import cache_reading
-    from neurontools.tui.cache_app import CacheApp
-    from neurontools.tui.top_names import AUTO
-    from neurontools.tui.top_theme import THEMES
+    from neurontools.tui.cache import actions
+    from neurontools.tui.cache.app import CacheApp
+    from neurontools.tui.top.names import AUTO
+    from neurontools.tui.widgets.theme import THEMES
 
     if arguments.theme not in {AUTO, *THEMES}:
         raise UsageError(
             f"there is no theme {arguments.theme!r}", f"choose from {', '.join((AUTO, *THEMES))}"
         )
     root = location(arguments).root
-    browser = cache_reading.new_browser(root)
+    browser = actions.new_browser(root)
     browser.set_filter(arguments.filter)
     code = CacheApp(browser, colour=console.colour_wanted(), theme=arguments.theme).run()
     return 0 if code is None else code

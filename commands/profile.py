@@ -157,7 +157,7 @@ def _terminal(trace: Trace) -> int:
             "the profile holds no events: the program executed nothing on a NeuronCore",
             "capture a run that uses the device",
         )
-    from neurontools.tui.profile_app import ProfileApp
+    from neurontools.tui.profile.app import ProfileApp
 
     code = ProfileApp(trace).run()
     return 0 if code is None else code

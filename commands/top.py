@@ -16,8 +16,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.tui.top_machines_source import Place
-    from neurontools.tui.top_run import Wishes
+    from neurontools.tui.top.machines.source import Place
+    from neurontools.tui.top.run import Wishes
 
 EXAMPLES = """examples:
   neuron-top                     live view; q quits, ? shows the keys
@@ -129,7 +129,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return _list_keys()
     _check_time(arguments)
     wishes, problems = _wishes(arguments)
-    from neurontools.tui import top_run
+    from neurontools.tui.top import run
 
     if not arguments.once and _on_terminal():
         return _run_live(wishes, problems)
@@ -140,9 +140,9 @@ def _run(argv: Sequence[str] | None) -> int:
     for problem in problems:
         console.notice(f"warning: {problem}")
     width = shutil.get_terminal_size().columns
-    from neurontools.tui.top_ascii import ascii_only
+    from neurontools.tui.widgets.ascii import ascii_only
 
-    screen, notices = top_run.one_page(wishes, width, as_json=arguments.json, on_notice=console.notice)
+    screen, notices = run.one_page(wishes, width, as_json=arguments.json, on_notice=console.notice)
     for text in notices:
         console.warn(text)
     console.out_now(ascii_only(screen) if wishes.settings.ascii else screen)
@@ -150,12 +150,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _run_live(wishes: Wishes, problems: Sequence[str]) -> int:
-    from neurontools.tui import top_run
+    from neurontools.tui.top import run
 
     env.configuration()  # a plain command tells at its end what is wrong in it; that is hours later here
     notices = (*env.config_problems(), *problems)
     colour = console.colour_wanted()
-    return top_run.run_live(wishes, colour=colour, notices=notices, on_notice=console.notice)
+    return run.run_live(wishes, colour=colour, notices=notices, on_notice=console.notice)
 
 
 def _check_time(arguments: argparse.Namespace) -> None:
@@ -182,9 +182,9 @@ def _check_time(arguments: argparse.Namespace) -> None:
 def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
     from neurontools.dashboard.alert_command import check_command, split_command
     from neurontools.dashboard.process_filter import problem_of
-    from neurontools.tui.top_names import PAGE_NAMES, THEME_NAMES
-    from neurontools.tui.top_run import Wishes
-    from neurontools.tui.top_settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings
+    from neurontools.tui.top.names import PAGE_NAMES, THEME_NAMES
+    from neurontools.tui.top.run import Wishes
+    from neurontools.tui.top.settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings
 
     settings, problems = load_settings()
     if arguments.interval is not None:
@@ -241,13 +241,13 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
             "--once prints the list of several machines",
             "leave --page and --filter out, or give one machine alone",
         )
-    from neurontools.tui.top_machines_source import places_of
+    from neurontools.tui.top.machines.source import places_of
 
     return places_of(names, arguments.remote)
 
 
 def _list_keys() -> int:
-    from neurontools.tui.top_key_names import key_names
+    from neurontools.tui.top.key_names import key_names
 
     for name, keys, text in key_names():
         console.out(f"{name:<28} {keys:<28} {text}")

@@ -30,10 +30,10 @@ if width == 128:
 
 async def take(root: str, path: Path) -> None:
     """Browse a root, mark some entries and save the screen."""
-    from neurontools.tui import cache_reading
-    from neurontools.tui.cache_app import CacheApp
+    from neurontools.tui.cache import actions
+    from neurontools.tui.cache.app import CacheApp
 
-    app = CacheApp(cache_reading.new_browser(root), theme="dark")
+    app = CacheApp(actions.new_browser(root), theme="dark")
     async with app.run_test(size=(120, 30)) as pilot:
         await app.workers.wait_for_complete()
         await pilot.press("down", "down", "space", "space", "down", "down")

@@ -18,7 +18,7 @@ ZOOM = ("down", "down", "down", "down", "tab", *["w"] * 12)
 async def take(capture: Path, path: Path) -> None:
     """Open a capture, zoom in on the first executions and save what the viewer shows."""
     from neurontools.profiler.trace import load
-    from neurontools.tui.profile_app import ProfileApp
+    from neurontools.tui.profile.app import ProfileApp
 
     app = ProfileApp(load(str(capture)))
     async with app.run_test(size=(120, 20)) as pilot:

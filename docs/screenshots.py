@@ -102,9 +102,9 @@ def playing(scenario: str, speed: int, machine: str = MACHINE) -> Iterator[None]
 async def take(play: Play, directory: Path) -> None:
     """Watch for a while in one app, then turn to each page, press keys and save what it shows."""
     from neurontools.machine import launch
-    from neurontools.tui.top_app import TopApp
-    from neurontools.tui.top_source import FollowedSource
-    from neurontools.tui.top_theme import THEMES
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.source import FollowedSource
+    from neurontools.tui.widgets.theme import THEMES
 
     until = time.monotonic() + 30
     while MACHINE not in {info.machine for info in launch.list_machines()}:
@@ -127,8 +127,8 @@ async def take(play: Play, directory: Path) -> None:
 
 async def take_several(directory: Path) -> None:
     """Look at several machines at once, and save the list."""
-    from neurontools.tui.top_app import TopApp
-    from neurontools.tui.top_machines_source import SeveralSource, places_of
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.machines.source import SeveralSource, places_of
 
     source = SeveralSource(places_of(list(SEVERAL), []), 1.0)
     names = zip(SEVERAL, source.source_names, strict=True)

@@ -1,1 +1,1 @@
-"""Textual apps: the live dashboard and the profile viewer."""
+"""Textual apps: neuron-top, the profile viewer, the cache browser."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.tui.lines import width_of
-from neurontools.tui.top_model import TopModel
-from neurontools.tui.top_screen import panes, text_screen
-from tests.top.conftest import ticks
+from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.screen import panes, text_screen
+from neurontools.tui.widgets.lines import width_of
+from tests.tui.top.conftest import ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.tui.top_source import Tick
+    from neurontools.tui.top.source import Tick
 
     Make = Callable[..., tuple[Tick, Tick]]
 

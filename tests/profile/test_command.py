@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.top.conftest import Terminal
+from tests.tui.top.conftest import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

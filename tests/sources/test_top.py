@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.tui.top_app import TopApp
-from neurontools.tui.top_model import TopModel
-from neurontools.tui.top_rows import title_line
-from neurontools.tui.top_source import FollowedSource, Tick
+from neurontools.tui.top.app import TopApp
+from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.pages.rows import title_line
+from neurontools.tui.top.source import FollowedSource, Tick
 from tests.sources.lines import line, runtime
 from tests.sysfs.machines import machine
 

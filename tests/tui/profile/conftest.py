@@ -1,0 +1,1 @@
+from tests.profile.conftest import maker, profile_dir, trace  # noqa: F401  # fixtures for all tests here

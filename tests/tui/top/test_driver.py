@@ -1,0 +1,53 @@
+"""How neuron-top reads its terminal."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any
+
+from neurontools.tui.widgets.terminal_driver import SelectableEvent
+
+Open = Callable[..., Any]
+
+
+def is_readable(event: SelectableEvent) -> bool:
+    return bool(select.select([event], [], [], 0)[0])
+
+
+def test_an_event_is_readable_while_it_is_set() -> None:
+    event = SelectableEvent()
+    assert not is_readable(event)
+    event.set()
+    event.set()
+    assert is_readable(event)
+    event.clear()
+    event.clear()
+    assert not is_readable(event)
+
+
+def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open) -> None:
+    shown = terminal()
+    shown.read_until("(trn1.32xlarge)")
+    shown.press("p/")
+    shown.read_until("filter (as")
+    shown.press("abc")
+    shown.read_until("filter: abc")
+    shown.press("\x1b[D\x1b")
+    shown.press("[Dx")
+    shown.read_until("filter: axbc")
+    shown.press("\x1b")
+    shown.read_until("F3:Processes")
+    shown.press("q")
+    assert shown.exit_code() == 0
+    assert shown.is_restored()
+
+
+def test_letters_cut_in_two_are_read(terminal: Open) -> None:
+    shown = terminal()
+    shown.read_until("(trn1.32xlarge)")
+    shown.send(b"p/\xc3")
+    shown.send(b"\xa9t\xc3\xa9")
+    shown.read_until("\u00e9t\u00e9")
+    shown.press("\x03")
+    assert shown.exit_code() == 130

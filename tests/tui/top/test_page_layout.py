@@ -1,0 +1,143 @@
+"""No page overflows at any size of the terminal and of the machine, whatever is open on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from neurontools.tui.top.help import help_lines
+from neurontools.tui.top.keys import ANYWHERE, CLASSIC
+from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.page import filled
+from neurontools.tui.top.page_bar import keys_bar, page_at, page_bar
+from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency, ranges
+from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
+from neurontools.tui.top.pages.sparkline import blocks, braille, chart
+from neurontools.tui.widgets.lines import width_of
+
+if TYPE_CHECKING:
+    from neurontools.tui.top.source import Tick
+
+Make = Callable[..., "tuple[Tick, Tick]"]
+Job = Callable[..., object]
+
+
+@given(
+    size=st.tuples(st.integers(60, 300), st.integers(16, 100)),
+    machine=st.tuples(st.integers(0, 16), st.integers(1, 32)),
+    page=st.integers(0, 4),
+    presses=st.lists(st.integers(0, 60), max_size=6),
+    colour=st.booleans(),
+    tag=st.text(max_size=30),
+    links=st.integers(0, 5),
+)
+@example((60, 16), (16, 32), 3, [8], True, "日本語" * 9, 1)
+@example((80, 24), (16, 32), 2, [8, 8], False, "a" * 255, 2)
+@example((80, 24), (0, 8), 1, [8], False, "", 0)
+@example((80, 24), (0, 8), 3, [9, 10], False, "", 0)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_line_of_every_page_fits(
+    ticks: Make,
+    job: Job,
+    size: tuple[int, int],
+    machine: tuple[int, int],
+    page: int,
+    presses: list[int],
+    colour: bool,
+    tag: str,
+    links: int,
+) -> None:
+    count = machine[0] * machine[1]
+    busy = tuple((index * 37 % 101) / 100 for index in range(count))
+    model = TopModel(colour=colour)
+    jobs = (job(7, tag, tuple(range(count)), busy, 80e12), job(8, "", (), ()))
+    for tick in ticks(*machine, jobs=jobs):
+        devices = tuple(
+            replace(
+                device,
+                connected_to=tuple(
+                    other for other in range(machine[0]) if 0 < abs(other - device.index) <= links
+                ),
+            )
+            for device in tick.snapshot.devices
+        )
+        model.update(replace(tick, snapshot=replace(tick.snapshot, devices=devices)))
+    shown = make_pages(DEFAULT_COLUMNS)[page]
+    keys = shown.bindings()
+    for press in presses:
+        if keys:
+            keys[press % len(keys)].run(model)
+    width, height = size
+    lines = shown.lines(model, width, height - 3)
+    assert len(lines) <= height - 3
+    for line in (
+        *filled(lines, width, height - 3),
+        page_bar(make_pages(()), shown, width),
+        keys_bar(shown, {}, width),
+    ):
+        assert sum(width_of(text) for text, _ in line) == width
+    assert all(len(line) <= width for line in page_text(shown, model, width).splitlines() if line.isascii())
+    assert page_data(shown, model)["page"] == shown.name
+
+
+@given(st.integers(20, 300))
+def test_help_fits_any_width(width: int) -> None:
+    for line in help_lines((*ANYWHERE, *CLASSIC), "overview", width):
+        assert sum(width_of(text) for text, _ in line) == width
+
+
+@given(st.integers(60, 300))
+def test_the_columns_that_fit_fit_and_the_pid_is_among_them(width: int) -> None:
+    from neurontools.dashboard.process_table import Column
+    from neurontools.tui.top.pages.columns import LOOKS
+
+    columns = fitting(DEFAULT_COLUMNS, width)
+    assert 2 + sum(LOOKS[column].width + 1 for column in columns) <= width
+    assert {Column.PID, Column.UTILIZATION, Column.COMMAND} <= set(columns)
+    assert [column for column in DEFAULT_COLUMNS if column in columns] == list(columns)
+
+
+def test_every_column_has_a_key_of_its_own_that_stands_in_its_head() -> None:
+    from neurontools.tui.top.pages.columns import LOOKS
+
+    keys = [look.key for look in LOOKS.values()]
+    assert len(set(keys)) == len(keys)
+    assert all(look.key in look.head for look in LOOKS.values())
+
+
+shares = st.one_of(st.none(), st.floats(0, 1))
+
+
+@given(st.lists(shares, min_size=1, max_size=60), st.integers(1, 8), st.integers(1, 4))
+def test_charts_are_as_large_as_asked_for(values: list[float | None], lines: int, stretch: int) -> None:
+    drawn = chart(values, lines, stretch)
+    assert len(drawn) == lines
+    assert {len(line) for line in drawn} == {-(-len(values) * stretch // 2)}
+    assert len(blocks(values)) == len(values)
+    assert len(braille(values)) == -(-len(values) // 2)
+
+
+def test_charts_tell_a_gap_from_zero_and_zero_from_all() -> None:
+    assert blocks((None, 0.0, 1.0)) == " ▁█"
+    assert braille((None, None, 0.0, 0.0, 1.0, 1.0)) == " ⣀⣿"
+    assert chart((1.0, 0.5), 2) == ("⡇", "⣿")
+
+
+def test_short_forms() -> None:
+    assert [ranges(cores) for cores in ((), (3,), (0, 1, 2, 5, 7, 8))] == ["", "3", "0-2,5,7-8"]
+    assert [duration(age) for age in (5, 65, 3700, 90000)] == ["5s", "1m05s", "1h01m", "1d01h"]
+    assert [latency(value) for value in (None, 85e-5, 0.0123, 1.2)] == ["-", "850us", "12.3ms", "1.20s"]
+
+
+@given(st.integers(60, 200), st.integers(0, 4))
+def test_the_current_page_is_named_in_the_bar_and_a_click_finds_each(width: int, at: int) -> None:
+    pages = make_pages(DEFAULT_COLUMNS)
+    bar = "".join(text for text, _ in page_bar(pages, pages[at], width))
+    assert f">F{at + 1}:{pages[at].title}<" in bar
+    for number, page in enumerate(pages, 1):
+        assert page_at(pages, pages[at], width, bar.index(f"F{number}")) is page
+    assert page_at(pages, pages[at], width, 2) is None

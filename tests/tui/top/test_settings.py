@@ -1,0 +1,196 @@
+"""What the user wishes in config.yaml: obeyed, or named and replaced by the default."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from runpy import run_path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neurontools.commands.top import build_parser
+from neurontools.dashboard.alerts import Condition
+from neurontools.dashboard.process_table import Column
+from neurontools.tui.top.app import fewer
+from neurontools.tui.top.key_names import key_names, key_troubles
+from neurontools.tui.top.names import THEME_NAMES, key_problem, shown_key
+from neurontools.tui.top.pages.columns import LOOKS
+from neurontools.tui.top.settings import TopSettings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def test_all_of_it(config: Path) -> None:
+    config.write_text(
+        "machine: ci\n"
+        "top:\n"
+        "  theme: light\n"
+        "  page: devices\n"
+        "  interval: 2.5\n"
+        "  columns: [pid, command, cores]\n"
+        "  keys: {quit: Q, processes.filter: [ctrl+f, slash]}\n"
+        "  alerts: {device-memory: 0.5, ecc: off, straggler: {threshold: 3, for: 10}}\n"
+    )
+    found, problems = load_settings(str(config))
+    assert problems == ()
+    assert (found.theme, found.page, found.interval_s) == ("light", "devices", 2.5)
+    assert found.columns == (Column.PID, Column.COMMAND, Column.CORES)
+    assert found.keys == {"quit": "Q", "processes.filter": "ctrl+f,slash"}
+    rules = {rule.condition: rule for rule in found.rules}
+    assert rules[Condition.DEVICE_MEMORY].threshold == 0.5
+    assert Condition.ECC not in rules
+    assert (rules[Condition.STRAGGLER].threshold, rules[Condition.STRAGGLER].for_s) == (3.0, 10.0)
+    assert rules[Condition.IDLE_CLAIM].for_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("theme: drak", "top: unknown theme 'drak', 'auto' is used; did you mean 'dark'?"),
+        ("page: 3", "top: unknown page '3', 'overview' is used; known are overview, history, processes"),
+        ("colour: red", "top: unknown setting 'colour', it is not used"),
+        ("interval: 0", "top: interval must be 0.1 to 3600 seconds, not 0"),
+        ("interval: yes", "top: interval must be 0.1 to 3600 seconds, not True"),
+        ("interval: .nan", "top: interval must be 0.1 to 3600 seconds, not nan"),
+        ("columns: 7", "top: columns must be a list such as"),
+        (
+            "columns: [pid, utilisation]",
+            "top: unknown column 'utilisation', it is left out; did you mean 'utilization'?",
+        ),
+        ("keys: quit", "top: keys must be a mapping"),
+        ("keys: {quit: ctrl+alt+nope}", "top: quit: unknown key 'ctrl+alt+nope', its usual key is used"),
+        ("keys: {quit: ctrl+ü}", "top: quit: unknown key 'ctrl+ü', its usual key is used"),
+        ("keys: {quit: []}", "top: quit: no key, its usual key is used"),
+        ("alerts: high", "top: alerts must be a mapping"),
+        ("alerts: {ecc: many}", "top: ecc: threshold must be a number from 0"),
+        ("alerts: {ecc: -1}", "top: ecc: threshold must be a number from 0"),
+        ("alerts: {straggler: {factor: 2}}", "top: unknown key of straggler 'factor', it is not used"),
+        ("alerts: {heat: 1}", "top: unknown alert 'heat', it is not used"),
+    ],
+)
+def test_nonsense_is_named_and_the_default_is_used(config: Path, text: str, problem: str) -> None:
+    config.write_text(f"top:\n  {text}\n")
+    found, problems = load_settings(str(config))
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+    columns = (Column.PID,) if "utilisation" in text else TopSettings().columns
+    assert found == TopSettings(columns=columns)
+
+
+@pytest.mark.parametrize("text", ["", "machine: top", "top:\n", "- top\n", "top: [", "\0top: 1", "top"])
+def test_a_file_without_wishes_says_nothing(config: Path, text: str) -> None:
+    config.write_text(text)
+    assert load_settings(str(config)) == (TopSettings(), ())
+
+
+def test_a_section_that_is_no_mapping_is_named(config: Path) -> None:
+    config.write_text("top: light\n")
+    assert load_settings(str(config))[1][0].startswith("top: must be a mapping")
+    assert load_settings(str(config / "gone")) == (TopSettings(), ())
+
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["theme", "page", "interval", "columns", "keys", "alerts", "x"]), values)
+)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_that_yaml_can_hold_makes_it_fail(config: Path, section: dict[str, object]) -> None:
+    import yaml
+
+    config.write_text(yaml.safe_dump({"top": section}))
+    found, _ = load_settings(str(config))
+    assert found.theme in {"auto", "dark", "light", "colorblind"}
+    assert found.columns
+    key_troubles(found.keys)
+
+
+def test_keys_have_names_and_no_two_of_a_page_are_the_same() -> None:
+    names = key_names()
+    assert len({name for name, _, _ in names}) == len(names)
+    for page in ("overview", "history", "processes", "devices", "events"):
+        keys = [
+            key
+            for name, keys, _ in names
+            if "." not in name or name.startswith(f"{page}.")
+            for key in keys.split(",")
+        ]
+        assert len(set(keys)) == len(keys)
+        assert [key for key in keys if key_problem(key)] == []
+
+
+def test_troubles_of_keys() -> None:
+    assert key_troubles({"quit": "Q"}) == ()
+    assert "did you mean 'processes.tree'" in key_troubles({"proceses.tree": "z"})[0]
+    (lost,) = key_troubles({"processes.tree": "k"})
+    assert lost == "top: keys: k of 'processes.tree' is also that of 'processes.signal', which loses it"
+    assert key_troubles({"processes.tree": "x"}) == ()
+
+
+def test_keys_of_several_machines_are_in_nobodys_way_where_there_is_one() -> None:
+    assert key_troubles({"next-machine": "tab", "machines.show": "space"}, several=False) == ()
+    assert key_troubles({"processes.tree": "n"}, several=False) == ()
+    assert "'next-machine'" in key_troubles({"processes.tree": "n"}, several=True)[0]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
+    page = run_path(str(ROOT / "docs" / "generate.py"))["keys_page"]()
+    assert (ROOT / "docs" / "reference" / "neuron-top-keys.md").read_text() == page
+
+
+def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> None:
+    manual = (ROOT / "docs" / "reference" / "neuron-top.md").read_text()
+    options = [option for action in build_parser()._actions for option in action.option_strings]
+    missing = {option for option in options if option.startswith("--") and option not in manual}
+    assert missing <= {"--help", "--debug"}
+    _, _, configuration = manual.partition("## Configuration")
+    wanted = ("theme:", "page:", "interval:", "columns:", "keys:", "alerts:", *THEME_NAMES, *Column)
+    assert [word for word in wanted if str(word) not in configuration] == []
+    assert [name for name in Condition if f"| `{name}` |" not in manual] == []
+    keys = {shown_key(key) for _, names, _ in key_names() for key in names.split(",")}
+    # A letter in a head says itself what it sorts by; comma, point and equals sign are the same keys without shift.
+    unsaid = (
+        {look.key for look in LOOKS.values()} | set("2345678,.=") | {f"f{number}" for number in range(2, 7)}
+    )
+    said = manual.lower()
+    assert [
+        key
+        for key in keys - unsaid
+        if f"`{key}`" not in manual and not re.search(rf"\b{re.escape(key)}\b", said)
+    ] == []
+
+
+def test_few_notices_are_told_whole_and_many_are_counted() -> None:
+    assert fewer(("a", "b"), 2) == ("a", "b")
+    assert fewer(("a", "b", "c", "d"), 2) == ("a", "b", "and 2 more; neuron-top --once names them all")
+
+
+def test_a_file_that_is_no_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:
+    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "neurontools"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text("top: {theme: [dark]\n  x")
+    shown = terminal()
+    shown.read_until("YAML")
+    assert b"\x1b[?1049l" not in shown.output
+    shown.press("q")
+    assert shown.exit_code() == 0

@@ -1,0 +1,262 @@
+"""neuron-cache tui: the browser's keys, and what they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from neurontools.errors import NeuronToolsError
+from neurontools.tui.cache import actions
+from neurontools.tui.cache.frame import CacheFrame
+from neurontools.tui.cache.lines import HEAD_LINES, rows_shown
+from neurontools.tui.cache.screens import ReadScreen
+from neurontools.tui.top.names import shown_key
+from neurontools.tui.top.page import Choose, Prompt
+from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.theme import THEMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual import events
+
+    from neurontools.cache.browser.marks import Refusal
+    from neurontools.cache.entries import Entry
+
+INTERRUPTED = 130
+_WHEEL_ROWS = 3
+_ENTRIES_ASKED = 6
+_TWO = 2
+# Border, padding and scroll bar of a screen that is read.
+_FRAME_OF_TEXT = 6
+
+
+class CacheApp(CacheFrame):
+    """The browser."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "leave(0)", "quit", id="quit"),
+        Binding("ctrl+c", f"leave({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
+        Binding("ctrl+z", "suspend_process", "back to the shell for a while (fg)", id="suspend"),
+        Binding("question_mark", "keys", "this help", id="help"),
+        Binding("up,k", "move(-1)", "up", id="up"),
+        Binding("down,j", "move(1)", "down", id="down"),
+        Binding("pageup", "page(-1)", "a screen up", id="page-up"),
+        Binding("pagedown", "page(1)", "a screen down", id="page-down"),
+        Binding("home", "move(-10000000)", "first row", id="first"),
+        Binding("end", "move(10000000)", "last row", id="last"),
+        Binding("right,l", "open", "open the group, or step in", id="open"),
+        Binding("left,h", "close", "close the group, or step out", id="close"),
+        Binding("enter", "show", "what 'show' says of the entry; open or close a group", id="show"),
+        Binding("space", "mark", "mark or unmark to delete; a group with all in it", id="mark"),
+        Binding("a", "mark_shown", "mark all that is shown", id="mark-shown"),
+        Binding("u", "unmark", "take all marks away", id="unmark"),
+        Binding("d", "delete", "delete what is marked, after a question", id="delete"),
+        Binding("p", "pin", "pin or unpin", id="pin"),
+        Binding("t", "tag", "tag", id="tag"),
+        Binding("w", "why", "why it was compiled: the two marked ones, or against the nearest", id="why"),
+        Binding("L", "locks", "locks and who waits", id="locks"),
+        Binding("slash", "filter", "filter, as 'ls --filter' takes it", id="filter"),
+        Binding("s", "sort", "next sort key", id="sort"),
+        Binding("g", "group", "next way to group", id="group"),
+        Binding("r", "read", "read again", id="read"),
+        Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
+        Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
+    ]
+
+    # Moving
+
+    def action_move(self, steps: int) -> None:
+        """Move the cursor."""
+        self.browser.move(steps)
+        self.show()
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by screens."""
+        self.browser.move(pages * max(1, rows_shown(self.size.height) - 1))
+        self.show()
+
+    def action_open(self) -> None:
+        """Open a group, or step into it."""
+        self.browser.open()
+        self.show()
+
+    def action_close(self) -> None:
+        """Close a group, or step out of it."""
+        self.browser.close()
+        self.show()
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor on a row; again opens what is there."""
+        position = self.first + event.screen_y - HEAD_LINES
+        if event.screen_y < HEAD_LINES or position >= len(self.browser.rows):
+            return
+        if self.browser.go_to(position):
+            self.action_show()
+        self.show()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move up with the wheel."""
+        self.action_move(-_WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move down with the wheel."""
+        self.action_move(_WHEEL_ROWS)
+
+    # Marks and removal
+
+    def action_mark(self) -> None:
+        """Mark what is under the cursor and go on to the next row."""
+        refused = self.browser.toggle_mark()
+        self.browser.move(1)
+        self._tell_refused(refused)
+
+    def action_mark_shown(self) -> None:
+        """Mark all that is shown."""
+        self._tell_refused(self.browser.mark_shown())
+
+    def action_unmark(self) -> None:
+        """Take all marks away."""
+        self.browser.marks.clear()
+        self.say("")
+
+    def action_delete(self) -> None:
+        """Ask, then delete what is marked."""
+        if not len(self.browser.marks):
+            self.say("nothing is marked: space marks, a marks all that is shown")
+            return
+
+        def chosen(choice: int | None) -> None:
+            if choice == 0:
+                self.say("deleting …")
+                self.in_thread(lambda: actions.delete(work), "delete")
+
+        work = self.browser.marks.removal()
+        lines = actions.question_lines(work, _ENTRIES_ASKED)
+        self.push_screen(
+            ChooseScreen(Choose("Delete?", lines, ("delete",), lambda _: None), self.look), chosen
+        )
+
+    def _tell_refused(self, refused: tuple[Refusal, ...]) -> None:
+        words = ""
+        if refused:
+            more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+            words = f"not marked: {refused[0].entry.module}{more}: {refused[0].reason}"
+        self.say(words)
+
+    def action_pin(self) -> None:
+        """Pin or unpin what is under the cursor."""
+        self._change(actions.change_pins)
+
+    def action_tag(self) -> None:
+        """Ask for a tag and give it to what is under the cursor."""
+        typed: list[str] = [""]
+
+        def changed(text: str) -> str:
+            typed[0] = text
+            return ""
+
+        def tagged(_: None) -> None:
+            if typed[0]:
+                self._change(lambda entries: actions.add_tag(entries, typed[0]))
+
+        self.push_screen(PromptScreen(Prompt("tag", "", changed), self.look, lambda: None), tagged)
+
+    def _change(self, change: Callable[[tuple[Entry, ...]], str]) -> None:
+        entries = self.browser.chosen()
+        if not entries:
+            return
+        try:
+            words = change(entries)
+        except NeuronToolsError as error:
+            words = actions.trouble_of(error)
+        self.say(words)
+        self.action_read()
+
+    # Views
+
+    def action_show(self) -> None:
+        """Show an entry, or open and close a group."""
+        row = self.browser.current
+        if row is None:
+            return
+        if row.entry is None:
+            self.browser.toggle()
+            self.show()
+            return
+        entry = row.entry
+        width = self.size.width - _FRAME_OF_TEXT
+        self.in_thread(lambda: actions.entry_text(self.browser.root, entry, width), entry.module)
+
+    def action_why(self) -> None:
+        """Explain the two marked entries, the older one first, or the one under the cursor."""
+        marked = [entry for entry in self.browser.entries if entry.path in self.browser.marks.paths]
+        row = self.browser.current
+        if len(marked) == _TWO:
+            paths = tuple(entry.path for entry in sorted(marked, key=lambda entry: entry.made_unix_s))
+        elif row is not None and row.entry is not None:
+            paths = (row.entry.path,)
+        else:
+            self.say("why takes an entry, or two marked ones")
+            return
+        self.say("comparing …")
+        width = self.size.width - _FRAME_OF_TEXT
+        self.in_thread(lambda: actions.why_text_of(self.browser.root, paths, width), "why")
+
+    def action_locks(self) -> None:
+        """Show the locks."""
+        self.in_thread(lambda: actions.locks_text(self.browser.root), "locks")
+
+    def action_keys(self) -> None:
+        """Show every key."""
+        rows = [
+            (" ".join(dict.fromkeys(shown_key(key) for key in item.key.split(","))), item.description)
+            for item in self.BINDINGS
+            if isinstance(item, Binding)
+        ]
+        text = "\n".join(f"{keys:<14}{words}" for keys, words in rows)
+        self.push_screen(ReadScreen("keys", text))
+
+    def action_filter(self) -> None:
+        """Filter while it is typed."""
+
+        def changed(text: str) -> str:
+            try:
+                self.browser.set_filter(text)
+            except NeuronToolsError as error:
+                return error.message.splitlines()[0]
+            return ""
+
+        prompt = Prompt("filter: state=failed size>1GB used>30d name~bert", self.browser.filter_text, changed)
+        self.push_screen(PromptScreen(prompt, self.look, self.show))
+
+    def action_sort(self) -> None:
+        """Sort by the next key."""
+        self.browser.next_order()
+        self.show()
+
+    def action_group(self) -> None:
+        """Group by the next way."""
+        self.browser.next_grouping()
+        self.show()
+
+    # The screen
+
+    def action_next_theme(self) -> None:
+        """Take the next theme."""
+        if self.colour:
+            names = list(THEMES)
+            self.look = THEMES[names[(names.index(self.look.name) + 1) % len(names)]]
+            self.paint_theme()
+
+    def action_save_svg(self) -> None:
+        """Save the screen as an SVG file in this directory."""
+        try:
+            self.say(f"saved {self.save_screenshot(path='.')}")
+        except OSError as error:
+            self.say(f"cannot save the screen: {error.strerror}")
+
+    def action_leave(self, code: int) -> None:
+        """End with an exit code."""
+        self.exit(code)

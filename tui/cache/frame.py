@@ -1,0 +1,146 @@
+"""The cache browser's frame: one pane, what threads read, and what is painted when."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from textual.worker import Worker, WorkerState
+
+from neurontools.cache.browser.changes import stamp_of
+from neurontools.errors import NeuronToolsError
+from neurontools.tui.cache import actions, lines
+from neurontools.tui.cache.screens import ReadScreen
+from neurontools.tui.top.names import AUTO
+from neurontools.tui.widgets.background import hinted_dark
+from neurontools.tui.widgets.key_queue import KeysInTurn
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.theme import MONOCHROME, theme_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import ComposeResult
+
+    from neurontools.cache.browser.browser import Browser
+    from neurontools.cache.entries import Entry
+
+REFRESH_S = 2.0
+
+
+class CacheFrame(KeysInTurn):
+    """What the browser shows, and how it gets that. What is shown and marked is the `Browser`'s.
+
+    Args:
+        browser: with nothing read yet.
+        colour: False draws without any colour.
+        theme: name of a theme, or "auto".
+    """
+
+    TITLE = "neuron-cache"
+    CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    AUTO_FOCUS = None
+
+    def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
+        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
+        self.browser = browser
+        self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
+        self.colour = colour
+        self.first = 0
+        self._words = ""
+        self._reading = False
+        self._stamp: int | None = None
+
+    def compose(self) -> ComposeResult:
+        """Make the one pane."""
+        yield LinePane(self.look.styles, id="cache")
+
+    def on_mount(self) -> None:
+        """Begin to read, and look for changes from now on."""
+        self.paint_theme()
+        self.show()
+        self.action_read()
+        self.set_interval(REFRESH_S, self._look_for_changes)
+
+    def on_resize(self) -> None:
+        """Show it in the new size, once the app knows it."""
+        self.call_later(self.show)
+
+    def action_read(self) -> None:
+        """Read the cache again."""
+        if not self._reading:
+            self._reading = True
+            self.show()
+            self.in_thread(self._read, "read")
+
+    def _read(self) -> tuple[int, tuple[Entry, ...]]:
+        stamp = stamp_of(self.browser.root)
+        return stamp, actions.read_entries(self.browser.root)
+
+    def _look_for_changes(self) -> None:
+        if not self._reading and stamp_of(self.browser.root) != self._stamp:
+            self.action_read()
+
+    def in_thread(self, body: Callable[[], Any], name: str) -> None:
+        """Run what may take long; what it returns is shown under its name."""
+        self.run_worker(body, name=name, group=name, thread=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Take what a thread has read or done."""
+        if event.state is WorkerState.ERROR:
+            self._reading = False
+            self._tell_error(event.worker.error)
+        elif event.state is WorkerState.SUCCESS:
+            self._take(event.worker.name, event.worker.result)
+
+    def _take(self, name: str, result: Any) -> None:
+        if name == "read":
+            self._reading = False
+            self._stamp, entries = result
+            self.browser.load(entries)
+            self.show()
+        elif name == "delete":
+            self.browser.marks.clear()
+            self.say(result)
+            self.action_read()
+        else:
+            self.say("")
+            self.push_screen(ReadScreen(name, result))
+
+    def _tell_error(self, error: BaseException | None) -> None:
+        if isinstance(error, NeuronToolsError):
+            self._stamp = stamp_of(self.browser.root)
+            self.say(actions.trouble_of(error))
+        elif error is not None:
+            raise error
+
+    def say(self, words: str) -> None:
+        """Show a few words in the bottom line until the next ones."""
+        self._words = words
+        self.show()
+
+    def paint_theme(self) -> None:
+        """Show everything in the theme's look."""
+        self.query(LinePane).first().restyle(self.look.styles)
+        if self.colour:
+            self.screen.styles.background = self.look.background
+
+    def show(self) -> None:
+        """Paint what has changed."""
+        panes = self.query(LinePane)
+        if not panes:
+            return
+        width, height = self.size
+        self.first = lines.first_row(self.browser, self.first, height)
+        painted = lines.screen_lines(
+            self.browser,
+            self.first,
+            (width, height),
+            reading=self._reading,
+            words=self._words,
+            colour=self.colour,
+        )
+        panes.first().show(painted)

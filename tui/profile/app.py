@@ -1,0 +1,146 @@
+"""The profile viewer: timeline, summary and operators of a trace in the terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
+
+from neurontools.errors import NeuronToolsError
+from neurontools.profiler import units
+from neurontools.profiler.details import event_details
+from neurontools.profiler.operators import top_operators
+from neurontools.profiler.summary_text import report, to_text
+from neurontools.tui.profile.screens import Question, TextScreen, bindings_text
+from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from neurontools.profiler.trace import Trace
+
+TABLE_ROWS = 500
+_QUESTIONS = {
+    "search": ("Search operations", "regular expression, for example aten\\.mm"),
+    "time": ("Go to time", "since the first event, for example 1.5ms"),
+}
+
+
+class ProfileApp(App[int]):
+    """Views of one trace; nothing is read or computed elsewhere than in the library."""
+
+    TITLE = "neuron-profile"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    TabbedContent { height: 1fr; }
+    TabPane { padding: 0; height: 1fr; }
+    #summary Static { width: auto; height: auto; }
+    DataTable { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("1", "tab('timeline')", "timeline", show=False),
+        Binding("2", "tab('summary')", "summary", show=False),
+        Binding("3", "tab('operators')", "operators", show=False),
+        Binding("e", "screenshot_file", "save as SVG", show=False),
+        Binding("question_mark", "keys", "help", key_display="?"),
+        Binding("q", "exit(0)", "quit"),
+        Binding("ctrl+c", "exit(130)", "quit with exit code 130", show=False, priority=True),
+    ]
+
+    def __init__(self, trace: Trace, directory: str = ".") -> None:
+        super().__init__(driver_class=TerminalDriver)
+        self._trace = trace
+        self._directory = directory
+
+    def compose(self) -> ComposeResult:
+        """Make the three views."""
+        with TabbedContent(initial="timeline"):
+            with TabPane("1 Timeline", id="timeline"):
+                yield TimelineView(self._trace, classes="view")
+            with TabPane("2 Summary", id="summary"), VerticalScroll(classes="view"):
+                yield Static(to_text(report(self._trace)), markup=False)
+            with TabPane("3 Operators", id="operators"):
+                yield DataTable(cursor_type="row", zebra_stripes=True, classes="view")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Fill the table and start in the timeline."""
+        table = self.query_one(DataTable)
+        table.add_columns("operator", "opcode", "engine", "count", "total", "share", "flops", "bytes")
+        table.add_rows(
+            (
+                operator.name,
+                operator.opcode,
+                operator.engine,
+                operator.count,
+                units.duration(operator.total_ns),
+                f"{operator.share:.1%}",
+                units.count(operator.flops),
+                units.count(operator.bytes_moved),
+            )
+            for operator in top_operators(self._trace, TABLE_ROWS)
+        )
+        self.query_one(TimelineView).focus()
+
+    def action_tab(self, name: str) -> None:
+        """Show a view and give it the keys."""
+        self.query_one(TabbedContent).active = name
+        self.query_one(f"#{name} .view").focus()
+
+    def action_exit(self, code: int) -> None:
+        """End with an exit code."""
+        self.exit(code)
+
+    def action_keys(self) -> None:
+        """Show every key."""
+        self.push_screen(TextScreen("Keys", bindings_text(TimelineView.BINDINGS, self.BINDINGS)))
+
+    def action_screenshot_file(self) -> None:
+        """Save the screen as an SVG file that does not exist yet."""
+        number = 1
+        while os.path.exists(os.path.join(self._directory, f"neuron-profile-{number}.svg")):
+            number += 1
+        name = f"neuron-profile-{number}.svg"
+        try:
+            self.save_screenshot(name, self._directory)
+        except OSError as error:
+            self.notify(f"cannot write {name}: {error.strerror}", severity="error")
+        else:
+            self.notify(f"saved {name}")
+
+    def on_timeline_view_asked(self, message: TimelineView.Asked) -> None:
+        """Ask, then search or go."""
+        title, placeholder = _QUESTIONS[message.what]
+        answer = self._search if message.what == "search" else self._go
+        self.push_screen(Question(title, placeholder), answer)
+
+    def on_timeline_view_details(self, message: TimelineView.Details) -> None:
+        """Show everything about an event."""
+        rows = event_details(self._trace, message.event)
+        width = max(len(name) for name, _ in rows)
+        text = "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+        self.push_screen(TextScreen("Event", text))
+
+    def _search(self, pattern: str | None) -> None:
+        if not pattern:
+            return
+        try:
+            hits = self.query_one(TimelineView).show_search(pattern)
+        except NeuronToolsError as error:
+            self.notify(error.message, severity="error")
+            return
+        if hits == 0:
+            self.notify(f"no operation matches {pattern}", severity="warning")
+
+    def _go(self, text: str | None) -> None:
+        if not text:
+            return
+        try:
+            self.query_one(TimelineView).go_to(units.parse_duration(text))
+        except NeuronToolsError as error:
+            self.notify(error.message, severity="error")

@@ -1,0 +1,1 @@
+"""neuron-top, the live dashboard."""

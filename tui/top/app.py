@@ -1,0 +1,209 @@
+"""neuron-top: the live dashboard as a Textual app. It only carries updates and keys to the model and lines to the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.tape import Tape
+from neurontools.tui.top.frame import CLASSIC_PANES, classic_frame, page_frame, small_frame
+from neurontools.tui.top.key_names import key_troubles
+from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
+from neurontools.tui.top.layout import too_small
+from neurontools.tui.top.machines.actions import MACHINE_KEYS
+from neurontools.tui.top.machines.page import Machine, MachinesPage, machines_title
+from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.mouse import MouseActions
+from neurontools.tui.top.page_pane import PagePane
+from neurontools.tui.top.pages.registry import make_pages
+from neurontools.tui.top.pages.rows import title_line
+from neurontools.tui.top.playback.actions import TimeActions
+from neurontools.tui.top.playback.controller import SHORTEST_TAPED_NS, TimeDeck
+from neurontools.tui.top.settings import TopSettings
+from neurontools.tui.top.updates import Watching
+from neurontools.tui.widgets.background import hinted_dark
+from neurontools.tui.widgets.key_queue import KeysInTurn
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.theme import MONOCHROME, theme_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.timer import Timer
+
+    from neurontools.dashboard.alerts import Alert
+    from neurontools.tui.top.frame import Frame
+    from neurontools.tui.top.machines.source import SeveralSource
+    from neurontools.tui.top.palette import TopCommands
+    from neurontools.tui.top.source import Source
+    from neurontools.tui.widgets.lines import Line
+
+_PLAY_S = 0.1
+_BEHIND_S = 0.2
+_LINES_OF_NOTICE = 6  # that one may take, with room to spare
+
+
+def fewer(notices: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return as many notices, and how many more there are."""
+    if len(notices) <= most:
+        return tuple(notices)
+    return (*notices[:most], f"and {len(notices) - most} more; neuron-top --once names them all")
+
+
+def _commands() -> type[TopCommands]:
+    from neurontools.tui.top.palette import TopCommands
+
+    return TopCommands
+
+
+class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
+    """The dashboard.
+
+    Args:
+        source: what the dashboard shows; closed when the app ends.
+        colour: False draws without any colour.
+        silent_after_s: say so when the source yields nothing for this long; None for sources that may pause.
+        settings: the user's wishes.
+        notices: what to tell the user at the start.
+        readonly: send no signals.
+        on_alert: is told of every alert that begins.
+        process_filter: filter of the process page to begin with.
+        replay: the tape that `source` fills, and the speed at which it is played; None follows the source.
+        machines: name and source of each machine where `source` tells of several.
+    """
+
+    TITLE = "neuron-top"
+    CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {_commands}  # type: ignore[assignment]
+    ALLOW_SELECT = False
+    AUTO_FOCUS = None  # a page that is shown gets the focus, no other one
+    BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *MACHINE_KEYS, *CLASSIC]
+
+    def __init__(
+        self,
+        source: Source | SeveralSource,
+        *,
+        colour: bool = True,
+        silent_after_s: float | None = None,
+        settings: TopSettings | None = None,
+        notices: Sequence[str] = (),
+        readonly: bool = False,
+        on_alert: Callable[[Alert], None] | None = None,
+        process_filter: str = "",
+        replay: tuple[Tape, float] | None = None,
+        machines: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
+        self.settings = settings or TopSettings()
+        tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
+        shown: list[Machine] = []
+        for name, where in machines or (("", source.name),):
+            lookout = Lookout(self.settings.rules, on_alert)
+            model = TopModel(colour=colour, source=where, lookout=lookout)
+            deck = TimeDeck(model, tape if not shown else Tape(SHORTEST_TAPED_NS), replay=replay is not None)
+            deck.speed = speed
+            shown.append(Machine(name, model, deck))
+        self.model, self.deck = shown[0].model, shown[0].deck
+        self.machines = tuple(shown) if machines else ()
+        self.shown_machines = tuple(shown)
+        self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
+        self.page = next(page for page in self.pages if page.name == self.settings.page)
+        if self.machines:
+            page = MachinesPage(self.machines)
+            page.on_choose = self.turn_to_machine
+            self.pages = (*self.pages, page)
+            self.page = page if self.page is self.pages[0] else self.page
+        self.theme_name = self.settings.theme
+        self.is_dark = hinted_dark(os.environ)
+        self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
+        self.source_ended = asyncio.Event()
+        self.source = source
+        self._notices = notices
+        self._panes: tuple[LinePane, ...] = ()
+        self._later: Timer | None = None
+        self.silent_after_s = silent_after_s
+        self.set_keymap(dict(self.settings.keys))
+
+    def compose(self) -> ComposeResult:
+        """Make the panes, top to bottom."""
+        for name in ("title", "machines", *CLASSIC_PANES):
+            yield LinePane(self.look.styles, id=name)
+        for page in self.pages[1:]:
+            yield PagePane(page, self.look.styles)
+        yield LinePane(self.look.styles, id="bottom")
+
+    def on_mount(self) -> None:
+        """Draw the empty dashboard, start reading the source."""
+        # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+        self._panes = tuple(self.query(LinePane))
+        self.wear(self.look)
+        self.turn_to(self.page)
+        if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
+            told = fewer(notices, max(3, self.size.height // _LINES_OF_NOTICE))
+            self.notify("\n".join(told), severity="warning", markup=False, timeout=10)
+        self.start_watching()
+        if self.deck.is_replay:
+            self.set_interval(_PLAY_S, self._play)
+
+    def on_unmount(self) -> None:
+        """Let the reading thread end."""
+        self.source.close()
+        for machine in self.shown_machines:
+            machine.deck.tape.close()
+
+    def on_resize(self) -> None:
+        """Lay out again, once the app knows its new size."""
+        self.call_later(self.paint)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key means anything on this page."""
+        if action == "turn_machine" or (action, parameters) == ("page", (MachinesPage.name,)):
+            return bool(self.machines)
+        return self.is_classic or action not in CLASSIC_ACTIONS
+
+    def paint(self) -> None:
+        """Show the model: only what its page shows is computed, and only lines that changed are written."""
+        if isinstance(self._driver, TerminalDriver) and self._driver.is_behind:
+            self._paint_later()
+            return
+        frame = self._frame()
+        with self.batch_update():
+            for pane in self._panes:
+                pane.show(frame.get(pane.id or "", ()))
+
+    def _paint_later(self) -> None:
+        # A terminal that takes nothing must not stop the app: it listens to signals and goes on when it can.
+        if self._later is None:
+            self._later = self.set_timer(_BEHIND_S, self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._later = None
+        self.paint()
+
+    def _frame(self) -> Frame:
+        width, height = self.size
+        if too_small(width, height):
+            return small_frame(width, height)
+        strip = self.strip(width, height)
+        height -= len(strip)
+        if self.is_classic:
+            return {"machines": strip, **classic_frame(self.model, width, height)}
+        title, keys = self._title(width), self.settings.keys
+        drawn = page_frame(self.pages, self.page, self.model, title, (width, height), keys)
+        return {"machines": strip, **drawn}
+
+    def _title(self, width: int) -> Line:
+        if self.page.name == MachinesPage.name:
+            return machines_title(len(self.machines), width)
+        return title_line(self.model, width)
+
+    def _play(self) -> None:
+        if self.deck.advance():
+            self.paint()

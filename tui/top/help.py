@@ -1,0 +1,162 @@
+"""The help screen of neuron-top: made from the bindings that hold, so that it says what the keys really do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from neurontools.tui.top.names import shown_key
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.lines import Line, Role, fit, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.binding import Binding, BindingType
+
+    from neurontools.tui.widgets.theme import Theme
+
+_KEYS_WIDTH = 18
+_COLUMN_WIDTH = 58
+_NOTES = (
+    "Utilization is the share of wall time in which a core was",
+    "executing. FLOPS come from the cost model of the models",
+    "that ran. Bars marked blue: the selected cores. The mouse",
+    "selects, again opens; the wheel moves. ~ and modelled: what",
+    "a scenario says of its processes, no measurement.",
+)
+_ANYWHERE = ""
+
+
+def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line, ...]:
+    """Return the keys of a page and those that work anywhere.
+
+    Args:
+        bindings: what holds now; only those with a name count.
+        page: the page's name.
+        width: cells in a line; two columns where they fit.
+    """
+    rows = _rows(bindings)
+    lines: list[Line] = []
+    for owner, title in ((page, f" keys of this page: {page}"), (_ANYWHERE, " keys on every page")):
+        lines.append(fit(((title, Role.SECTION),), width, Role.SECTION))
+        lines += _columns([(keys, text) for name, keys, text in rows if name == owner], width)
+    return (*lines, *(fit(((f" {note}", Role.DIM),), width) for note in _NOTES))
+
+
+def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str, str]]:
+    """Return owner, keys and text, bindings of one text together."""
+    merged: dict[tuple[str, str], list[str]] = {}
+    for binding in bindings:
+        if binding.id:
+            owner = binding.id.partition(".")[0] if "." in binding.id else _ANYWHERE
+            text, name = _said(binding)
+            keys = merged.setdefault((owner, text), [])
+            if name not in keys:
+                keys.append(name)
+    return [(owner, _together(keys), text) for (owner, text), keys in merged.items()]
+
+
+def _said(binding: Binding) -> tuple[str, str]:
+    """Return what a binding does, and its key; what is many times the same is said once."""
+    if ".tab-" in (binding.id or ""):
+        return "tab by its number", binding.key
+    if ".sort-" in (binding.id or "") and binding.key.isupper():
+        return "sort by that column; again: turn round", "letter in head"
+    return binding.description, shown_key(binding.key)
+
+
+def _together(keys: Sequence[str]) -> str:
+    if len(keys) > 3 and all(key.isdigit() for key in keys):
+        return f"{min(keys)}-{max(keys)}"
+    return " ".join(keys)
+
+
+def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    columns = max(1, width // _COLUMN_WIDTH)
+    high = -(-len(rows) // columns)
+    lines = []
+    for line in range(high):
+        spans = []
+        for keys, text in rows[line::high]:
+            spans += [
+                (fixed(f"  {keys}", _KEYS_WIDTH), Role.STRONG),
+                (fixed(text, min(width, _COLUMN_WIDTH) - _KEYS_WIDTH), Role.PLAIN),
+            ]
+        lines.append(fit(spans, width))
+    return lines
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys, over the dashboard; any of the usual keys closes it, arrows scroll where there is no room for all.
+
+    Args:
+        theme: the look.
+        lines_for: returns the text for a width.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,question_mark,enter,space", "app.pop_screen", "close"),
+        ("up", "move(-1)", "up"),
+        ("down", "move(1)", "down"),
+        ("pageup", "move(-10)", "page up"),
+        ("pagedown", "move(10)", "page down"),
+    ]
+    CSS = """
+    HelpScreen { align: center middle; background: $background 60%; }
+    #help-box { width: auto; height: auto; }
+    """
+
+    def __init__(self, theme: Theme, lines_for: Callable[[int], tuple[Line, ...]]) -> None:
+        super().__init__()
+        self._look = theme
+        self._lines_for = lines_for
+        self._first = 0
+
+    def compose(self) -> ComposeResult:
+        """Make the box."""
+        with Vertical(id="help-box"):
+            yield LinePane(self._look.styles, id="help")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self._show()
+
+    def on_resize(self) -> None:
+        """Fill it for another size."""
+        self._show()
+
+    def on_click(self, event: events.Click) -> None:
+        """Close, and let the page below not take it."""
+        event.stop()
+        if self.is_current:  # two clicks may come at once
+            self.dismiss()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Scroll down."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Scroll up."""
+        self.action_move(-1)
+
+    def action_move(self, steps: int) -> None:
+        """Scroll."""
+        self._first += steps
+        self._show()
+
+    def _show(self) -> None:
+        across, down = self.app.size
+        width = 2 * _COLUMN_WIDTH if across >= 2 * _COLUMN_WIDTH + 4 else min(_COLUMN_WIDTH, across)
+        lines = self._lines_for(width)
+        self._first = max(0, min(self._first, len(lines) - down))
+        pane = self.query_one("#help", LinePane)
+        self.query_one("#help-box").styles.width = width
+        shown = list(lines[self._first : self._first + down])
+        if self._first + down < len(lines):
+            shown[-1] = fit(((" more: down", Role.DIM),), width)
+        pane.show(shown)

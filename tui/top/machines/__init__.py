@@ -1,0 +1,1 @@
+"""Several machines in neuron-top."""

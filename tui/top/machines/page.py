@@ -1,0 +1,238 @@
+"""Several machines in neuron-top: what is known of each, and the page that lists them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neurontools import __version__
+from neurontools.tui.top.numbers import short_percent, size
+from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.pages.rows import section, section_heads
+from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.machine.snapshot import Snapshot
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.playback.controller import TimeDeck
+
+_ALL = 1_000_000
+_NAME_WIDTH = 18
+_LEAST_STATE = 18
+_STATE = "  STATE"
+
+
+@dataclass(slots=True)
+class Machine:
+    """One of several machines: its name, its model and its position in time."""
+
+    name: str
+    model: TopModel
+    deck: TimeDeck
+    last_update_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the list says of a machine; numbers are None where nothing is known yet.
+
+    `utilization` is the mean share (0..1) over all cores, `used_cores` those that a process claims, `ecc` memory
+    errors that were not corrected, `state` "ok", or what is wrong.
+    """
+
+    name: str
+    source: str
+    state: str
+    instance_type: str = ""
+    devices: int | None = None
+    cores: int | None = None
+    used_cores: int | None = None
+    utilization: float | None = None
+    used_bytes: int | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    ecc: int | None = None
+
+
+def summary_of(machine: Machine) -> Summary:
+    """Return what the list says of a machine."""
+    model = machine.model
+    snapshot = model.snapshot
+    if snapshot is None:
+        return Summary(machine.name, model.source, model.trouble or "waiting")
+    alerts = "; ".join(alert.text for alert in model.lookout.alerts)
+    rates = model.rates.values()
+    return Summary(
+        name=machine.name,
+        source=model.source,
+        state=model.trouble or model.position or alerts or "ok",
+        instance_type=snapshot.instance_type,
+        devices=len(snapshot.devices),
+        cores=sum(len(device.core_ids) for device in snapshot.devices),
+        used_cores=len({use.core for process in snapshot.processes for use in process.cores}),
+        utilization=sum(rate.utilization for rate in rates) / len(rates) if rates else 0.0,
+        used_bytes=sum(device.memory_used_bytes for device in snapshot.devices),
+        memory_bytes=sum(device.memory_bytes for device in snapshot.devices),
+        processes=sum(process.uses_device for process in snapshot.processes),
+        ecc=_uncorrected(snapshot),
+    )
+
+
+class MachinesPage(Page):
+    """One row for each machine, and their sum.
+
+    Args:
+        machines: all of them.
+    """
+
+    name = "machines"
+    title = "Machines"
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.on_choose: Callable[[int], None] = lambda _: None
+        """Called with the position of a machine that is to be shown."""
+        self._machines = tuple(machines)
+        self._cursor = Cursor()
+        self._window = range(0)
+
+    def bindings(self) -> tuple[PageKey, ...]:
+        """Return its keys."""
+        return (
+            PageKey("up", "up", "select a machine", lambda _: self._move(-1)),
+            PageKey("down", "down", "select a machine", lambda _: self._move(1), "select"),
+            PageKey("page-up", "pageup", "ten machines up", lambda _: self._move(-10)),
+            PageKey("page-down", "pagedown", "ten machines down", lambda _: self._move(10)),
+            PageKey("first", "home", "first machine", lambda _: self._move(-_ALL)),
+            PageKey("last", "end", "last machine", lambda _: self._move(_ALL)),
+            PageKey("show", "enter", "show the machine", lambda _: self.on_choose(self._cursor.row), "show"),
+        )
+
+    def select(self, index: int) -> None:
+        """Select a row."""
+        self._cursor.row = index
+
+    def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002  all machines
+        """Return heads, a row for each machine, and the sum."""
+        summaries = [summary_of(machine) for machine in self._machines]
+        self._window = self._cursor.window(len(summaries), height - 3)
+        shown = [_row(summaries[index], width, selected=index == self._cursor.row) for index in self._window]
+        return (_heads(width), *shown, section(" All machines", width), _row(_sum(summaries), width))
+
+    def wanted_lines(self, model: TopModel) -> int:  # noqa: ARG002  all machines
+        """Return how many lines show every machine."""
+        return len(self._machines) + 3
+
+    def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  the whole row counts
+        """Select a machine; the selected one is shown."""
+        index = self._window.start + y - 1
+        if 0 <= y - 1 < len(self._window):
+            if index == self._cursor.row:
+                self.on_choose(index)
+            self._cursor.row = index
+
+    def scroll(self, model: TopModel, steps: int) -> None:  # noqa: ARG002  all machines
+        """Move the selection."""
+        self._move(steps)
+
+    def data(self, model: TopModel) -> dict[str, Any]:  # noqa: ARG002  all machines
+        """Return the rows."""
+        summaries = [summary_of(machine) for machine in self._machines]
+        return {"machines": [{name: getattr(one, name) for name in Summary.__slots__} for one in summaries]}
+
+    def _move(self, steps: int) -> None:
+        self._cursor.move(steps, len(self._machines))
+
+
+def machines_title(count: int, width: int) -> Line:
+    """Return the title bar of the list."""
+    text = f"neuron-top {__version__} looking at {_counted(count)}"
+    return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
+
+
+def _sum(summaries: Sequence[Summary]) -> Summary:
+    known = [one for one in summaries if one.cores is not None]
+    cores = sum(one.cores or 0 for one in known)
+    busy = sum((one.utilization or 0.0) * (one.cores or 0) for one in known)
+    missing = len(summaries) - len(known)
+    return Summary(
+        name=_counted(len(summaries)),
+        source="",
+        state=f"{missing} without data" if missing else "ok",
+        devices=sum(one.devices or 0 for one in known),
+        cores=cores,
+        used_cores=sum(one.used_cores or 0 for one in known),
+        utilization=busy / cores if cores else 0.0,
+        used_bytes=sum(one.used_bytes or 0 for one in known),
+        memory_bytes=sum(one.memory_bytes or 0 for one in known),
+        processes=sum(one.processes or 0 for one in known),
+        ecc=sum(one.ecc or 0 for one in known),
+    )
+
+
+def _uncorrected(snapshot: Snapshot) -> int:
+    return sum(
+        device.hardware.mem_ecc_uncorrected + device.hardware.sram_ecc_uncorrected
+        for device in snapshot.devices
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the list. `rank` says who goes first where there is not enough room to say what is wrong."""
+
+    head: str
+    cells: int
+    rank: int
+    text: Callable[[Summary], str]
+
+
+_COLUMNS = (
+    _Column("TYPE", 16, 2, lambda one: one.instance_type),
+    _Column("DEV", 5, 6, lambda one: _count(one.devices)),
+    _Column("CORES", 7, 1, lambda one: _count(one.cores)),
+    _Column("USED", 6, 0, lambda one: _count(one.used_cores)),
+    _Column("UTIL", 6, 0, lambda one: "-" if one.utilization is None else short_percent(one.utilization)),
+    _Column("MEM", 9, 3, lambda one: _size(one.used_bytes)),
+    _Column("OF", 9, 7, lambda one: _size(one.memory_bytes)),
+    _Column("PROC", 6, 4, lambda one: _count(one.processes)),
+    _Column("ECC", 6, 5, lambda one: _count(one.ecc)),
+)
+
+
+def _fitting(width: int) -> tuple[_Column, ...]:
+    left = list(_COLUMNS)
+    while len(left) > 1 and _NAME_WIDTH + sum(one.cells for one in left) + _LEAST_STATE > width:
+        left.remove(max(left, key=lambda one: one.rank))
+    return tuple(left)
+
+
+def _heads(width: int) -> Line:
+    heads = [fixed(" MACHINE", _NAME_WIDTH), *(one.head.rjust(one.cells) for one in _fitting(width)), _STATE]
+    return section_heads(heads, width)
+
+
+def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
+    text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
+    good = one.state == "ok"
+    state = text if selected else Role.DIM if good else Role.ALERT
+    spans: list[Span] = [(fixed(f" {clean(one.name)}", _NAME_WIDTH), text)]
+    spans += [
+        (clean(column.text(one))[: column.cells - 1].rjust(column.cells), number)
+        for column in _fitting(width)
+    ]
+    return dotted([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+
+
+def _counted(machines: int) -> str:
+    return "1 machine" if machines == 1 else f"{machines} machines"
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else size(count)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)

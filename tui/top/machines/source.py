@@ -1,0 +1,134 @@
+"""Several machines as one source of neuron-top; every update says whose it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.errors import UsageError
+from neurontools.sources.several import Several
+from neurontools.tui.top.source import FollowedSource, RecordedSource, Tick, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.dashboard.recorder import Recorder
+
+MOST_MACHINES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine and where it is: a simulated one by its name, or the address of an exporter."""
+
+    name: str
+    machine: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUpdate:
+    """What one of several machines told."""
+
+    index: int
+    update: Tick | Trouble
+
+
+class SeveralSource:
+    """Machines that are followed at once. Nothing is started; what is not there is waited for.
+
+    Args:
+        places: at least one.
+        period_s: time between two ticks of each.
+        record: where each machine is recorded, see `recording_of`; None for nowhere.
+
+    Raises:
+        NeuronToolsError: a recording can't be made.
+    """
+
+    live = True
+
+    def __init__(self, places: Sequence[Place], period_s: float, record: str | None = None) -> None:
+        self.places = tuple(places)
+        self.name = f"{len(places)} machines"
+        recorders = _recorders(places, record) if record else [None] * len(places)
+        followed = [
+            FollowedSource(place.url or "sim", period_s, place.machine, patient=True) for place in places
+        ]
+        self._feeds = [
+            feed if recorder is None else RecordedSource(feed, recorder)
+            for feed, recorder in zip(followed, recorders, strict=True)
+        ]
+        self._several: Several[Tick | Trouble] = Several(self._feeds)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Where each machine's data comes from, for the title bar."""
+        from neurontools.sources.scraping import host_of
+
+        return tuple(
+            f"remote:{host_of(place.url)}" if place.url else feed.name
+            for place, feed in zip(self.places, self._feeds, strict=True)
+        )
+
+    def updates(self) -> Iterator[MachineUpdate]:
+        """Yield what any of them tells."""
+        for index, update in self._several.updates():
+            yield MachineUpdate(index, update)
+
+    def close(self) -> None:
+        """End `updates` at its next step."""
+        self._several.close()
+
+
+def recording_of(record: str, name: str) -> str:
+    """Return the file of one machine: `run.jsonl` becomes `run.NAME.jsonl`, characters that no file should have `_`."""
+    base, ending = os.path.splitext(record)
+    return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
+
+
+def _recorders(places: Sequence[Place], record: str) -> list[Recorder]:
+    from neurontools.dashboard.recorder import Recorder
+
+    made: list[Recorder] = []
+    try:
+        for place in places:
+            made += [Recorder(recording_of(record, place.name))]
+    except BaseException:
+        for recorder in made:
+            recorder.close()
+        raise
+    return made
+
+
+def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, ...]:
+    """Return the places that a command line names.
+
+    Args:
+        machines: names of simulated machines.
+        remotes: addresses of exporters, as `HOST=URL` or the URL alone.
+
+    Raises:
+        UsageError: a name or an address is none, or there twice, or there are too many.
+    """
+    from neurontools.machine.naming import check_name
+    from neurontools.sources.scraping import host_of, is_url, scrape_url
+
+    places = [Place(check_name(name), machine=name) for name in machines]
+    for text in remotes:
+        name, given, url = text.partition("=")
+        if is_url(text) or not given:
+            name, url = "", text
+        url = scrape_url(url)
+        places.append(Place(name or host_of(url), url=url))
+    names = [place.name for place in places]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"two machines are called {name!r}", "name each once; --remote NAME=URL gives a name"
+            )
+    if len(places) > MOST_MACHINES:
+        raise UsageError(f"{len(places)} machines are too many", f"at most {MOST_MACHINES}")
+    return tuple(places)

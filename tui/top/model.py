@@ -1,0 +1,203 @@
+"""The state of neuron-top and what each key does to it. No terminal here: ticks and actions in, values out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.machine_history import MachineHistory
+from neurontools.machine.view import ProcessKey, core_rates, device_processes, process_key
+from neurontools.tui.top.interval import Interval
+from neurontools.tui.top.pages.tree_cursor import TreeCursor
+from neurontools.tui.top.source import Tick, Trouble
+from neurontools.tui.widgets.lines import clean
+
+if TYPE_CHECKING:
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.machine.host import CpuShare
+    from neurontools.machine.memory_tree import MemoryMap
+    from neurontools.machine.snapshot import ProcessState, Snapshot
+    from neurontools.machine.view import MachineView, Rates
+    from neurontools.tui.top.source import Update
+
+# Two snapshots closer together than this give rates that are mostly noise.
+_SHORTEST_INTERVAL_NS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab at the bottom: all processes (no key), or one."""
+
+    key: ProcessKey | None
+    label: str
+
+
+ALL = Tab(None, "all")
+
+
+class TopModel:
+    """What neuron-top shows and where its user is.
+
+    Args:
+        colour: whether colours will be shown; without them bars use other characters.
+        source: what the title bar says about where the data comes from.
+        lookout: what watches for alerts, one with the usual rules by default.
+    """
+
+    def __init__(self, *, colour: bool = True, source: str = "", lookout: Lookout | None = None) -> None:
+        self.colour = colour
+        self.source = source
+        self.flops = False
+        self.trouble = ""
+        self.position = ""
+        """Where in time the screen is, for the title bar; "" when it shows the newest moment."""
+        self.tabs: tuple[Tab, ...] = (ALL,)
+        self.tab = ALL
+        self.history = MachineHistory()
+        self.lookout = lookout or Lookout()
+        self.tree = TreeCursor(self._memory)
+        self._shown = Interval()
+        self._before: Tick | None = None
+        self._newest: Tick | None = None
+        self._is_held = False
+        self._tabbed: tuple[ProcessState, ...] | None = None
+        self._noted: Rates = {}
+        self._utilization: dict[int, float] = {}
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None before the first."""
+        return self._shown.snapshot
+
+    @property
+    def before(self) -> Snapshot | None:
+        """The snapshot where the interval begins that rates are of, None when there is none."""
+        return self._shown.before
+
+    @property
+    def rates(self) -> Rates:
+        """The rates of every core of the machine by machine-wide id, whatever tab is chosen."""
+        return self._shown.rates
+
+    @property
+    def view(self) -> MachineView | None:
+        """The numbers of the current tab, None before the first snapshot."""
+        return self._shown.view
+
+    @property
+    def system_cpu(self) -> CpuShare:
+        """What the whole host does."""
+        return self._shown.system_cpu
+
+    @property
+    def runtime_cpu(self) -> CpuShare:
+        """What the processes of the current tab take of the CPUs."""
+        return self._shown.runtime_cpu
+
+    @property
+    def processes(self) -> tuple[ProcessRow, ...]:
+        """The processes that use a device, oldest first, with their rates."""
+        return self._shown.processes
+
+    def update(self, update: Update) -> None:
+        """Take in what the source yielded."""
+        if isinstance(update, Trouble):
+            self.trouble = update.text
+            if update.is_outage and self._newest:
+                self.lookout.lose(update.text, self._newest.snapshot.taken_unix_s)
+            return
+        self.trouble = ""
+        self.lookout.regain(update.snapshot.taken_unix_s)
+        first = self._newest is None
+        before, last = self._before, self._newest
+        if last and not _same_machine(last.snapshot, update.snapshot):
+            before = None
+            self.history = MachineHistory()
+            self.lookout.forget_machine()
+        elif last and update.snapshot.taken_ns - last.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS:
+            before = last
+        self._before, self._newest = before, update
+        rates = self._note(before, update)
+        if not self._is_held:
+            self._show(before, update, rates)
+        if first and len(update.snapshot.devices) == 1:
+            self.tree.toggle()
+
+    def hold(self, before: Tick | None, after: Tick) -> None:
+        """Show another moment; what the source yields is noted but not shown until `release`.
+
+        Args:
+            before: where the interval begins that rates are of, None where there is nothing before.
+            after: the moment.
+        """
+        self._is_held = True
+        self._show(before, after, core_rates(before.snapshot if before else None, after.snapshot))
+
+    def release(self) -> None:
+        """Show the newest moment again."""
+        self._is_held = False
+        if self._newest is not None:
+            before = self._before
+            earlier = before.snapshot if before else None
+            self._show(before, self._newest, core_rates(earlier, self._newest.snapshot))
+
+    def start_over(self) -> None:
+        """Forget the history: what comes next does not follow what came before."""
+        self._before = self._newest = None
+        self.history = MachineHistory()
+        self.lookout.forget_machine()
+
+    def toggle_flops(self) -> None:
+        """Show FLOPs a second instead of utilization, or back."""
+        self.flops = not self.flops
+
+    def step_tab(self, steps: int) -> None:
+        """Go to the previous or next tab, around the ends."""
+        self.go_to_tab((self.tabs.index(self.tab) + steps) % len(self.tabs))
+
+    def go_to_tab(self, index: int) -> None:
+        """Go to a tab by its position; nothing happens when there is none."""
+        if 0 <= index < len(self.tabs):
+            self.tab = self.tabs[index]
+            self._shown.restrict(self.tab.key)
+
+    def _note(self, before: Tick | None, after: Tick) -> Rates:
+        rates = core_rates(before.snapshot if before else None, after.snapshot)
+        if rates is not self._noted:
+            self._noted = rates
+            self._utilization = {core: rate.utilization for core, rate in rates.items()}
+        if before is not None:
+            self.history.add(before.snapshot, after.snapshot, self._utilization)
+        self.lookout.look(after.snapshot)
+        return rates
+
+    def _show(self, before: Tick | None, after: Tick, rates: Rates) -> None:
+        self._find_tabs(after.snapshot)
+        self._shown.show(before, after, rates)
+        self._shown.restrict(self.tab.key)
+
+    def _memory(self) -> MemoryMap | None:
+        return self.view.memory if self.view else None
+
+    def _find_tabs(self, snapshot: Snapshot) -> None:
+        if snapshot.processes is self._tabbed:
+            return
+        self._tabbed = snapshot.processes
+        self.tabs = (
+            ALL,
+            *(
+                Tab(process_key(process), clean(process.tag) or str(process.pid))
+                for process in device_processes(snapshot)
+            ),
+        )
+        self.tab = next((tab for tab in self.tabs if tab.key == self.tab.key), ALL)
+
+
+def _same_machine(one: Snapshot, other: Snapshot) -> bool:
+    return (one.machine, one.instance_type, one.lnc, one.started_unix_s) == (
+        other.machine,
+        other.instance_type,
+        other.lnc,
+        other.started_unix_s,
+    )

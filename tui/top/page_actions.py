@@ -1,0 +1,171 @@
+"""What turns pages, changes the look and does what pages ask for, for the app to inherit."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from textual.app import App
+
+from neurontools.tui.top.clipboard import copy_into_tmux, in_tmux
+from neurontools.tui.top.help import HelpScreen, help_lines
+from neurontools.tui.top.names import AUTO, THEME_NAMES
+from neurontools.tui.top.page import Choose, Copy, Notice, Prompt
+from neurontools.tui.top.page_pane import PagePane
+from neurontools.tui.widgets.background import QUESTION, may_be_asked
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
+
+if TYPE_CHECKING:
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Page, Request
+    from neurontools.tui.top.settings import TopSettings
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+
+class PageActions(App[int]):
+    """Actions around pages; `paint` shows what became of the model."""
+
+    model: TopModel
+    pages: tuple[Page, ...]
+    page: Page
+    look: Theme
+    settings: TopSettings
+    theme_name = AUTO
+    """The theme that the user wants."""
+    is_dark = True
+    """Whether the terminal is dark, as far as it is known."""
+
+    @property
+    def follows_background(self) -> bool:
+        """Whether the look depends on the terminal's background."""
+        return self.look is not MONOCHROME and self.theme_name in ADAPTING
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the page is the classic screen."""
+        return self.page is self.pages[0]
+
+    def paint(self) -> None:
+        """Show the model."""
+        raise NotImplementedError
+
+    def turn_to(self, page: Page) -> None:
+        """Show a page and give it the keys."""
+        self.page = page
+        screen = self.screen_stack[0]
+        screen.set_focus(None)
+        for pane in screen.query(PagePane):
+            pane.display = pane.page is page
+            if pane.page is page:
+                screen.set_focus(pane)
+        self.paint()
+
+    def wear(self, theme: Theme) -> None:
+        """Change the look."""
+        self.look = theme
+        if theme is not MONOCHROME:
+            self.theme = "textual-dark" if theme.dark else "textual-light"
+            self.screen_stack[0].styles.background = theme.background
+        for pane in self.screen_stack[0].query(LinePane):
+            pane.restyle(theme.styles)
+
+    def carry_out(self, request: Request | None) -> None:
+        """Do what a page asks for."""
+        match request:
+            case Notice():
+                severity = "error" if request.problem else "information"
+                self.notify(request.text, severity=severity, markup=False)  # type: ignore[arg-type]
+            case Copy():
+                self._copy(request)
+            case Prompt():
+                self.push_screen(PromptScreen(request, self.look, self.paint))
+            case Choose():
+                self.push_screen(ChooseScreen(request, self.look), lambda at: self._chosen(request, at))
+
+    def action_page(self, name: str) -> None:
+        """Turn to a page by its name."""
+        self.turn_to(next(page for page in self.pages if page.name == name))
+
+    def action_page_key(self, name: str) -> None:
+        """Do what a key of the page means, unless another page was turned to since it was pressed or chosen."""
+        key = next((key for key in self.page.bindings() if key.name == name), None)
+        if key is not None:
+            self.carry_out(key.run(self.model))
+            self.paint()
+
+    def action_next_theme(self) -> None:
+        """Change to the theme after this one."""
+        self.use_theme(THEME_NAMES[(THEME_NAMES.index(self.theme_name) + 1) % len(THEME_NAMES)])
+
+    def told_background(self, dark: bool) -> None:
+        """Wear the look for the terminal's background, unless the user chose a theme that does not adapt."""
+        self.is_dark = dark
+        theme = theme_for(self.theme_name, dark=dark)
+        if self.follows_background and theme is not self.look:
+            self.wear(theme)
+            self.paint()
+
+    def ask_background(self) -> None:
+        """Ask the terminal for its background where the look depends on it; `told_background` gets the answer."""
+        if self._driver is not None and self.follows_background and may_be_asked(os.environ):
+            self._driver.write(QUESTION)
+
+    def use_theme(self, name: str) -> None:
+        """Change to a theme by its name."""
+        if self.look is MONOCHROME:
+            self.notify("colours are off (NO_COLOR)", markup=False)
+            return
+        self.theme_name = name
+        self.wear(theme_for(name, dark=self.is_dark))
+        self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
+        self.paint()
+        self.ask_background()
+
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from neurontools.tui.top.palette_screen import TopPalette
+
+        if not isinstance(self.screen, TopPalette):
+            self.push_screen(TopPalette(id="--command-palette"))
+
+    def action_exit(self, code: int) -> None:
+        """End the app with an exit code."""
+        self.exit(code)
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        active = [found.binding for found in self.screen_stack[0].active_bindings.values()]
+        name = self.page.name
+
+        def lines(width: int) -> tuple[Line, ...]:
+            return help_lines(active, name, width)
+
+        self.push_screen(HelpScreen(self.look, lines))
+
+    def action_save_svg(self) -> None:
+        """Save the screen as an SVG picture in the working directory."""
+        try:
+            path = self.save_screenshot()
+        except OSError as error:
+            self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {path}", markup=False)
+
+    def _copy(self, request: Copy) -> None:
+        self.copy_to_clipboard(request.text)
+        if in_tmux(os.environ):
+            self.run_worker(self._copy_into_tmux(request))
+        else:
+            self.notify(f"copied {request.what} (if the terminal allows it)", markup=False)
+
+    async def _copy_into_tmux(self, request: Copy) -> None:
+        where = "into tmux's buffer too" if await copy_into_tmux(request.text) else "if tmux allows it"
+        self.notify(f"copied {request.what} ({where})", markup=False)
+
+    def _chosen(self, request: Choose, at: int | None) -> None:
+        if at is not None:
+            self.carry_out(request.on_choice(at))
+            self.paint()

@@ -1,0 +1,1 @@
+"""The pages of neuron-top and what they draw with."""

@@ -1,0 +1,164 @@
+"""The columns of the process table: heads with their sort keys, widths, and what a process shows in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.process_table import Column, user_name
+from neurontools.tui.top.numbers import size
+from neurontools.tui.widgets.lines import Line, Role, Span, clean, fit, fixed, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.dashboard.process_table import Sorting
+
+_LEAST_COMMAND = 16
+_MARK_WIDTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLook:
+    """How a column is shown. `key` sorts by it and is underlined in the head; `rank` says who goes first if too narrow."""
+
+    head: str
+    key: str
+    width: int
+    right: bool
+    rank: int
+    text: Callable[[ProcessRow], str]
+
+
+def ranges(cores: Iterable[int]) -> str:
+    """Write core ids: `0-23,30`."""
+    parts: list[str] = []
+    start = last = None
+    for core in [*sorted(cores), None]:
+        if start is not None and last is not None and core != last + 1:
+            parts.append(f"{start}-{last}" if last > start else str(start))
+            start = None
+        if start is None:
+            start = core
+        last = core
+    return ",".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Write an age in at most six cells: `42s`, `12m05s`, `3h07m`, `12d03h`."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def latency(seconds: float | None) -> str:
+    """Write a latency: `850us`, `12.3ms`, `1.20s`, `-` for none."""
+    if seconds is None:
+        return "-"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f}us"
+    return f"{seconds * 1e3:.1f}ms" if seconds < 1 else f"{seconds:.2f}s"
+
+
+def _modelled(row: ProcessRow) -> str:
+    return "~" if row.is_modelled else ""
+
+
+LOOKS: dict[Column, ColumnLook] = {
+    Column.PID: ColumnLook("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
+    Column.USER: ColumnLook("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
+    Column.TAG: ColumnLook("TAG", "T", 16, False, 2, lambda row: clean(row.process.tag)),
+    Column.CORES: ColumnLook("CORES", "C", 7, False, 1, lambda row: ranges(use.core for use in row.process.cores)),
+    Column.MEMORY: ColumnLook("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
+    Column.UTILIZATION: ColumnLook("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),
+    Column.EXECUTIONS: ColumnLook("EXEC/S", "X", 8, True, 3, lambda row: f"{row.executions_s:.1f}"),
+    Column.ERRORS: ColumnLook("ERR", "E", 6, True, 6, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
+    Column.P50: ColumnLook("LAT50", "L", 7, True, 5, lambda row: latency(row.latency_s(50))),
+    Column.P99: ColumnLook("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
+    Column.RUNTIME: ColumnLook("VERSION", "V", 9, False, 11, lambda row: clean(row.process.runtime_version)),
+    Column.AGE: ColumnLook("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
+    Column.CPU: ColumnLook("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
+    Column.RESIDENT: ColumnLook("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
+    Column.ORIGIN: ColumnLook("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
+    Column.COMMAND: ColumnLook("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: clean(row.process.command)),
+}  # fmt: skip
+
+DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
+
+
+def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
+    """Return the columns that fit, in their order; those that matter least are left out first."""
+    left = list(columns)
+    while len(left) > 1 and _MARK_WIDTH + sum(LOOKS[column].width + 1 for column in left) > width:
+        left.remove(max(left, key=lambda column: LOOKS[column].rank))
+    return tuple(left)
+
+
+def head_line(columns: Sequence[Column], sorting: Sorting, width: int) -> Line:
+    """Return the heads; the key of each is underlined, the column that is sorted by has an arrow."""
+    spans: list[Span] = [(" " * _MARK_WIDTH, Role.SECTION)]
+    for column in columns:
+        look = LOOKS[column]
+        arrow = ("v" if sorting.descending else "^") if column is sorting.column else ""
+        text = fixed(look.head + arrow, look.width)
+        if look.right:
+            text = (look.head + arrow).rjust(look.width)[-look.width :]
+        at = text.index(look.key)
+        own = Role.SECTION_CURRENT if arrow else Role.SECTION
+        key = Role.SECTION_CURRENT if arrow else Role.SECTION_KEY
+        spans += [(text[:at], own), (text[at], key), (text[at + 1 :], own), (" ", Role.SECTION)]
+    return fit(spans, width, Role.SECTION)
+
+
+def row_line(
+    columns: Sequence[Column], row: ProcessRow, width: int, role: Role | None, mark: str, indent: str = ""
+) -> Line:
+    """Return a process's line.
+
+    Args:
+        columns: what is shown.
+        row: the process.
+        width: cells in the line.
+        role: of the whole line, None for each column's own.
+        mark: one character in front.
+        indent: stands before the last column, for the tree.
+    """
+    spans: list[Span] = [(fixed(mark, _MARK_WIDTH), role or Role.ALERT)]
+    used = _MARK_WIDTH
+    for column in columns:
+        look = LOOKS[column]
+        text = look.text(row)
+        if column is columns[-1] and column is Column.COMMAND:
+            text = fixed(indent + text, max(0, width - used))
+        elif look.right:
+            text = " " * max(0, look.width - width_of(text)) + fixed(text, min(look.width, width_of(text)))
+        else:
+            text = fixed(text, look.width)
+        used += width_of(text) + 1
+        spans += [(text, role or _role(column, text)), (" ", role or Role.PLAIN)]
+    return fit(spans, width, role or Role.PLAIN)
+
+
+def column_at(columns: Sequence[Column], x: int) -> Column | None:
+    """Return the column whose head is at a cell, None beside them; the last one takes the rest."""
+    left = _MARK_WIDTH
+    for column in columns:
+        left += LOOKS[column].width + 1
+        if x < left:
+            return column
+    return columns[-1] if columns else None
+
+
+def _role(column: Column, text: str) -> Role:
+    value = text.strip().removeprefix("~")
+    if value in {"-", "0.0%", "0.0", "0.0B", "0%"}:
+        return Role.DIM
+    if column in {Column.UTILIZATION, Column.MEMORY}:
+        return Role.VALUE
+    return Role.ALERT if column is Column.ERRORS else Role.PLAIN

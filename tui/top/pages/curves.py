@@ -1,0 +1,148 @@
+"""A history as a line of text, with average and peak, beside others; and one of them as a chart with an axis. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.history import summary
+from neurontools.tui.top.numbers import short_latency, short_rate
+from neurontools.tui.top.pages.rows import section
+from neurontools.tui.top.pages.sparkline import blocks, braille, chart, values_of
+from neurontools.tui.widgets.lines import Line, Role, Span, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.dashboard.history import Slot
+
+SPANS = ("last minute", "last hour")
+_VALUES_WIDTH = 15
+_BETWEEN = 2
+_WIDE_GRAPH = 60
+_NARROW_GRAPH = 30
+_AXIS_WIDTH = 7
+
+
+class Unit(Enum):
+    """What the values of a curve are."""
+
+    SHARE = "share"
+    RATE = "rate"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A history that is drawn: the last minute and the last hour are asked for when they are."""
+
+    unit: Unit
+    minute: Callable[[], Sequence[Slot | None]]
+    hour: Callable[[], Sequence[Slot | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How curves stand in lines of a width: behind a label, the spans that fit (all of them, or one) at `graph` cells."""
+
+    label: int
+    graph: int
+    hours: tuple[bool, ...]
+
+
+def columns_for(width: int, label: int, *, hour: bool) -> Columns:
+    """Return how curves stand.
+
+    Args:
+        width: cells in a line.
+        label: cells before the first curve.
+        hour: show the last hour where there is only room for one.
+    """
+    both = width >= label + 2 * (_NARROW_GRAPH + _VALUES_WIDTH + _BETWEEN)
+    room = (width - label) // (2 if both else 1)
+    graph = _WIDE_GRAPH if room >= _WIDE_GRAPH + _VALUES_WIDTH + _BETWEEN else _NARROW_GRAPH
+    return Columns(label, graph, (False, True) if both else (hour,))
+
+
+def head_text(columns: Columns) -> str:
+    """Return what stands above the curves, without the label."""
+    texts = [f"{SPANS[hour]:<{columns.graph}}  {'avg':>6} {'peak':>6} " for hour in columns.hours]
+    return (" " * _BETWEEN).join(texts)
+
+
+def curve_spans(curve: Curve, columns: Columns) -> list[Span]:
+    """Return the spans of a curve in each column: the graph, average and peak."""
+    spans: list[Span] = []
+    for hour in columns.hours:
+        slots = curve.hour() if hour else curve.minute()
+        values = _scaled(slots, _full_scale(curve.unit, slots))
+        text = blocks(values) if columns.graph >= len(values) else braille(values)
+        spans += [
+            (text.rjust(columns.graph)[-columns.graph :], Role.GRAPH),
+            *_numbers(curve.unit, slots),
+            (" " * _BETWEEN, Role.PLAIN),
+        ]
+    return spans
+
+
+def chart_lines(curve: Curve, name: str, width: int, high: int, *, hour: bool) -> list[Line]:
+    """Return a curve as a chart below a bar with its name, average and peak.
+
+    Args:
+        curve: what is drawn.
+        name: whose it is.
+        width: cells in a line.
+        high: lines of the chart, at least two.
+        hour: the last hour instead of the last minute.
+    """
+    slots = curve.hour() if hour else curve.minute()
+    scale = _full_scale(curve.unit, slots)
+    values = _scaled(slots, scale)
+    stretch = max(1, 2 * (width - _AXIS_WIDTH) // len(values)) if values else 1
+    found = summary(slots)
+    note = (
+        ""
+        if found is None
+        else f"avg {written(curve.unit, found.mean)}  peak {written(curve.unit, found.peak)}"
+    )
+    top, bottom = ("100 %", "0 %") if curve.unit is Unit.SHARE else (written(curve.unit, scale), "0")
+    axis = [top, *[""] * (high - 2), bottom]
+    return [
+        section(f" {name}: {SPANS[hour]}", width, note),
+        *(
+            fit(((f"{mark:>{_AXIS_WIDTH - 1}} ", Role.DIM), (line, Role.GRAPH)), width)
+            for mark, line in zip(axis, chart(values, high, stretch), strict=True)
+        ),
+    ]
+
+
+def written(unit: Unit, value: float) -> str:
+    """Write a value in six cells."""
+    match unit:
+        case Unit.SHARE:
+            return f"{100 * value:5.1f}%"
+        case Unit.RATE:
+            return f"{short_rate(value):>6}"
+        case Unit.LATENCY:
+            return f"{short_latency(value):>6}"
+
+
+def _full_scale(unit: Unit, slots: Sequence[Slot | None]) -> float:
+    """Return the value at the upper edge: everything for a share, else the highest mean that is drawn."""
+    if unit is Unit.SHARE:
+        return 1.0
+    return max((slot.mean for slot in slots if slot), default=0.0) or 1.0
+
+
+def _scaled(slots: Sequence[Slot | None], scale: float) -> tuple[float | None, ...]:
+    values = values_of(slots)
+    return values if scale == 1.0 else tuple(None if value is None else value / scale for value in values)
+
+
+def _numbers(unit: Unit, slots: Sequence[Slot | None]) -> tuple[Span, ...]:
+    found = summary(slots)
+    if found is None:
+        return ((f"  {'-':>6} {'-':>6}", Role.DIM),)
+    role = Role.VALUE if found.peak else Role.DIM
+    return ((f"  {written(unit, found.mean)} {written(unit, found.peak)}", role),)

@@ -1,0 +1,149 @@
+"""The details of one process: alerts, executions and latency over time, use of each core, models, environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.process_environment import environment
+from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.machine.view import process_key
+from neurontools.tui.top.numbers import percent, size
+from neurontools.tui.top.pages.columns import latency, ranges
+from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
+from neurontools.tui.top.pages.history_rows import process_curve
+from neurontools.tui.top.pages.rows import section
+from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fact_lines, fit, fixed, width_of
+from neurontools.tui.widgets.meter import meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.machine.view import ProcessKey
+    from neurontools.tui.top.model import TopModel
+
+_NAME_WIDTH = 13
+_METER_WIDTH = 30
+_LABEL_WIDTH = 17
+_ENVIRONMENT_KEPT = 64
+_PERCENTILES = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
+
+
+class Details:
+    """Lines about a process, scrolled by itself; its environment is read once."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.hour = False
+        """Whether curves are of the last hour where there is only room for one."""
+        self._environments: dict[ProcessKey, tuple[tuple[str, str], ...] | None] = {}
+
+    def scroll(self, steps: int) -> None:
+        """Move through the lines."""
+        self.first = max(0, self.first + steps)
+
+    def lines(self, model: TopModel, row: ProcessRow | None, width: int, height: int) -> Sequence[Line]:
+        """Return as many lines as there is room for."""
+        if row is None or height < 2:
+            return ()
+        found = list(self.all_lines(model, row, width))
+        room = height - 1
+        self.first = max(0, min(self.first, len(found) - room))
+        shown = found[self.first : self.first + room]
+        note = (
+            ""
+            if len(shown) == len(found)
+            else f"{self.first + 1}-{self.first + len(shown)} of {len(found)}, < > scroll"
+        )
+        return [section(f" Process {row.process.pid}", width, note), *shown]
+
+    def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+        """Yield everything there is to say."""
+        process = row.process
+        for alert in model.lookout.alerts_of_pid.get(process.pid, ()):
+            yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
+        facts = (
+            ("command", clean(process.command)),
+            (
+                "origin",
+                f"{process.origin}{_modelled(row)}, cores {ranges(use.core for use in process.cores) or 'none'}",
+            ),
+            (
+                "latency",
+                ", ".join(f"{name} {latency(row.latency_s(percent))}" for name, percent in _PERCENTILES),
+            ),
+            ("failures", f"{row.failed_executions} of this interval's executions failed"),
+        )
+        for name, text in (*facts, *_gpsimd(row)):
+            yield from fact_lines(name, text, width, _NAME_WIDTH)
+        yield from self._curves(model, row, width)
+        yield from _cores(model, row, width)
+        yield from _models(row, width)
+        yield from self._environment(row, width)
+
+    def _curves(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+        columns = columns_for(width, _LABEL_WIDTH, hour=self.hour)
+        yield fit(((f" {'over time':<{columns.label - 1}}{head_text(columns)}", Role.HEAD),), width)
+        key = process_key(row.process)
+        for measure in Measure:
+            name = f"latency {measure}" if measure in LATENCIES else "executions/s"
+            spans = curve_spans(process_curve(model, key, measure), columns)
+            yield fit(((f"   {name:<{columns.label - 3}}", Role.HEAD), *spans), width)
+
+    def _environment(self, row: ProcessRow, width: int) -> Iterator[Line]:
+        process = row.process
+        if process.origin != "live":
+            yield fit(((f" environment: none, the process is {process.origin}", Role.DIM),), width)
+            return
+        key = process_key(process)
+        if key not in self._environments:
+            if len(self._environments) >= _ENVIRONMENT_KEPT:
+                self._environments.clear()
+            self._environments[key] = environment(*key)
+        found = self._environments[key]
+        if found is None:
+            yield fit(((" environment: may not be read (another user's process, or gone)", Role.DIM),), width)
+            return
+        yield fit(((" environment", Role.HEAD),), width)
+        for name, value in found:
+            named = f"   {clean(name)}"
+            text = fixed(f"={clean(value)}", width - width_of(named))
+            yield fit(((named, Role.STRONG), (text, Role.PLAIN)), width)
+
+
+def _modelled(row: ProcessRow) -> str:
+    return " (a scenario's: CPU and memory of the host are modelled)" if row.is_modelled else ""
+
+
+def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:
+    total_ns = sum(use.gpsimd_ns for use in row.process.cores)
+    if total_ns:
+        spent, total = (latency(time_ns / 1e9) for time_ns in (row.gpsimd_ns, total_ns))
+        yield "custom ops", f"{spent} of GPSIMD time in this interval, {total} in all (modelled)"
+
+
+def _cores(model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+    if row.process.cores:
+        yield fit(((f" {'core':<8}{'utilization':<{_METER_WIDTH + 10}}{'memory':>9}", Role.HEAD),), width)
+    for use in row.process.cores:
+        rate = model.rates.get(use.core)
+        share = rate.utilization if rate else 0.0
+        spans = (
+            (f"   {use.core:<6}", Role.PLAIN),
+            *meter(share, _METER_WIDTH, colour=model.colour),
+            (f" {percent(share):>8}", Role.VALUE if share else Role.DIM),
+            (f" {size(use.memory.total_bytes):>9}", Role.VALUE),
+        )
+        yield fit(spans, width)
+
+
+def _models(row: ProcessRow, width: int) -> Iterator[Line]:
+    models = row.process.models
+    if models:
+        yield fit(((f" {'model':<8}{'core':>5}{'memory':>10}  name", Role.HEAD),), width)
+    for model in models:
+        role = Role.PLAIN if model.running else Role.DIM
+        text = (
+            f"   {model.model_id:<6}{model.core:>5}{size(model.memory.total_bytes):>10}  {clean(model.name)}"
+        )
+        yield dotted(((text, role),), width)

@@ -1,0 +1,171 @@
+"""One device in full: cores, memory by category, processes, errors, links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.links import links
+from neurontools.machine.hardware import HardwareCounter
+from neurontools.machine.memory import MemoryCategory
+from neurontools.tui.top.numbers import percent, size
+from neurontools.tui.top.pages.columns import ranges
+from neurontools.tui.top.pages.memory_tree import CATEGORY_NAMES
+from neurontools.tui.top.pages.sparkline import braille, values_of
+from neurontools.tui.widgets.lines import Line, Role, clean, fact_lines, fit, fixed
+from neurontools.tui.widgets.meter import meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.machine.snapshot import DeviceState
+    from neurontools.tui.top.model import TopModel
+
+_LABEL_WIDTH = 20
+_METER_WIDTH = 30
+_ON_DEVICE = (
+    MemoryCategory.TENSORS,
+    MemoryCategory.CONSTANTS,
+    MemoryCategory.MODEL_CODE,
+    MemoryCategory.MODEL_SHARED_SCRATCHPAD,
+    MemoryCategory.RUNTIME_MEMORY,
+)
+_UNCORRECTED = "uncorrected"
+
+
+def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
+    """Yield everything that is known of a device."""
+    for alert in model.lookout.alerts_of_device.get(device.index, ()):
+        yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
+    yield from _fact(
+        "address",
+        f"{device.bdf or '-'}, NUMA node {device.numa_node}, CPUs {device.cpu_affinity or '-'}",
+        width,
+    )
+    state = (
+        "lost" if device.lost else "unhealthy: " + ", ".join(device.unhealthy) if device.unhealthy else "good"
+    )
+    yield from _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
+    if found := power_of(model, device):
+        lowest, highest = percent(found.lowest).strip(), percent(found.highest).strip()
+        text = f"{percent(found.mean).strip()}, from {lowest} to {highest} in the last minute"
+        yield from _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
+    yield from _cores(model, device, width)
+    yield from _memory(model, device, width)
+    yield from _processes(model, device, width)
+    yield from _errors(device, width)
+    yield from _links(model, device, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The power of a device over the last minute, as shares (0..1) of the most that it may take."""
+
+    lowest: float
+    highest: float
+    mean: float
+    is_modelled: bool
+
+
+def power_of(model: TopModel, device: DeviceState) -> Power | None:
+    """Return what the driver tells, of a simulated device the share of time in which its cores executed, else None."""
+    if device.power is not None:
+        return Power(*device.power, is_modelled=False)
+    seen = [slot for slot in model.history.minute(("device", device.index)) if slot]
+    if not seen or model.snapshot is None or model.snapshot.source != "sim":
+        return None
+    mean = sum(slot.mean for slot in seen) / len(seen)
+    lowest, highest = min(slot.mean for slot in seen), max(slot.peak for slot in seen)
+    return Power(lowest, highest, mean, is_modelled=True)
+
+
+def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Iterator[Line]:
+    return fact_lines(name, text, width, _LABEL_WIDTH, role)
+
+
+def _cores(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
+    for place, core in enumerate(sorted(device.core_ids)):
+        rate = model.rates.get(core)
+        share = rate.utilization if rate else 0.0
+        spans = [
+            (fixed(f" NC{place} (core {core})", _LABEL_WIDTH), Role.HEAD),
+            *meter(share, _METER_WIDTH, colour=model.colour),
+            (f" {percent(share):>8}  ", Role.VALUE if share else Role.DIM),
+            (braille(values_of(model.history.minute(("core", core)))), Role.GRAPH),
+        ]
+        yield fit(spans, width)
+
+
+def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
+    used, whole = device.memory_used_bytes, device.memory_bytes
+    share = used / whole if whole else 0.0
+    spans = (
+        (fixed(" HBM in use", _LABEL_WIDTH), Role.HEAD),
+        *meter(share, _METER_WIDTH, colour=model.colour),
+        (f" {percent(share):>8}  {size(used)} of {size(whole)}", Role.VALUE if used else Role.DIM),
+    )
+    yield fit(spans, width)
+    own = set(device.core_ids)
+    snapshot = model.snapshot
+    uses = (
+        [use.memory for process in snapshot.processes for use in process.cores if use.core in own]
+        if snapshot
+        else []
+    )
+    parts = {
+        CATEGORY_NAMES[category]: sum(getattr(memory, category) for memory in uses) for category in _ON_DEVICE
+    }
+    # What a driver or an exporter counts beside what it tells of processes.
+    if (other := used - sum(parts.values())) > 0:
+        parts["Other"] = other
+    for name, count in parts.items():
+        part = count / whole if whole else 0.0
+        spans = (
+            (fixed(f"   {name}", _LABEL_WIDTH), Role.HEAD),
+            *meter(part, _METER_WIDTH, colour=model.colour),
+            (f" {percent(part):>8}  {size(count)}", Role.PLAIN if count else Role.DIM),
+        )
+        yield fit(spans, width)
+
+
+def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
+    own = set(device.core_ids)
+    users = [row for row in model.processes if any(use.core in own for use in row.process.cores)]
+    if not users:
+        yield from _fact("processes", "none", width, Role.DIM)
+    for number, row in enumerate(users):
+        process = row.process
+        held = ranges(use.core for use in process.cores if use.core in own)
+        text = f"{process.pid}  cores {held}  {clean(process.tag or process.command)}"
+        yield from _fact("" if number else "processes", fixed(text, width - _LABEL_WIDTH).rstrip(), width)
+
+
+def _errors(device: DeviceState, width: int) -> Iterator[Line]:
+    for number, counter in enumerate(HardwareCounter):
+        count = getattr(device.hardware, counter)
+        role = Role.DIM if not count else Role.ALERT if _UNCORRECTED in counter else Role.PLAIN
+        yield from _fact("" if number else "memory errors", f"{count:>8}  {counter}", width, role)
+
+
+def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
+    if model.snapshot is None:
+        return
+    utilization = {core: rate.utilization for core, rate in model.rates.items()}
+    mine = [link for pair, link in links(model.snapshot, utilization).items() if device.index in pair]
+    if not mine:
+        yield from _fact("links", "none", width, Role.DIM)
+    for number, link in enumerate(sorted(mine, key=lambda link: link.devices)):
+        other = sum(link.devices) - device.index
+        state = (
+            "down"
+            if link.is_down
+            else "up"
+            if link.load is None
+            else f"up, load {percent(link.load).strip()} (modelled)"
+        )
+        yield from _fact(
+            "" if number else "links",
+            f"ND{other:<3d} {state}",
+            width,
+            Role.ALERT if link.is_down else Role.PLAIN,
+        )

@@ -1,0 +1,174 @@
+"""The page of events: alerts that hold now, and what happened, newest first."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from neurontools.dashboard.happenings import TROUBLES, Kind
+from neurontools.tui.top.page import Copy, Cursor, Notice, Page, PageKey
+from neurontools.tui.top.pages.rows import section
+from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.dashboard.alerts import Alert
+    from neurontools.dashboard.happenings import Happening
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Request
+
+_KIND_WIDTH = 12
+_ALL_LINES = 100_000
+_GOOD = frozenset({Kind.FOUND, Kind.LINK_UP, Kind.DATA, Kind.ALERT_OVER})
+
+
+class EventsPage(Page):
+    """A list with times; of the alerts only as many as fit into a third of the page."""
+
+    name = "events"
+    title = "Events"
+
+    def __init__(self) -> None:
+        self._cursor = Cursor()
+        self._only_troubles = False
+        self._selected: Happening | None = None
+        self._top = 0
+
+    def bindings(self) -> tuple[PageKey, ...]:
+        """Return its keys."""
+        return (
+            PageKey("up", "up", "select an event", lambda model: self._move(model, -1)),
+            PageKey("down", "down", "select an event", lambda model: self._move(model, 1), "select"),
+            PageKey("page-up", "pageup", "ten events up", lambda model: self._move(model, -10)),
+            PageKey("page-down", "pagedown", "ten events down", lambda model: self._move(model, 10)),
+            PageKey("first", "home", "newest event", lambda model: self._move(model, -_ALL_LINES)),
+            PageKey("last", "end", "oldest event", lambda model: self._move(model, _ALL_LINES)),
+            PageKey("troubles", "t", "troubles only, or everything", self._change, "troubles only"),
+            PageKey("copy", "y", "copy the event", self._copy, "copy"),
+        )
+
+    def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
+        """Return the alerts and the events."""
+        alerts = model.lookout.alerts
+        room = max(1, height // 3)
+        shown_alerts = alerts if len(alerts) <= room else alerts[: room - 1]
+        drawn = [section(" Alerts", width, f"{len(alerts)} now" if alerts else "none now")]
+        drawn += [_alert_line(model, alert, width) for alert in shown_alerts]
+        if len(shown_alerts) < len(alerts):
+            drawn.append(fit(((f"  and {len(alerts) - len(shown_alerts)} more", Role.DIM),), width))
+        found = self._found(model)
+        drawn.append(section(" Events", width, self._note(model, len(found))))
+        self._top = len(drawn)
+        if not found:
+            return [*drawn, fit(((" nothing happened since neuron-top started", Role.DIM),), width)]
+        # Newer events push the selected one down; at the top it is the newest that is looked at.
+        if self._cursor.row and self._selected is not None:
+            self._cursor.row = _place(found, self._selected, self._cursor.row)
+        window = self._cursor.window(len(found), height - len(drawn))
+        self._selected = found[self._cursor.row]
+        drawn += [_line(found[row], width, selected=row == self._cursor.row) for row in window]
+        return drawn
+
+    def wanted_lines(self, model: TopModel) -> int:
+        """Return how many lines show all of it."""
+        return max(3 * len(model.lookout.alerts), 6) + 3 + max(1, len(self._found(model)))
+
+    def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
+        """Select the event under the mouse."""
+        row = self._cursor.first + y - self._top
+        if y >= self._top and row < len(self._found(model)):
+            self._select(model, row)
+        return None
+
+    def scroll(self, model: TopModel, steps: int) -> None:
+        """Move the selection."""
+        self._move(model, steps)
+
+    def data(self, model: TopModel) -> dict[str, Any]:
+        """Return alerts and events, newest first."""
+        return {
+            "alerts": [
+                {
+                    "condition": str(alert.condition),
+                    "text": alert.text,
+                    "since_s": _since_s(model, alert),
+                    "pid": alert.pid,
+                    "device": alert.device,
+                }
+                for alert in model.lookout.alerts
+            ],
+            "events": [
+                {
+                    "unix_s": one.unix_s,
+                    "kind": str(one.kind),
+                    "text": one.text,
+                    "pid": one.pid,
+                    "device": one.device,
+                    "count": one.count,
+                }
+                for one in self._found(model)
+            ],
+        }
+
+    def _found(self, model: TopModel) -> list[Happening]:
+        happened = reversed(model.lookout.happened)
+        return [one for one in happened if not self._only_troubles or one.kind in TROUBLES]
+
+    def _note(self, model: TopModel, shown: int) -> str:
+        what = f"{shown} troubles" if self._only_troubles else f"{shown}"
+        forgotten = model.lookout.seen - len(model.lookout.happened)
+        return what + (f", {forgotten} older ones forgotten" if forgotten else "")
+
+    def _move(self, model: TopModel, steps: int) -> None:
+        self._select(model, self._cursor.row + steps)
+
+    def _select(self, model: TopModel, row: int) -> None:
+        found = self._found(model)
+        self._cursor.move(row - self._cursor.row, len(found))
+        self._selected = found[self._cursor.row] if found else None
+
+    def _change(self, _model: TopModel) -> None:
+        self._only_troubles = not self._only_troubles
+        self._cursor.row = 0
+
+    def _copy(self, model: TopModel) -> Request:
+        found = self._found(model)
+        if not found:
+            return Notice("there is no event to copy")
+        one = found[min(self._cursor.row, len(found) - 1)]
+        when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(one.unix_s))
+        return Copy(f"{when} {one.kind} {clean(one.text)}", "the event")
+
+
+def _place(found: Sequence[Happening], one: Happening, otherwise: int) -> int:
+    """Return where an event is now; one that went on since is another value at another place."""
+    if one in found:
+        return found.index(one)
+    went_on = (place for place, other in enumerate(found) if (other.kind, other.what) == (one.kind, one.what))
+    return next(went_on, otherwise)
+
+
+def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:
+    since = f"{max(0.0, _since_s(model, alert)):.0f} s"
+    spans = (
+        (f" ! {since:>7}  ", Role.ALERT),
+        (f"{alert.condition:<{_KIND_WIDTH + 2}}", Role.ALERT),
+        (clean(alert.text), Role.PLAIN),
+    )
+    return dotted(spans, width)
+
+
+def _since_s(model: TopModel, alert: Alert) -> float:
+    now_s = model.snapshot.taken_ns / 1e9 if model.snapshot else alert.since_s
+    return round(now_s - alert.since_s, 3)
+
+
+def _line(one: Happening, width: int, *, selected: bool) -> Line:
+    when = time.strftime("%H:%M:%S", time.localtime(one.unix_s))
+    role = Role.ALERT if one.kind in TROUBLES else Role.VALUE if one.kind in _GOOD else Role.PLAIN
+    mark = "!" if one.kind in TROUBLES else " "
+    text = f" {mark} {when}  {one.kind:<{_KIND_WIDTH}}  {clean(one.text)}"
+    return dotted(
+        ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
+    )

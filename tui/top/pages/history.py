@@ -1,0 +1,224 @@
+"""The page of histories: the machine, devices, cores and processes over the last minute and the last hour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.dashboard.machine_history import MACHINE, MachineHistory, Series
+from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.machine.view import device_processes, process_key
+from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.pages.curves import Columns, chart_lines, columns_for, curve_spans, head_text
+from neurontools.tui.top.pages.history_rows import VIEWS, HistoryRow, Opens, View
+from neurontools.tui.top.pages.rows import section
+from neurontools.tui.widgets.lines import Line, Role, fit, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.dashboard.history import Slot
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Request
+
+_CHART_LINES = 6
+_LOW_CHART_LINES = 3
+_LEAST_FOR_CHART = 16
+_LEAST_FOR_HIGH_CHART = 30
+_LEAST_FOR_LABELS = 76
+_SHORT_LABEL = 14
+_ALL_LINES = 100_000
+
+
+class HistoryPage(Page):
+    """Rows that open like the memory tree; the selected one as a chart above them."""
+
+    name = "history"
+    title = "History"
+
+    def __init__(self) -> None:
+        self._cursor = Cursor()
+        self._opened: set[Opens] = set()
+        self._hour = False
+        self._view = VIEWS[0]
+        self._top = 0
+
+    def bindings(self) -> tuple[PageKey, ...]:
+        """Return its keys."""
+        return (
+            PageKey("up", "up", "select a row", lambda model: self._move(model, -1)),
+            PageKey("down", "down", "select a row", lambda model: self._move(model, 1), "select"),
+            PageKey("page-up", "pageup", "ten rows up", lambda model: self._move(model, -10)),
+            PageKey("page-down", "pagedown", "ten rows down", lambda model: self._move(model, 10)),
+            PageKey("first", "home", "first row", lambda model: self._move(model, -_ALL_LINES)),
+            PageKey("last", "end", "last row", lambda model: self._move(model, _ALL_LINES)),
+            PageKey("toggle", "enter", "open or close: cores, percentiles", self._toggle, "open"),
+            PageKey("expand", "right", "open the row", lambda model: self._set_open(model, opened=True)),
+            PageKey("collapse", "left", "close the row", lambda model: self._set_open(model, opened=False)),
+            PageKey(
+                "value",
+                "u",
+                "utilization, memory, executions/s, latency",
+                lambda _: self._turn(1),
+                "memory/executions/latency",
+            ),
+            PageKey("toggle-all", "x", "open or close all rows", self._toggle_all, "all"),
+            PageKey("span", "t", "last minute or last hour", self._change_span, "minute/hour"),
+            PageKey("value-back", "U", "the same, the other way", lambda _: self._turn(-1)),
+        )
+
+    def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
+        """Return the chart of the selected row, and the rows."""
+        rows = self._rows(model)
+        columns = columns_for(width, _label_width(self._view, width), hour=self._hour)
+        high = _CHART_LINES if height >= _LEAST_FOR_HIGH_CHART else _LOW_CHART_LINES
+        if height < _LEAST_FOR_CHART or not rows:
+            high = 0
+        room = height - 1 - (high + 1 if high else 0)
+        shown = self._cursor.window(len(rows), room)
+        drawn: list[Line] = []
+        if high:
+            row = rows[self._cursor.row]
+            drawn += chart_lines(row.curve, row.name, width, high, hour=self._hour)
+        drawn.append(_head(self._view, columns, width))
+        self._top = len(drawn)
+        drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
+        if not rows and model.snapshot:
+            drawn.append(_nothing(model, width))
+        return drawn
+
+    def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
+        """Return the chart of all cores, and all that its keys turn to, with every row open."""
+        drawn: list[Line] = []
+        for view in VIEWS if model.snapshot else ():
+            closed = view.rows(model, ())
+            rows = view.rows(model, {row.opens for row in closed})
+            if not drawn:
+                drawn += chart_lines(rows[0].curve, rows[0].name, width, _CHART_LINES, hour=self._hour)
+            columns = columns_for(width, _label_width(view, width), hour=self._hour)
+            drawn += [fit((), width), _head(view, columns, width)]
+            drawn += [_line(row, columns, width) for row in rows]
+            drawn += [] if rows else [_nothing(model, width)]
+        return drawn
+
+    def wanted_lines(self, model: TopModel) -> int:
+        """Return how many lines show every open row."""
+        return max(_LEAST_FOR_HIGH_CHART, len(self._rows(model)) + _CHART_LINES + 2)
+
+    def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
+        """Select the row under the mouse; a click on the selected one opens or closes it."""
+        row = self._cursor.first + y - self._top
+        if y >= self._top and row < len(self._rows(model)):
+            if row == self._cursor.row:
+                self._toggle(model)
+            self._cursor.row = row
+        return None
+
+    def scroll(self, model: TopModel, steps: int) -> None:
+        """Move the selection."""
+        self._move(model, steps)
+
+    def data(self, model: TopModel) -> dict[str, Any]:
+        """Return all series: means and peaks of the seconds and minutes, null where nothing was sampled."""
+        snapshot, history = model.snapshot, model.history
+        devices = snapshot.devices if snapshot else ()
+        return {
+            "all_cores": _series_data(history, MACHINE),
+            "devices": [
+                {
+                    "device": device.index,
+                    "utilization": _series_data(history, ("device", device.index)),
+                    "memory": _series_data(history, ("memory", device.index)),
+                }
+                for device in devices
+            ],
+            "cores": [
+                {"core": core, "utilization": _series_data(history, ("core", core))}
+                for device in devices
+                for core in sorted(device.core_ids)
+            ],
+            "processes": [
+                {
+                    "pid": process.pid,
+                    "tag": process.tag,
+                    "executions_per_s": _process_data(history, process_key(process), Measure.EXECUTIONS),
+                    "latency_s": {
+                        str(measure): _process_data(history, process_key(process), measure)
+                        for measure in LATENCIES
+                    },
+                }
+                for process in (device_processes(snapshot) if snapshot else ())
+            ],
+        }
+
+    def _rows(self, model: TopModel) -> list[HistoryRow]:
+        return self._view.rows(model, self._opened) if model.snapshot else []
+
+    def _move(self, model: TopModel, steps: int) -> None:
+        self._cursor.move(steps, len(self._rows(model)))
+
+    def _current(self, model: TopModel) -> Opens:
+        rows = self._rows(model)
+        return rows[min(self._cursor.row, len(rows) - 1)].opens if rows else None
+
+    def _toggle(self, model: TopModel) -> None:
+        self._set_open(model, opened=self._current(model) not in self._opened)
+
+    def _set_open(self, model: TopModel, *, opened: bool) -> None:
+        current = self._current(model)
+        if current is None:
+            return
+        if opened:
+            self._opened.add(current)
+        else:
+            self._opened.discard(current)
+            self._cursor.row = [row.opens for row in self._rows(model)].index(current)
+
+    def _toggle_all(self, model: TopModel) -> None:
+        everything = {row.opens for row in self._rows(model)} - {None}
+        if everything <= self._opened:
+            self._opened -= everything
+        else:
+            self._opened |= everything
+
+    def _change_span(self, _model: TopModel) -> None:
+        self._hour = not self._hour
+
+    def _turn(self, steps: int) -> None:
+        self._view = VIEWS[(VIEWS.index(self._view) + steps) % len(VIEWS)]
+
+
+def _label_width(view: View, width: int) -> int:
+    return view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
+
+
+def _head(view: View, columns: Columns, width: int) -> Line:
+    return section(f" {view.title:<{columns.label - 1}}{head_text(columns)}", width)
+
+
+def _nothing(model: TopModel, width: int) -> Line:
+    has_devices = model.snapshot and model.snapshot.devices
+    text = " no process uses a device" if has_devices else " this machine has no devices"
+    return fit(((text, Role.DIM),), width)
+
+
+def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool = False) -> Line:
+    label = fixed(row.label, columns.label - 1) + " "
+    return fit(((label, Role.SELECTED if selected else Role.PLAIN), *curve_spans(row.curve, columns)), width)
+
+
+def _series_data(history: MachineHistory, series: Series) -> dict[str, Any]:
+    return _slots_data(history.minute(series), history.hour(series))
+
+
+def _process_data(history: MachineHistory, process: tuple[int, int], measure: Measure) -> dict[str, Any]:
+    return _slots_data(history.processes.minute(process, measure), history.processes.hour(process, measure))
+
+
+def _slots_data(minute: Sequence[Slot | None], hour: Sequence[Slot | None]) -> dict[str, Any]:
+    return {
+        span: {
+            "mean": [None if slot is None else slot.mean for slot in found],
+            "peak": [None if slot is None else slot.peak for slot in found],
+        }
+        for span, found in (("minute", minute), ("hour", hour))
+    }

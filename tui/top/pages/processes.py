@@ -1,0 +1,290 @@
+"""The page of processes: a table in any order, filtered, as a tree, with details, signals and the clipboard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.dashboard.host_use import presences
+from neurontools.dashboard.process_filter import ProcessFilter
+from neurontools.dashboard.process_signals import CHOICES, send_signal, why_not
+from neurontools.dashboard.process_table import Column, Sorting, TreeLine, ordered, tree, user_name
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.listing.filters import FilterError
+from neurontools.machine.snapshot import UNKNOWN_UID
+from neurontools.machine.view import process_key
+from neurontools.tui.top.page import Choose, Copy, Cursor, Notice, Page, PageKey, Prompt
+from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, LOOKS, column_at, fitting, head_line, row_line
+from neurontools.tui.top.pages.details import Details
+from neurontools.tui.top.pages.rows import section
+from neurontools.tui.widgets.lines import Line, Role, clean, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.machine.view import ProcessKey
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Request
+
+_ALL_LINES = 100_000
+_LEAST_DETAILS = 6
+
+
+class ProcessesPage(Page):
+    """The table; the selection stays on its process while rows move.
+
+    Args:
+        columns: what is shown, as far as there is room.
+        readonly: offer no signals.
+    """
+
+    name = "processes"
+    title = "Processes"
+
+    def __init__(self, columns: Sequence[Column] = DEFAULT_COLUMNS, *, readonly: bool = False) -> None:
+        self.readonly = readonly
+        self.sorting = Sorting()
+        self.filter_text = ""
+        self._columns = tuple(columns)
+        self._filter = ProcessFilter()
+        self._cursor = Cursor()
+        self._details = Details()
+        self._selected: ProcessKey | None = None
+        self._is_tree = False
+        self._has_details = False
+        self._shown_columns: tuple[Column, ...] = ()
+
+    def bindings(self) -> tuple[PageKey, ...]:
+        """Return its keys."""
+        return (
+            PageKey("up", "up", "select a process", lambda model: self._move(model, -1)),
+            PageKey("down", "down", "select a process", lambda model: self._move(model, 1)),
+            PageKey("page-up", "pageup", "ten processes up", lambda model: self._move(model, -10)),
+            PageKey("page-down", "pagedown", "ten processes down", lambda model: self._move(model, 10)),
+            PageKey("first", "home", "first process", lambda model: self._move(model, -_ALL_LINES)),
+            PageKey("last", "end", "last process", lambda model: self._move(model, _ALL_LINES)),
+            PageKey("filter", "slash", "filter as neuron-ls does", self._ask_filter, "filter"),
+            PageKey("no-filter", "escape", "close the details, or take the filter away", self._step_back),
+            PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
+            PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
+            PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
+            PageKey("span", "u", "last minute or last hour in the details", self._change_span),
+            PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
+            PageKey("signal", "k", "send a signal, after a question", self._ask_signal, "" if self.readonly else "kill"),
+            PageKey("copy", "y", "copy the pid", self._copy_pid, "copy pid"),
+            PageKey("copy-command", "Y", "copy the command line", self._copy_command),
+            *(
+                PageKey(f"sort-{column}", look.key, f"sort by {column}; again: the other way round", self._sorter(column))
+                for column, look in LOOKS.items()
+            ),
+        )  # fmt: skip
+
+    def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
+        """Return the table, and the details below it when they are open."""
+        shown = self._shown(model)
+        below = max(_LEAST_DETAILS, height // 2) if self._has_details and height >= 2 * _LEAST_DETAILS else 0
+        self._place(shown)
+        columns = self._shown_columns = fitting(self._columns, width)
+        room = max(1, height - 2 - below)
+        window = self._cursor.window(len(shown), room)
+        self._remember(shown)
+        drawn = [self._bar(model, shown, width), head_line(columns, self.sorting, width)]
+        drawn += [
+            self._line(model, shown[at], columns, width, selected=at == self._cursor.row) for at in window
+        ]
+        if not shown:
+            text = " no process uses a device" if not self.filter_text else " no process passes the filter"
+            drawn.append(fit(((text, Role.DIM),), width))
+        drawn += [fit((), width)] * (height - below - len(drawn))
+        return [*drawn, *self._details.lines(model, self._row(shown), width, below)]
+
+    def wanted_lines(self, model: TopModel) -> int:
+        """Return how many lines show every process."""
+        return 2 + max(1, len(self._shown(model)))
+
+    def click(self, model: TopModel, x: int, y: int) -> Request | None:
+        """Sort by the head under the mouse, or select the process; a click on the selected one opens its details."""
+        if y == 1:
+            column = column_at(self._shown_columns, x)
+            return self._sorter(column)(model) if column else None
+        at = self._cursor.first + y - 2
+        shown = self._shown(model)
+        if y >= 2 and at < len(shown):
+            if at == self._cursor.row:
+                self._toggle_details(model)
+            self._cursor.row = at
+            self._remember(shown)
+        return None
+
+    def scroll(self, model: TopModel, steps: int) -> None:
+        """Move the selection."""
+        self._move(model, steps)
+
+    def data(self, model: TopModel) -> dict[str, Any]:
+        """Return the rows that pass the filter, in order."""
+        return {"processes": [_row_data(model, line.row) for line in self._shown(model) if line.row]}
+
+    def filter_by(self, text: str) -> str:
+        """Filter by a line of text; the filter before stays when this one makes no sense.
+
+        Returns:
+            What is wrong with it, or "".
+        """
+        try:
+            self._filter = ProcessFilter(text)
+        except FilterError as error:
+            return str(error)
+        self.filter_text = text.strip()
+        return ""
+
+    def _shown(self, model: TopModel) -> tuple[TreeLine, ...]:
+        if model.snapshot is None:
+            return ()
+        rows = ordered(self._filter(model.snapshot, model.processes), self.sorting)
+        if not self._is_tree:
+            return tuple(TreeLine(row.process.pid, 0, row) for row in rows)
+        parents = {key[0]: found.parent_pid for key, found in presences(model.snapshot).items()}
+        return tree(rows, parents)
+
+    def _place(self, shown: Sequence[TreeLine]) -> None:
+        for at, line in enumerate(shown):
+            if line.row and process_key(line.row.process) == self._selected:
+                self._cursor.row = at
+                return
+
+    def _remember(self, shown: Sequence[TreeLine]) -> None:
+        row = self._row(shown)
+        self._selected = process_key(row.process) if row else None
+
+    def _row(self, shown: Sequence[TreeLine]) -> ProcessRow | None:
+        return shown[self._cursor.row].row if self._cursor.row < len(shown) else None
+
+    def _current(self, model: TopModel) -> ProcessRow | None:
+        shown = self._shown(model)
+        self._place(shown)
+        return self._row(shown)
+
+    def _bar(self, model: TopModel, shown: Sequence[TreeLine], width: int) -> Line:
+        total = len(model.processes)
+        count = sum(line.row is not None for line in shown)
+        text = f" Processes ({count} of {total})" if count != total else f" Processes ({total})"
+        if self.filter_text:
+            text += f"  filter: {clean(self.filter_text)}"
+        direction = "down" if self.sorting.descending else "up"
+        return section(
+            text,
+            width,
+            f"{'tree, ' if self._is_tree else ''}by {self.sorting.column} {direction}, then {self.sorting.then[0]}",
+        )
+
+    def _line(
+        self, model: TopModel, line: TreeLine, columns: Sequence[Column], width: int, *, selected: bool
+    ) -> Line:
+        indent = "  " * max(0, line.depth - 1) + ("`-" if line.depth else "")
+        if line.row is None:
+            text = f"  {line.pid:>8} {indent} (parent, uses no device)"
+            return fit(((text, Role.SELECTED if selected else Role.DIM),), width)
+        alerts = model.lookout.alerts_of_pid.get(line.row.process.pid)
+        role = (
+            Role.SELECTED
+            if selected
+            else Role.ALERT
+            if alerts
+            else Role.DIM
+            if line.row.process.stale
+            else None
+        )
+        return row_line(columns, line.row, width, role, "!" if alerts else " ", indent)
+
+    def _move(self, model: TopModel, steps: int) -> None:
+        shown = self._shown(model)
+        self._place(shown)
+        self._cursor.move(steps, len(shown))
+        self._remember(shown)
+        self._details.first = 0
+
+    def _sorter(self, column: Column) -> Any:
+        def sort(_model: TopModel) -> None:
+            self.sorting = self.sorting.by(column)
+
+        return sort
+
+    def _toggle_tree(self, _model: TopModel) -> None:
+        self._is_tree = not self._is_tree
+
+    def _toggle_details(self, _model: TopModel) -> None:
+        self._has_details = not self._has_details
+
+    def _change_span(self, _model: TopModel) -> None:
+        self._details.hour = not self._details.hour
+
+    def _ask_filter(self, _model: TopModel) -> Request:
+        return Prompt(
+            "filter (as neuron-ls --filter; enter keeps it, escape takes it away)",
+            self.filter_text,
+            self.filter_by,
+        )
+
+    def _step_back(self, model: TopModel) -> None:
+        if self._has_details and self._current(model):
+            self._has_details = False
+        else:
+            self.filter_by("")
+
+    def _copy_pid(self, model: TopModel) -> Request:
+        row = self._current(model)
+        return (
+            Copy(str(row.process.pid), f"pid {row.process.pid}") if row else Notice("no process is selected")
+        )
+
+    def _copy_command(self, model: TopModel) -> Request:
+        row = self._current(model)
+        return Copy(row.process.command, "the command line") if row else Notice("no process is selected")
+
+    def _ask_signal(self, model: TopModel) -> Request:
+        row = self._current(model)
+        if self.readonly:
+            return Notice("neuron-top was started with --readonly", problem=True)
+        if row is None or model.snapshot is None:
+            return Notice("no process is selected")
+        process = row.process
+        if reason := why_not(process, model.snapshot.source):
+            return Notice(reason, problem=True)
+        about = (
+            f"process {process.pid} of {user_name(process.uid)}",
+            clean(process.command),
+            f"holds {len(process.cores)} core{'s' if len(process.cores) != 1 else ''}",
+        )
+
+        def send(choice: int) -> Request:
+            try:
+                send_signal(process.pid, process.start_ticks, CHOICES[choice])
+            except NeuronToolsError as error:
+                return Notice(f"{error.message}{f' ({error.remedy})' if error.remedy else ''}", problem=True)
+            return Notice(f"{CHOICES[choice].name} sent to process {process.pid}")
+
+        return Choose("Send a signal?", about, tuple(one.name for one in CHOICES), send)
+
+
+def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
+    process = row.process
+    return {
+        "pid": process.pid,
+        "user": None if process.uid == UNKNOWN_UID else user_name(process.uid),
+        "command": process.command,
+        "tag": process.tag,
+        "origin": process.origin,
+        "cores": [use.core for use in process.cores],
+        "device_memory_bytes": row.device_bytes,
+        "utilization": row.utilization,
+        "executions_per_s": row.executions_s,
+        "failed_share": row.failed_share,
+        "gpsimd_modelled_s": row.gpsimd_ns / 1e9,
+        "latency_p50_s": row.latency_s(50),
+        "latency_p99_s": row.latency_s(99),
+        "runtime_version": process.runtime_version,
+        "age_s": row.age_s,
+        "host_cpu_share": row.host.cpu_share if row.host else None,
+        "host_resident_bytes": row.host.resident_bytes if row.host else None,
+        "alerts": [str(alert.condition) for alert in model.lookout.alerts_of_pid.get(process.pid, ())],
+    }

@@ -1,0 +1,58 @@
+"""The pages of neuron-top in their order, and one of them as text or JSON values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.tui.top.layout import MIN_WIDTH
+from neurontools.tui.top.pages.classic import ClassicPage
+from neurontools.tui.top.pages.devices import DevicesPage
+from neurontools.tui.top.pages.events import EventsPage
+from neurontools.tui.top.pages.history import HistoryPage
+from neurontools.tui.top.pages.processes import ProcessesPage
+from neurontools.tui.top.pages.rows import title_line
+from neurontools.tui.widgets.lines import fit, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.dashboard.process_table import Column
+    from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Page
+
+
+def make_pages(
+    columns: Sequence[Column], *, readonly: bool = False, process_filter: str = ""
+) -> tuple[Page, ...]:
+    """Return new pages.
+
+    Args:
+        columns: of the process table.
+        readonly: offer no signals.
+        process_filter: filter of the process page to begin with.
+    """
+    processes = ProcessesPage(columns, readonly=readonly)
+    processes.filter_by(process_filter)
+    return (ClassicPage(), HistoryPage(), processes, DevicesPage(), EventsPage())
+
+
+def page_text(page: Page, model: TopModel, width: int) -> str:
+    """Return all that a page can tell as text of any length."""
+    width = max(width, MIN_WIDTH)
+    lines = [title_line(model, width), fit((), width), *page.all_lines(model, width)]
+    return "\n".join(text_of(line).rstrip() for line in lines).rstrip()
+
+
+def page_data(page: Page, model: TopModel) -> dict[str, Any]:
+    """Return a page as JSON values: what machine, when, and what the page tells."""
+    snapshot = model.snapshot
+    return {
+        "page": page.name,
+        "machine": snapshot.machine if snapshot else None,
+        "source": snapshot.source if snapshot else None,
+        "instance_id": snapshot.instance_id if snapshot else None,
+        "instance_type": snapshot.instance_type if snapshot else None,
+        "taken_unix_s": snapshot.taken_unix_s if snapshot else None,
+        "trouble": model.trouble or None,
+        **page.data(model),
+    }

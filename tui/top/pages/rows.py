@@ -1,0 +1,191 @@
+"""The one-line panes of neuron-top and the vCPU pane as lines of text (system-tools.md section 2.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from neurontools import __version__
+from neurontools.dashboard.process_rows import is_modelled
+from neurontools.machine.view import process_key
+from neurontools.tui.top.numbers import bracketed_cpu
+from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed, width_of
+from neurontools.tui.widgets.meter import stacked_meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from neurontools.machine.host import CpuShare
+    from neurontools.tui.top.model import Tab, TopModel
+
+_CPU_LABEL_WIDTH = 21
+_CPU_VALUE_WIDTH = 15
+_TABS_HEAD = " Neuron Apps   "
+_TABS_GAP = 2
+_TAB_WIDTH = 24
+_KEYS = (
+    ("q", "quit"),
+    ("arrows", "move tree selection"),
+    ("enter", "expand/collapse tree item"),
+    ("x", "expand/collapse entire tree"),
+    ("a/d", "previous/next tab"),
+    ("f", "FLOPS on/off"),
+    ("1-9", "select tab"),
+    ("?", "help"),
+)
+_SHORT_KEYS = (
+    ("q", "quit"),
+    ("?", "help"),
+    ("arrows", "move"),
+    ("enter", "expand"),
+    ("x", "all"),
+    ("a/d", "tabs"),
+    ("f", "FLOPS"),
+)
+
+
+def section_heads(texts: Iterable[str], width: int) -> Line:
+    """Return the bar above a pane with the heads of its columns, each a span so that any font keeps them in place."""
+    return fit(((text, Role.SECTION) for text in texts), width, Role.SECTION)
+
+
+def section(text: str, width: int, note: str = "") -> Line:
+    """Return the bar above a pane: its name on the left, a note on the right if there is room."""
+    room = width - width_of(note) - 2
+    if not note or room < width_of(text) + 2:
+        return fit(((text, Role.SECTION),), width, Role.SECTION)
+    return (*fit(((text, Role.SECTION),), room, Role.SECTION), (note + "  ", Role.SECTION_DIM))
+
+
+def title_line(model: TopModel, width: int) -> Line:
+    """Return the title bar: program, instance, on the left the source, and what is wrong if something is."""
+    snapshot = model.snapshot
+    text = f"neuron-top {__version__}"
+    if snapshot is not None:
+        text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
+    told = ", ".join(clean(text) for text in (model.position, model.trouble) if text) or _alerts(model)
+    trouble = f" {told} " if told else ""
+    room = width - width_of(trouble)
+    if trouble and room < width_of(text) + 2:
+        return dotted(((trouble.rstrip(), Role.TROUBLE),), width, Role.TITLE)
+    left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
+    source = f" {clean(model.source)} " if model.source else ""
+    if width_of(source) + width_of(text) > room:
+        source = ""
+    blank = " " * max(0, left - width_of(source))
+    bar = dotted(((source, Role.TITLE_DIM), (blank, Role.TITLE), (text, Role.TITLE)), room, Role.TITLE)
+    return (*bar, (trouble, Role.TROUBLE)) if trouble else bar
+
+
+def _alerts(model: TopModel) -> str:
+    alerts = model.lookout.alerts
+    if not alerts:
+        return ""
+    if len(alerts) == 1:
+        return f"! {clean(alerts[0].text)}"
+    return f"! {len(alerts)} alerts"
+
+
+def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
+    """Return the vCPU pane: its bar, the whole host, the processes of the machine."""
+    return (
+        section(" vCPU Utilization", width, _modelled_note(model)),
+        _cpu_line(" System vCPU Usage", model.system_cpu, width, colour=model.colour),
+        _cpu_line(" Runtime vCPU Usage", model.runtime_cpu, width, colour=model.colour),
+    )
+
+
+def _modelled_note(model: TopModel) -> str:
+    # Measured on this host and said by a scenario stand below each other, and need not agree.
+    only = model.tab.key
+    processes = [
+        process
+        for process in (model.snapshot.processes if model.snapshot else ())
+        if process.uses_device and (only is None or process_key(process) == only)
+    ]
+    count = sum(map(is_modelled, processes))
+    if not count:
+        return ""
+    return (
+        "Runtime: modelled" if count == len(processes) else f"Runtime: {count} of {len(processes)} modelled"
+    )
+
+
+class PlacedTab(NamedTuple):
+    """A tab at the bottom: its position among all, its text, and the column where its room begins, a cell before the text."""
+
+    position: int
+    text: str
+    left: int
+
+
+def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
+    """Return the tabs that fit beside the head of their line, the current one among them."""
+    current = model.tabs.index(model.tab)
+    texts = [
+        f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
+        for index, tab in enumerate(model.tabs)
+    ]
+    left, gap = _tabs_begin(texts, width)
+    first = 0
+    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > width - left:
+        first += 1
+    shown: list[PlacedTab] = []
+    for index in range(first, len(texts)):
+        right = left + width_of(texts[index]) + 2
+        if right > width and shown:
+            break
+        shown.append(PlacedTab(index, texts[index], left))
+        left = right + gap
+    return tuple(shown)
+
+
+def _tabs_begin(texts: Sequence[str], width: int) -> tuple[int, int]:
+    """Return where the first tab begins, and the cells between two: as in the pictures if all of them fit so."""
+    needed = sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
+    begin = len(_TABS_HEAD)
+    return (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
+
+
+def _alert_mark(model: TopModel, tab: Tab) -> str:
+    return "!" if tab.key is not None and tab.key[0] in model.lookout.alerts_of_pid else ""
+
+
+def tab_at(model: TopModel, width: int, x: int) -> int | None:
+    """Return the position of the tab that is drawn at a column, None where there is none."""
+    for tab in visible_tabs(model, width):
+        if tab.left <= x < tab.left + width_of(tab.text) + 2:
+            return tab.position
+    return None
+
+
+def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
+    """Return the bar at the bottom: the tabs, and the keys."""
+    tabs: list[Span] = []
+    drawn = 0
+    for position, text, left in visible_tabs(model, width):
+        tabs.append((" " * (left - drawn) if drawn else _TABS_HEAD[:left], Role.BAR_DIM))
+        if model.tabs[position] == model.tab:
+            tabs += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
+        else:
+            tabs.append((f" {text} ", Role.BAR))
+        drawn = left + width_of(text) + 2
+    return fit(tabs, width, Role.BAR), _keys_line(width)
+
+
+def _keys_line(width: int) -> Line:
+    needed = sum(len(key) + len(text) + 4 for key, text in _KEYS)
+    spans: list[Span] = []
+    left = width
+    for key, text in _KEYS if needed < width else _SHORT_KEYS:
+        left -= len(key) + len(text) + 4
+        if left < 0:
+            break
+        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
+    return fit(spans, width, Role.BAR)
+
+
+def _cpu_line(label: str, share: CpuShare, width: int, *, colour: bool) -> Line:
+    value = bracketed_cpu(share.user, share.system)
+    room = width - _CPU_LABEL_WIDTH - max(_CPU_VALUE_WIDTH, len(value)) - 1
+    bar = stacked_meter(share.user, share.system, room, colour=colour)
+    return fit(((fixed(label, _CPU_LABEL_WIDTH), Role.PLAIN), *bar, (value, Role.PLAIN)), width)

@@ -1,0 +1,168 @@
+"""The links between devices as a drawing: devices in rows, a line for each link, its colour how busy it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.dashboard.links import device_utilization, drawn_pairs, is_switched, links, placement
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, heat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.dashboard.links import Link, Pair
+    from neurontools.machine.snapshot import DeviceState, Snapshot
+
+_NODE_WIDTH = 11
+_LINK_WIDTH = 3
+_MARGIN = 1
+_NO_LINK = " " * _LINK_WIDTH
+
+
+class Topology:
+    """A drawing of one snapshot.
+
+    Args:
+        snapshot: the machine.
+        utilization: of every core, by machine-wide id.
+        selected: the index of the device that is marked, None for none.
+        alerts: indices of devices to mark.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        utilization: Mapping[int, float],
+        selected: int | None,
+        alerts: Mapping[int, object],
+    ) -> None:
+        self._devices = {device.index: device for device in snapshot.devices}
+        self._utilization = utilization
+        self._selected = selected
+        self._alerts = alerts
+        self._links = links(snapshot, utilization)
+
+    def lines(self, width: int) -> list[Line]:
+        """Return the drawing, what it could not draw, and a legend."""
+        indices = sorted(self._devices)
+        if not self._links:
+            return [fit(((" one device, no links" if len(indices) < 2 else " no links", Role.DIM),), width)]
+        step = _NODE_WIDTH + _LINK_WIDTH
+        most = max(1, (width - _LINK_WIDTH - _MARGIN) // step)
+        switched = is_switched(indices, self._links)
+        place = placement(indices, self._links, most)
+        rows = [
+            line
+            for number in range(len(place.rows))
+            for line in self._rows(place.rows, number, switched=switched)
+        ]
+        drawn = drawn_pairs(place)
+        return [
+            *(fit(spans, width) for spans in rows),
+            *self._rest(drawn, width, switched=switched),
+            *self._legend(width),
+        ]
+
+    def _rows(
+        self, rows: tuple[tuple[int | None, ...], ...], number: int, *, switched: bool
+    ) -> list[list[Span]]:
+        row = rows[number]
+        first, last = row[0], row[-1]
+        wrap = None if switched or len(row) < 3 else self._between(first, last)
+        line: list[Span] = [(" " * _MARGIN, Role.PLAIN), self._across(wrap)]
+        for at, device in enumerate(row):
+            line.append(self._node(device))
+            if at + 1 < len(row):
+                line.append(self._across(None if switched else self._between(device, row[at + 1])))
+        line.append(self._across(wrap))
+        if switched:
+            return [line]
+        below = rows[number + 1] if number + 1 < len(rows) else None
+        lines = [line]
+        if below is not None:
+            lines.append(self._down_spans(row, below))
+        elif len(rows) > 2 and any(
+            self._between(top, bottom) for top, bottom in zip(rows[0], row, strict=True)
+        ):
+            lines.append(self._down_spans(rows[0], row))
+        if (
+            number == 0
+            and len(rows) > 2
+            and any(self._between(top, low) for top, low in zip(row, rows[-1], strict=True))
+        ):
+            lines.insert(0, self._down_spans(row, rows[-1]))
+        return lines
+
+    def _down_spans(self, above: tuple[int | None, ...], below: tuple[int | None, ...]) -> list[Span]:
+        spans: list[Span] = [(" " * (_MARGIN + _LINK_WIDTH), Role.PLAIN)]
+        for one, other in zip(above, below, strict=True):
+            link = self._between(one, other)
+            spans += [(f"{_down(link):^{_NODE_WIDTH}}", _role(link)), (_NO_LINK, Role.PLAIN)]
+        return spans
+
+    def _between(self, one: int | None, other: int | None) -> Link | None:
+        if one is None or other is None:
+            return None
+        return self._links.get((min(one, other), max(one, other)))
+
+    def _node(self, index: int | None) -> Span:
+        if index is None:
+            return " " * _NODE_WIDTH, Role.PLAIN
+        device = self._devices[index]
+        share = device_utilization(device, self._utilization)
+        value = "lost" if device.lost else f"{100 * share:3.0f}%"
+        mark = "!" if index in self._alerts else " "
+        text = f"[{mark}ND{index:<2d} {value}]"
+        role = Role.SELECTED if index == self._selected else _node_role(device, share)
+        return text, role
+
+    def _across(self, link: Link | None) -> Span:
+        if link is None:
+            return _NO_LINK, Role.PLAIN
+        return ("-x-" if link.is_down else "===" if link.load else "---"), _role(link)
+
+    def _rest(self, drawn: set[Pair], width: int, *, switched: bool) -> list[Line]:
+        lines = []
+        if switched:
+            text = (
+                f" NeuronLink switch: each of the {len(self._devices)} devices is linked to every other one"
+            )
+            lines.append(fit(((text, Role.PLAIN),), width))
+        others = [link for pair, link in sorted(self._links.items()) if pair not in drawn and not switched]
+        if others:
+            text = "  ".join(_named(link) for link in others)
+            lines.append(fit(((f" also linked: {text}", Role.PLAIN),), width))
+        broken = [link for link in self._links.values() if link.is_down]
+        if broken:
+            lines.append(fit(((f" down: {'  '.join(map(_named, broken))}", Role.ALERT),), width))
+        return lines
+
+    def _legend(self, width: int) -> list[Line]:
+        spans: list[Span] = [
+            (" --- no job spans it  ", Role.DIM),
+            ("=== ", heat(0.5)),
+            ("busy (modelled: the less busy end)  ", Role.DIM),
+            ("-x- ", Role.ALERT),
+            ("down", Role.DIM),
+        ]
+        return [fit((), width), fit(spans, width)]
+
+
+def _node_role(device: DeviceState, share: float) -> Role:
+    return Role.ALERT if device.lost else heat(share) if share else Role.PLAIN
+
+
+def _role(link: Link | None) -> Role:
+    if link is None:
+        return Role.PLAIN
+    return Role.ALERT if link.is_down else heat(link.load) if link.load else Role.DIM
+
+
+def _down(link: Link | None) -> str:
+    if link is None:
+        return " "
+    return "x" if link.is_down else "║" if link.load else "|"
+
+
+def _named(link: Link) -> str:
+    return f"ND{link.devices[0]}-ND{link.devices[1]}"

@@ -1,0 +1,56 @@
+"""What the command palette of neuron-top offers: pages, themes and everything that has a key."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.command import DiscoveryHit, Hit, Provider
+
+from neurontools.tui.top.names import THEME_NAMES
+from neurontools.tui.top.page_actions import PageActions
+from neurontools.tui.widgets.theme import meaning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from textual.command import Hits
+
+_ELSEWHERE = frozenset({"exit(130)", "suspend_process"})
+
+
+class TopCommands(Provider):
+    """Finds commands by what they say."""
+
+    async def discover(self) -> Hits:
+        """Yield everything, when nothing was typed yet."""
+        for text, help_text, run in self._commands():
+            yield DiscoveryHit(text, run, help=help_text)
+
+    async def search(self, query: str) -> Hits:
+        """Yield what matches."""
+        matcher = self.matcher(query)
+        for text, help_text, run in self._commands():
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, matcher.highlight(text), run, help=help_text)
+
+    def _commands(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
+        app = self.app
+        if not isinstance(app, PageActions):
+            return
+        for page in app.pages:
+            yield f"page: {page.title}", "turn to this page", partial(app.action_page, page.name)
+        for name in THEME_NAMES:
+            yield f"theme: {name}", meaning_of(name), partial(app.use_theme, name)
+        for key in app.page.bindings():
+            yield f"{app.page.title}: {key.text}", f"key {key.keys}", partial(app.action_page_key, key.name)
+        for name, binding in app.screen_stack[0].active_bindings.items():
+            own = binding.binding
+            if (
+                binding.node is app
+                and own.id
+                and own.action not in _ELSEWHERE
+                and not own.action.startswith("page(")
+            ):
+                yield own.description, f"key {name}", partial(app.run_action, own.action)

@@ -1,0 +1,1 @@
+"""Time travel in neuron-top: pausing, going back, playing recordings."""

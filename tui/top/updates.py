@@ -1,0 +1,116 @@
+"""What takes updates from the source to the models and notices when none come, for the app to inherit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING
+
+from textual.app import App
+
+from neurontools.tui.top.machines.page import MachinesPage
+from neurontools.tui.top.machines.source import MachineUpdate
+from neurontools.tui.top.source import Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.tui.top.machines.page import Machine
+    from neurontools.tui.top.machines.source import SeveralSource
+    from neurontools.tui.top.page import Page
+    from neurontools.tui.top.playback.controller import TimeDeck
+    from neurontools.tui.top.source import Source, Update
+
+_SILENT = "no data for"
+_TOLD_EVERY_S = 1.0
+
+
+class Watching(App[int]):
+    """Reads `source` in a thread of its own; `paint` shows what became of it."""
+
+    source: Source | SeveralSource
+    silent_after_s: float | None
+    shown_machines: tuple[Machine, ...]
+    deck: TimeDeck
+    page: Page
+    failure: Exception | None = None
+    """What ended the source against its will."""
+    source_ended: asyncio.Event
+    """Set when the source has nothing more to tell."""
+    _reader_context: Context
+
+    def paint(self) -> None:
+        """Show the model."""
+        raise NotImplementedError
+
+    def start_watching(self) -> None:
+        """Begin to read."""
+        self._reader_context = copy_context()
+        # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
+        if self.silent_after_s is not None:
+            self.set_timer(self.silent_after_s, self._listen)
+
+    def take(self, update: Update | MachineUpdate) -> None:
+        """Show what the source yielded."""
+        machine = self.shown_machines[0]
+        if isinstance(update, MachineUpdate):
+            machine, update = self.shown_machines[update.index], update.update
+        machine.last_update_s = time.monotonic()
+        machine.deck.take(update)
+        if machine.deck is self.deck or self.page.name == MachinesPage.name:
+            self.paint()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A message of Textual's would do the same, and cost as much again as to take the update.
+        def run(what: Callable[..., None], *values: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._safely, what, *values, context=self._reader_context)
+
+        try:
+            for update in self.source.updates():
+                run(self.take, update)
+        except Exception as error:  # noqa: BLE001  a bug in a source must end the app, not only this thread
+            run(self._fail, error)
+        else:
+            run(self._end)
+
+    def _safely(self, what: Callable[..., None], *values: object) -> None:
+        try:
+            what(*values)
+        except Exception as error:  # noqa: BLE001  a bug must end the app, not only this step
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.exit(1)
+
+    def _end(self) -> None:
+        self.deck.is_loaded = True
+        self.source_ended.set()
+
+    def _listen(self) -> None:
+        # As long as data comes this wakes up about when it could have become too late, not each second.
+        assert self.silent_after_s is not None
+        now_s = time.monotonic()
+        silent_s = [now_s - machine.last_update_s for machine in self.shown_machines]
+        told = [
+            _tell(machine, for_s)
+            for machine, for_s in zip(self.shown_machines, silent_s, strict=True)
+            if for_s > self.silent_after_s
+        ]
+        if any(told):
+            self.paint()
+        self.set_timer(max(_TOLD_EVERY_S, self.silent_after_s - max(silent_s)), self._listen)
+
+
+def _tell(machine: Machine, silent_s: float) -> bool:
+    trouble = machine.model.trouble
+    if trouble and not trouble.startswith(_SILENT):
+        return False
+    machine.model.update(Trouble(f"{_SILENT} {silent_s:.0f} s"))
+    return True

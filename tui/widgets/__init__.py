@@ -1,0 +1,1 @@
+"""What several of our terminal programs use: lines, panes, keys, themes, the terminal itself."""

@@ -1,0 +1,162 @@
+"""The two questions that neuron-top asks: for a line of text, and for a choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.lines import Line, Role, dotted, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from neurontools.tui.top.page import Choose, Prompt
+    from neurontools.tui.widgets.theme import Theme
+
+_BOX_WIDTH = 58
+
+
+class PromptScreen(ModalScreen[None]):
+    """A line at the bottom of the screen; what it asks for takes effect while it is typed.
+
+    Args:
+        prompt: what is asked.
+        theme: the look.
+        on_change: called after each change.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "take it away")]
+    AUTO_FOCUS = "Input"
+    CSS = """
+    PromptScreen { background: transparent; align: left bottom; }
+    #prompt-box { height: 2; dock: bottom; }
+    #prompt-text { height: 1; border: none; padding: 0 1; }
+    """
+
+    def __init__(self, prompt: Prompt, theme: Theme, on_change: Callable[[], None]) -> None:
+        super().__init__()
+        self._prompt = prompt
+        self._look = theme
+        self._on_change = on_change
+
+    def compose(self) -> ComposeResult:
+        """Make the title and the line."""
+        with Vertical(id="prompt-box"):
+            yield LinePane(self._look.styles, id="prompt-title")
+            yield Input(self._prompt.text, id="prompt-text", select_on_focus=False)
+
+    def on_mount(self) -> None:
+        """Show the title."""
+        self._show("")
+
+    def on_resize(self) -> None:
+        """Show the title over the new width."""
+        self._show("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Let it take effect."""
+        self._show(self._prompt.on_change(event.value))
+        self._on_change()
+
+    def on_input_submitted(self) -> None:
+        """Keep it."""
+        self.dismiss()
+
+    def action_cancel(self) -> None:
+        """Take it away."""
+        self._prompt.on_change("")
+        self._on_change()
+        self.dismiss()
+
+    def _show(self, problem: str) -> None:
+        text, role = (problem, Role.TROUBLE) if problem else (self._prompt.title, Role.BAR)
+        line = fit(((f" {text} ", role),), self.app.size.width, Role.BAR)
+        self.query_one("#prompt-title", LinePane).show((line,))
+
+
+class ChooseScreen(ModalScreen[int | None]):
+    """A box with options; nothing is chosen by leaving it.
+
+    Args:
+        choose: what is asked.
+        theme: the look.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,n", "choose(False)", "nothing"),
+        ("enter,y", "choose(True)", "choose"),
+        ("up", "move(-1)", "up"),
+        ("down", "move(1)", "down"),
+    ]
+    CSS = """
+    ChooseScreen { align: center middle; background: $background 60%; }
+    #choose-box { width: 58; height: auto; }
+    """
+
+    def __init__(self, choose: Choose, theme: Theme) -> None:
+        super().__init__()
+        self._choose = choose
+        self._look = theme
+        self._at = 0
+        self._above = 0
+
+    def compose(self) -> ComposeResult:
+        """Make the box."""
+        with Vertical(id="choose-box"):
+            yield LinePane(self._look.styles, id="choose")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self._show()
+
+    def action_move(self, steps: int) -> None:
+        """Go to another option."""
+        self._at = (self._at + steps) % len(self._choose.options)
+        self._show()
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the option under the mouse; on the current one: leave with it. Beside the box: leave with none."""
+        event.stop()  # the page below must not take it, now that nothing lies over it
+        if not self.is_current:  # the one before has answered it
+            return
+        box = self.query_one("#choose", LinePane).region
+        if not box.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+            return
+        option = event.screen_y - box.y - self._above
+        if option == self._at:
+            self.dismiss(option)
+        elif 0 <= option < len(self._choose.options):
+            self.action_move(option - self._at)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Go to the next option."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Go to the option before."""
+        self.action_move(-1)
+
+    def action_choose(self, chosen: bool) -> None:
+        """Leave with the option, or with none."""
+        self.dismiss(self._at if chosen else None)
+
+    def _show(self) -> None:
+        lines: list[Line] = [fit(((f" {self._choose.title}", Role.SECTION),), _BOX_WIDTH, Role.SECTION)]
+        lines += [dotted(((f"  {text}", Role.PLAIN),), _BOX_WIDTH) for text in self._choose.lines]
+        lines.append(fit((), _BOX_WIDTH))
+        self._above = len(lines)
+        for number, option in enumerate(self._choose.options):
+            current = number == self._at
+            mark = ">" if current else " "
+            lines.append(fit(((f"  {mark} {option}", Role.SELECTED if current else Role.PLAIN),), _BOX_WIDTH))
+        lines.append(fit(((" up/down, enter or y: do it, escape or n: no", Role.DIM),), _BOX_WIDTH))
+        self.query_one("#choose", LinePane).show(lines)

@@ -1,0 +1,186 @@
+"""The terminal as our Textual programs read it: Textual's driver, but asleep while no key is pressed.
+
+Textual's own looks ten times a second whether it has to end, which is a fifth of what an idle neuron-top costs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import weakref
+from codecs import getincrementaldecoder
+from contextlib import suppress
+from select import select
+from typing import TYPE_CHECKING, Any
+
+from textual import constants
+from textual.drivers.linux_driver import LinuxDriver
+
+from neurontools.tui.top.page_actions import PageActions
+from neurontools.tui.widgets.ascii import ascii_only
+from neurontools.tui.widgets.background import BackgroundAnswers
+from neurontools.tui.widgets.terminal_input import TerminalInput
+
+if TYPE_CHECKING:
+    from queue import Queue
+
+    from textual.app import App
+
+# What ends a program by default, and would leave the terminal as it is.
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_READ_BYTES = 4096
+_MOST_WAITING = 3
+_LAST_WRITES_S = 5.0
+_ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # surely later than the moment that the parser waits for
+
+
+class TerminalDriver(LinuxDriver):
+    """Waits for keys without a clock; restores the terminal on signals, and ends as by SIGHUP when it is gone."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        assert sys.__stderr__ is not None
+        # It is all that the driver's writer needs of a file.
+        is_plain = isinstance(app, PageActions) and app.settings.ascii
+        self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
+        self.exit_event = self._ending = SelectableEvent()
+        self._is_started = False
+        for number in _ENDING:
+            self._loop.add_signal_handler(number, app.exit, 128 + number)
+
+    def run_input_thread(self) -> None:
+        """Turn what the terminal sends into messages until `exit_event`."""
+        typed = TerminalInput(debug=self._debug)
+        answers = BackgroundAnswers(self._told_background)
+        decode = getincrementaldecoder("utf-8")(errors="replace").decode
+        # An escape key and the begin of a sequence look the same until some time has passed.
+        patience_s: float | None = _ESCAPE_S
+        while not self.exit_event.is_set():
+            ready = select([self.fileno, self._ending.fileno()], [], [], patience_s)[0]
+            if self.fileno in ready:
+                data = self._read()
+                if not data:
+                    self._app.call_later(self._app.exit, 128 + signal.SIGHUP)
+                    return
+                for message in typed.feed(answers.rest_of(decode(data))):
+                    self.process_message(message)
+            for message in typed.tick():
+                self.process_message(message)
+            patience_s = _ESCAPE_S if ready else None
+
+    def start_application_mode(self) -> None:
+        """Begin, unless it has begun, and ask for the terminal's background where the look depends on it.
+
+        SIGCONT leads here, and it comes not only after a stop: a terminal that is closed sends it behind SIGHUP.
+        """
+        if self._is_started:
+            return
+        before = self._writer_thread
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._is_started = self._writer_thread is not before  # in the background it waits instead
+        if not self._is_started:
+            return
+        self._waiting.maxsize = (
+            0  # whoever draws must not stop where the terminal does; `is_behind` keeps it short
+        )
+        if isinstance(self._app, PageActions):
+            self._app.ask_background()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal does not take what was written, so that more would only have to wait."""
+        return self._waiting.qsize() > _MOST_WAITING if self._writer_thread else False
+
+    @property
+    def _waiting(self) -> Queue[str | None]:
+        assert self._writer_thread is not None
+        return self._writer_thread._queue  # noqa: SLF001  has no other way to tell
+
+    def close(self) -> None:
+        """Wait until everything is written, but not for ever for a terminal that takes nothing."""
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._waiting.put(None)
+            self._writer_thread.join(_LAST_WRITES_S)
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back, unless that was done."""
+        if self._is_started:
+            self._is_started = False
+            super().stop_application_mode()
+
+    def _told_background(self, dark: bool) -> None:
+        if isinstance(self._app, PageActions):
+            self._app.call_later(self._app.told_background, dark)
+
+    def _read(self) -> bytes:
+        # What a terminal that was taken away says, where it does not say that it ended.
+        with suppress(OSError):
+            return os.read(self.fileno, _READ_BYTES)
+        return b""
+
+
+class Screen:
+    """The terminal to write to. What is written to one that is gone is dropped, so that the program can end.
+
+    Args:
+        fileno: of the terminal.
+        ascii_only: write nothing but ASCII.
+    """
+
+    def __init__(self, fileno: int, *, ascii_only: bool = False) -> None:
+        self._fileno = fileno
+        self._ascii_only = ascii_only
+        self._pieces: list[str] = []
+
+    def fileno(self) -> int:
+        """Return the terminal's descriptor."""
+        return self._fileno
+
+    def write(self, text: str) -> None:
+        """Keep a text until `flush`."""
+        self._pieces.append(text)
+
+    def flush(self) -> None:
+        """Write everything."""
+        text = "".join(self._pieces)
+        data = (ascii_only(text) if self._ascii_only else text).encode(errors="replace")
+        self._pieces.clear()
+        while data:
+            try:
+                data = data[os.write(self._fileno, data) :]
+            except BlockingIOError:  # another program made it so, and they share it
+                select([], [self._fileno], [])
+            except OSError:
+                return
+
+
+class SelectableEvent(threading.Event):
+    """An event that `select` can wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader, self._writer = os.pipe()
+        weakref.finalize(self, _close, self._reader, self._writer)
+
+    def fileno(self) -> int:
+        """Return what is readable while the event is set."""
+        return self._reader
+
+    def set(self) -> None:
+        """Set it."""
+        if not self.is_set():
+            super().set()
+            os.write(self._writer, b".")
+
+    def clear(self) -> None:
+        """Take it back."""
+        if self.is_set():
+            super().clear()
+            os.read(self._reader, 1)
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
