@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -36,3 +37,17 @@ def test_a_plain_install_asks_for_the_four_small_packages_only():
         "rich",
         "textual",
     ]
+
+
+def test_every_package_of_the_tree_is_installed():
+    root = Path(__file__).parents[2]
+    setup = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    homes = {name: folder for name, folder in setup["package-dir"].items() if name != "neurontools"}
+    packages = {
+        ".".join(("neurontools", *init.parent.relative_to(root / "neurontools").parts))
+        for init in (root / "neurontools").rglob("__init__.py")
+    }
+    for name, folder in homes.items():
+        for init in (root / folder).rglob("__init__.py"):
+            packages.add(".".join((name, *init.parent.relative_to(root / folder).parts)))
+    assert sorted(setup["packages"]) == sorted(packages)

@@ -31,7 +31,8 @@ def test_the_readme_names_the_commands_and_shows_real_pictures():
 
 def test_the_architecture_draws_every_folder():
     drawing = (ROOT / "ARCHITECTURE.md").read_text().partition("```\n")[2].partition("```")[0]
-    packages = [path.parent for path in (ROOT / "neurontools").glob("*/__init__.py")]
+    homes = [ROOT / "neurontools", ROOT / "tui", ROOT / "commands"]
+    packages = [path.parent for home in homes for path in home.glob("*/__init__.py")]
     assert packages
     for package in packages:
         inner = (
@@ -41,7 +42,9 @@ def test_the_architecture_draws_every_folder():
             assert f"{name}/ " in drawing, name
     drawn = [name for line in drawing.splitlines() for name in re.findall(r"(?:^| )([a-z]+)/(?= )", line)]
     assert [
-        name for name in drawn if not (any(ROOT.glob(name)) or any((ROOT / "neurontools").rglob(name)))
+        name
+        for name in drawn
+        if not any(any(home.rglob(name)) for home in homes) and not (ROOT / name).is_dir()
     ] == []
 
 

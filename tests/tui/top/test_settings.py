@@ -150,7 +150,7 @@ def test_keys_of_several_machines_are_in_nobodys_way_where_there_is_one() -> Non
     assert "'next-machine'" in key_troubles({"processes.tree": "n"}, several=True)[0]
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
