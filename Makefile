@@ -1,5 +1,11 @@
-# make demo   the main job: train on the simulated device, look at it with every tool
-# make test   all checks and tests
+# make demo        train on the simulated device and look at it with every tool
+# make test        all checks and tests
+# make test-fast   tests without the slow ones, for the inner loop; TESTS=tests/cache runs one folder
+# make cover       line coverage of the tests, processes included
+# make docs        the documentation site in site/; fails on a dead link
+# make dist        source distribution and wheel in dist/, checked
+# make bench       benchmarks, written to benchmarks/RESULTS.md
+#
 # lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
 # TORCH_INDEX=URL takes torch from another index (README.md names the one with CPU builds)
 
@@ -10,13 +16,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: demo test lint types bench dev clean
+TESTS ?= tests
+
+.PHONY: demo test test-fast cover lint types bench docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
 
 test: $(VENV)/installed-dev lint types
 	$(BIN)/pytest -n 2 --dist loadfile tests
+
+test-fast: $(VENV)/installed-dev
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow' -q $(TESTS)
+
+cover: $(VENV)/installed-dev
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -29,12 +43,21 @@ types: $(VENV)/installed-dev
 bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py --write
 
+docs: $(VENV)/dependencies-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
+dist: $(VENV)/installed-dev
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
 # An editable install for working on the code: no reinstall after a change.
 dev: $(VENV)/bin/python
 	$(PIP) $(INDEX) -e '.[all,dev]'
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .coverage* .nox .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +68,10 @@ $(VENV)/dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dependencies-dev: $(VENV)/dependencies
 	$(PIP) $(INDEX) '.[all,dev]'
+	touch $@
+
+$(VENV)/dependencies-docs: pyproject.toml | $(VENV)/bin/python
+	$(PIP) '.[docs]'
 	touch $@
 
 $(VENV)/dependencies-bench: $(VENV)/dependencies-dev
