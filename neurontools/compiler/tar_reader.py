@@ -1,36 +1,41 @@
-"""Reading a tar archive as a stream, member by member, within fixed bounds, whoever wrote it.
+"""Read a tar archive of any origin as a stream, within fixed limits, without extracting it.
 
-Plain files and directories are accepted, in the ustar, GNU and pax formats. Links, devices, sparse files, absolute
-names and `..` are refused, so that nothing outside the place of unpacking is ever touched and memory stays small.
+Plain files and directories are accepted. Links, devices, sparse files, absolute names and `..` are refused, so nothing
+outside the target directory is ever touched, and memory stays small.
 """
 
 from __future__ import annotations
 
-import struct
+import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from neurontools.compiler.archive import ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_MEMBERS = 1_000_000
-_BLOCK = 512
+MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
-_MOST_NAME_BYTES = 4096
-_MOST_EXTENSION_BYTES = 1 << 16
-_HEADER = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12s")
-_PLAIN = frozenset({b"0", b"\0"})
-_DIRECTORY, _PAX, _PAX_GLOBAL, _GNU_NAME = b"5", b"x", b"g", b"L"
-_KINDS = {b"1": "a hard link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+_BUFFER_BYTES = 1 << 16
+_MAX_NAME_BYTES = 4096
+_MAX_HEADER_BYTES = 1 << 17  # of one member, with its extension headers
+_TYPES = {
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.SYMTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+}
+_PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_PARSE_ERRORS = (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError)
 
 
 class Stream(Protocol):
-    """What bytes are read from; fewer than asked for are returned at the end only, or none."""
+    """A source of bytes: `read` returns fewer than requested at the end only."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most so many bytes."""
+        """Return at most `size` bytes."""
         ...
 
 
@@ -44,183 +49,145 @@ class Member:
 
 
 class TarReader:
-    """An archive that is read once, from its start to its end.
+    """An archive that is read once, from start to end.
 
     Args:
         stream: the archive, not compressed.
-        limit_bytes: most bytes that its files may have together.
-        most_members: most files and directories.
+        limit_bytes: maximum total size of its files.
+        max_members: maximum number of files and directories.
     """
 
-    def __init__(self, stream: Stream, limit_bytes: int, most_members: int = MOST_MEMBERS) -> None:
-        self._stream = stream
+    def __init__(self, stream: Stream, limit_bytes: int, max_members: int = MAX_MEMBERS) -> None:
+        self._stream = _HeaderLimit(stream)
         self._limit_bytes = limit_bytes
-        self._rest_bytes = limit_bytes
-        self._rest_members = most_members
-        self._unread = 0
-        self._padding = 0
+        self._max_members = max_members
+        self._content: Iterator[bytes] = iter(())
 
     def members(self) -> Iterator[Member]:
-        """Yield each member; between two of them `chunks` reads the content of the first.
+        """Yield each member; `chunks` reads its content until the next one is requested.
 
         Raises:
-            ArchiveError: cut short, damaged, too large, or holding something that is not accepted.
+            ArchiveError: the archive is cut short, damaged, too large, or holds a refused member.
         """
-        name = ""
-        pax: dict[str, str] = {}
-        while (header := self._next_header()) is not None:
-            kind, size = header[7], _number(header[4])
-            if kind in {_PAX, _PAX_GLOBAL, _GNU_NAME}:
-                content = self._extension(size)
-                if kind == _GNU_NAME:
-                    name = _text(content.rstrip(b"\0"))
-                elif kind == _PAX:
-                    pax = _pax_records(content)
-                continue
-            if any(key.startswith("GNU.sparse") for key in pax):
-                raise ArchiveError("the archive holds a sparse file")
-            size = _decimal(pax["size"]) if "size" in pax else size
-            member = _member(pax.get("path") or name or _stored_name(header), kind, size)
-            name, pax = "", {}
-            self._enter(member)
+        tar: Any = None
+        count = total_bytes = 0
+        while True:
+            for _ in self._content:
+                pass
+            self._stream.begin_header()
+            try:
+                tar = tar or _open(self._stream)
+                info = tar.next()
+                tar.members.clear()  # else the headers of a large archive stay in memory
+            except _PARSE_ERRORS as error:
+                raise ArchiveError(f"a header of the archive is damaged: {error}") from error
+            self._stream.end_header()
+            if info is None:
+                _check_end(tar.fileobj)
+                return
+            count += 1
+            if count > self._max_members:
+                raise ArchiveError("the archive holds too many files")
+            member = _member(info)
+            total_bytes += member.size_bytes
+            if total_bytes > self._limit_bytes:
+                raise ArchiveError(
+                    f"the archive's files have more than {self._limit_bytes} bytes",
+                    "--max-size allows more, if you trust it",
+                )
+            self._content = _content(tar.fileobj, member.size_bytes)
             if member.name:
                 yield member
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content of the member that came last, in pieces.
+        """Yield the content of the last member in pieces.
 
         Raises:
-            ArchiveError: cut short or damaged.
+            ArchiveError: the archive is cut short or damaged.
         """
-        while self._unread:
-            chunk = self._read(min(self._unread, _CHUNK_BYTES))
-            self._unread -= len(chunk)
-            yield chunk
+        return self._content
 
-    def _enter(self, member: Member) -> None:
-        self._rest_members -= 1
-        self._rest_bytes -= member.size_bytes
-        if self._rest_members < 0:
-            raise ArchiveError("the archive holds too many files")
-        if self._rest_bytes < 0:
-            raise ArchiveError(
-                f"the archive's files have more than {self._limit_bytes} bytes",
-                "--max-size allows more, if you trust it",
-            )
-        self._unread = member.size_bytes
-        self._padding = -member.size_bytes % _BLOCK
 
-    def _next_header(self) -> tuple[bytes, ...] | None:
-        for _ in self.chunks():
-            pass
-        self._read(self._padding)
-        self._padding = 0
-        block = self._read(_BLOCK)
-        if block == bytes(_BLOCK):
-            self._finish()
-            return None
-        fields: tuple[bytes, ...] = _HEADER.unpack(block)
-        if _number(fields[6]) != sum(block[:148] + b" " * 8 + block[156:]):
-            raise ArchiveError("a header of the archive is damaged: wrong checksum")
-        return fields
+class _HeaderLimit:
+    """A stream that refuses to deliver an endless header: extension headers have any length they announce."""
 
-    def _finish(self) -> None:
-        # What follows are zeros up to the end of a record. Reading them has a compressed stream check its own sum.
-        for _ in range(_CHUNK_BYTES // _BLOCK):
-            block = _read(self._stream, _BLOCK)
-            if block.strip(b"\0"):
-                raise ArchiveError("the archive is followed by other data")
-            if len(block) < _BLOCK:
-                return
-        raise ArchiveError("the archive is followed by other data")
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._remaining: int | None = None
 
-    def _extension(self, size: int) -> bytes:
-        if size > _MOST_EXTENSION_BYTES:
-            raise ArchiveError("the archive holds an extension header that is too large")
-        content = self._read(size)
-        self._read(-size % _BLOCK)
-        self._rest_members -= 1
-        if self._rest_members < 0:
-            raise ArchiveError("the archive holds too many files")
-        return content
+    def begin_header(self) -> None:
+        self._remaining = _MAX_HEADER_BYTES + _BUFFER_BYTES
 
-    def _read(self, size: int) -> bytes:
-        data = _read(self._stream, size)
-        if len(data) < size:
-            raise ArchiveError("the archive is cut short")
+    def end_header(self) -> None:
+        self._remaining = None
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(size)
+        if self._remaining is not None:
+            self._remaining -= len(data)
+            if self._remaining < 0:
+                raise ArchiveError("the archive holds an extension header that is too large")
         return data
+
+
+class _StrictInfo(tarfile.TarInfo):
+    """A header; a damaged one is an error, where tarfile takes it for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile, /) -> Self:
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise ArchiveError("the archive is cut short") from error
+        except tarfile.HeaderError as error:
+            raise ArchiveError(f"a header of the archive is damaged: {error}") from error
+
+
+def _open(stream: Any) -> Any:
+    # The types of tarfile do not know a stream that can only be read. There is nothing to close but the stream.
+    return tarfile.open(
+        fileobj=stream, mode="r|", bufsize=_BUFFER_BYTES, tarinfo=_StrictInfo, encoding="utf-8"
+    )
+
+
+def _content(stream: Any, remaining_bytes: int) -> Iterator[bytes]:
+    while remaining_bytes:
+        chunk = stream.read(min(remaining_bytes, _CHUNK_BYTES))
+        if not chunk:
+            raise ArchiveError("the archive is cut short")
+        remaining_bytes -= len(chunk)
+        yield chunk
+
+
+def _check_end(stream: Any) -> None:
+    # Zeros follow up to the end of a record. Reading them makes a compressed stream check its own checksum.
+    tail = stream.read(_CHUNK_BYTES + 1)
+    if len(tail) > _CHUNK_BYTES or tail.strip(b"\0"):
+        raise ArchiveError("the archive is followed by other data")
 
 
 def safe_name(name: str) -> str:
     """Return a relative path without `.` parts, "" for the top itself.
 
     Raises:
-        ArchiveError: it is absolute, leads out, or is no name that a file can have.
+        ArchiveError: it is absolute, contains `..`, is too long or has characters that do not print.
     """
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if name.startswith("/") or ".." in parts:
         raise ArchiveError(f"the archive's file name {name!a} leads out of it")
-    if len(name.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES or not name.isprintable():
+    if len(name.encode("utf-8", "surrogateescape")) > _MAX_NAME_BYTES or not name.isprintable():
         raise ArchiveError(f"the archive's file name {name[:80]!a} is not allowed")
     return "/".join(parts)
 
 
-def _member(name: str, kind: bytes, size: int) -> Member:
-    is_directory = kind == _DIRECTORY or (kind in _PLAIN and name.endswith("/"))
-    if not is_directory and kind not in _PLAIN:
-        what = _KINDS.get(kind, f"an entry of type {kind!a}")
-        raise ArchiveError(f"the archive holds {name!a}, which is {what}")
-    if is_directory and size:
-        raise ArchiveError(f"the archive holds a directory with content: {name!a}")
-    return Member(safe_name(name), size, is_directory)
-
-
-def _stored_name(header: tuple[bytes, ...]) -> str:
-    name = _text(header[0].partition(b"\0")[0])
-    prefix = _text(header[15].partition(b"\0")[0]) if header[9] == b"ustar\0" else ""
-    return f"{prefix}/{name}" if prefix else name
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ArchiveError("the archive holds a file name that is not UTF-8") from error
-
-
-def _number(data: bytes) -> int:
-    # GNU stores what octal digits cannot hold as a binary number behind a set bit.
-    if data[:1] == b"\x80":
-        return int.from_bytes(data[1:], "big")
-    digits = data.strip(b"\0 ")
-    if digits.strip(b"01234567"):
-        raise ArchiveError("a header of the archive is damaged: not a number")
-    return int(digits or b"0", 8)
-
-
-def _decimal(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 20:
-        raise ArchiveError("a header of the archive is damaged: not a number")
-    return int(text)
-
-
-def _pax_records(content: bytes) -> dict[str, str]:
-    records = {}
-    while content:
-        digits, separator, _ = content.partition(b" ")
-        length = _decimal(_text(digits))
-        record = content[len(digits) + 1 : length]
-        key, equals, value = record.partition(b"=")
-        if not separator or not equals or length > len(content) or not record.endswith(b"\n"):
-            raise ArchiveError("an extension header of the archive is damaged")
-        records[_text(key)] = value[:-1].decode("utf-8", "surrogateescape")
-        content = content[length:]
-    return records
-
-
-def _read(stream: Stream, size: int) -> bytes:
-    parts = []
-    while size and (part := stream.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+def _member(info: tarfile.TarInfo) -> Member:
+    if info.issparse() or any(key.startswith("GNU.sparse") for key in info.pax_headers):
+        raise ArchiveError("the archive holds a sparse file")
+    if not info.isdir() and info.type not in _PLAIN_TYPES:
+        kind = _TYPES.get(info.type, f"an entry of type {info.type!a}")
+        raise ArchiveError(f"the archive holds {info.name!a}, which is {kind}")
+    if info.size < 0 or (info.isdir() and info.size):
+        raise ArchiveError(f"the archive holds {info.name!a} with a wrong size")
+    return Member(safe_name(info.name), info.size, info.isdir())

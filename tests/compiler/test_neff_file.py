@@ -198,3 +198,57 @@ def test_any_bytes_are_read_or_refused(drawn):
             assert not member.name.startswith(("/", "../"))
     except ArchiveError:
         return
+
+
+def read_all(data: bytes) -> list[str]:
+    reader = TarReader(io.BytesIO(data), 1 << 30)
+    return [f"{member.name} {sum(map(len, reader.chunks()))}" for member in reader.members()]
+
+
+def test_members_and_sizes_of_a_sound_archive():
+    assert read_all(tar_of({"a": b"12", "b/c": b""})) == ["a 2", "b/c 0"]
+    assert read_all(bytes(1024)) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "cut short"),
+        (tar_of({"a": bytes(5000)})[:3000], "cut short"),
+        (tar_of({"a": bytes(512)})[:-10240], "cut short"),  # ends where a header should begin
+        (tar_of({"a": b"", "b": b""}).replace(b"./b\0", b"./c\0"), "damaged"),
+        (tar_of({"a": b""}) + b"x", "followed by other data"),
+        (tar_of({"a": b""}) + bytes(2 << 20), "followed by other data"),
+        (tar_of({"x" * 5000: b""}), "not allowed"),
+        (tar_of({"x" * 400_000: b""}), "too large"),
+    ],
+    ids=["empty", "in-content", "at-header", "checksum", "tail", "long-tail", "name", "header"],
+)
+def test_unsound_archives_are_refused(data, words):
+    with pytest.raises(ArchiveError, match=words):
+        read_all(data)
+
+
+def test_a_chain_of_extension_headers_ends():
+    link = tarfile.TarInfo("x" * 200)
+    extension = link.tobuf(tarfile.GNU_FORMAT)[:1024]
+    with pytest.raises(ArchiveError):
+        read_all(extension * 10_000)
+
+
+def test_sparse_files_and_directories_with_content_are_refused():
+    sparse = tarfile.TarInfo("s")
+    sparse.pax_headers = {"GNU.sparse.size": "10", "GNU.sparse.major": "0"}
+    with pytest.raises(ArchiveError, match="sparse"):
+        read_all(sparse.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    directory = tarfile.TarInfo("d")
+    directory.type, directory.size = tarfile.DIRTYPE, 512
+    header = bytearray(directory.tobuf(tarfile.USTAR_FORMAT))
+    with pytest.raises(ArchiveError, match="wrong size"):
+        read_all(bytes(header) + bytes(2048))
+
+
+def test_the_number_of_members_is_limited():
+    reader = TarReader(io.BytesIO(tar_of(dict.fromkeys("abcde", b""))), 1 << 20, max_members=5)
+    with pytest.raises(ArchiveError, match="too many files"):
+        list(reader.members())
