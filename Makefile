@@ -5,6 +5,7 @@
 # make docs        the documentation site in site/; fails on a dead link
 # make dist        source distribution and wheel in dist/, checked
 # make bench       benchmarks, written to benchmarks/RESULTS.md
+# make mutation    test the tests: 300 faults in the source, written to benchmarks/MUTATION.md (an hour)
 #
 # lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
 # TORCH_INDEX=URL takes torch from another index (README.md names the one with CPU builds)
@@ -18,7 +19,7 @@ SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/
 
 TESTS ?= tests
 
-.PHONY: demo test test-fast cover lint types bench docs dist dev clean
+.PHONY: demo test test-fast cover lint types bench mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -43,6 +44,9 @@ types: $(VENV)/installed-dev
 bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py --write
 
+mutation: $(VENV)/dependencies-mutation $(VENV)/installed-dev
+	$(BIN)/python benchmarks/mutation/run.py --write
+
 docs: $(VENV)/dependencies-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
@@ -57,7 +61,7 @@ dev: $(VENV)/bin/python
 	$(PIP) $(INDEX) -e '.[all,dev]'
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info .coverage* .nox .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mutation build dist site *.egg-info .coverage* .nox .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -68,6 +72,10 @@ $(VENV)/dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dependencies-dev: $(VENV)/dependencies
 	$(PIP) $(INDEX) '.[all,dev]'
+	touch $@
+
+$(VENV)/dependencies-mutation: $(VENV)/dependencies-dev
+	$(PIP) $(INDEX) '.[all,dev,mutation]'
 	touch $@
 
 $(VENV)/dependencies-docs: pyproject.toml | $(VENV)/bin/python

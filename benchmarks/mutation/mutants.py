@@ -1,0 +1,113 @@
+"""Mutants: places in the source where cosmic-ray's operators can put a fault, and a random sample of them."""
+
+from __future__ import annotations
+
+import ast
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_COMPARISONS = (
+    "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt",
+    "Is_IsNot", "IsNot_Is",
+)  # fmt: skip
+_ARITHMETIC = (
+    "Add_Sub", "Sub_Add", "Mul_FloorDiv", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv", "BitAnd_BitOr", "BitOr_BitAnd",
+    "LShift_RShift", "RShift_LShift",
+)  # fmt: skip
+OPERATORS = (
+    *(f"core/ReplaceComparisonOperator_{name}" for name in _COMPARISONS),
+    *(f"core/ReplaceBinaryOperator_{name}" for name in _ARITHMETIC),
+    "core/AddNot",
+    "core/NumberReplacer",
+    "core/ReplaceAndWithOr",
+    "core/ReplaceBreakWithContinue",
+    "core/ReplaceFalseWithTrue",
+    "core/ReplaceOrWithAnd",
+    "core/ReplaceTrueWithFalse",
+    "core/ReplaceUnaryOperator_Delete_Not",
+    "core/ReplaceUnaryOperator_Delete_USub",
+    "core/ZeroIterationForLoop",
+)
+"""Operators whose results are rarely equivalent: no `is` for `==`, no removed decorators, no replaced exceptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: the occurrence of an operator in a file, given relative to the package, and its line."""
+
+    file: str
+    operator: str
+    occurrence: int
+    line: int
+
+    def source(self, package: Path) -> str:
+        """Return the source of the file with the fault in it.
+
+        Raises:
+            ValueError: the operator changes nothing there.
+        """
+        mutated = mutate_code(
+            (package / self.file).read_text(), get_operator(self.operator)(), self.occurrence
+        )
+        if mutated is None:
+            raise ValueError(f"{self} changes nothing")
+        return mutated
+
+
+def sample(package: Path, folders: tuple[str, ...], count: int, seed: int) -> list[Mutant]:
+    """Return mutants of some folders of a package, in each folder as many for a line of code as in the others."""
+    found = [
+        mutant
+        for folder in folders
+        for path in sorted((package / folder).rglob("*.py"))
+        for mutant in _mutants(path, package)
+    ]
+    by_line: dict[tuple[str, int], list[Mutant]] = {}
+    for mutant in found:
+        by_line.setdefault((mutant.file, mutant.line), []).append(mutant)
+    chance = random.Random(seed)
+    lines = sorted(by_line)
+    chance.shuffle(lines)
+    return [chance.choice(by_line[line]) for line in lines[:count]]
+
+
+def _mutants(path: Path, package: Path) -> list[Mutant]:
+    source = path.read_text()
+    nodes = list(ast_nodes(get_ast(source)))
+    ignored = _lines_without_behaviour(source)
+    mutants = []
+    for name in OPERATORS:
+        operator = get_operator(name)()
+        positions = [start for node in nodes for start, _ in operator.mutation_positions(node)]
+        mutants += [
+            Mutant(str(path.relative_to(package)), name, occurrence, line)
+            for occurrence, (line, _) in enumerate(positions)
+            if line not in ignored
+        ]
+    return mutants
+
+
+def _lines_without_behaviour(source: str) -> set[int]:
+    """Return the lines of annotations and imports for type checkers: a fault there changes nothing."""
+    ignored: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        parts: list[ast.AST | None] = []
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                parts = [node.returns]
+            case ast.arg() | ast.AnnAssign():
+                parts = [node.annotation]
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                parts = [node]
+        for part in parts:
+            if isinstance(part, (ast.expr, ast.stmt)):
+                ignored.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+    return ignored

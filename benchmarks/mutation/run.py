@@ -1,0 +1,169 @@
+"""Test the tests: `python benchmarks/mutation/run.py [--count N] [--seed S] [--write]` (`make mutation`).
+
+Each mutant is tested by the test files that execute its line, the quickest first, until one fails. A mutant that no
+test executes counts as survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks.mutation import coverage_map
+from benchmarks.mutation.mutants import Mutant, sample
+from benchmarks.mutation.worker import Worker
+
+if TYPE_CHECKING:
+    from benchmarks.mutation.coverage_map import TestFile
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDERS = ("machine", "cache", "xla", "compiler", "customop")
+RESULTS = Path(__file__).parents[1] / "MUTATION.md"
+TARGET = 0.85
+_MIN_TIMEOUT_S = 30.0
+_SLOWEST_S = 120.0
+
+
+def main() -> int:
+    """Return 0 where at least 85 % of the mutants are found."""
+    arguments = _arguments()
+    directory = Path(arguments.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    workers = [Worker(directory / f"worker-{index}", REPOSITORY) for index in range(arguments.workers)]
+    store = directory / "map.json"
+    if arguments.map or not store.exists():
+        names = sorted(
+            str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "tests").rglob("test_*.py")
+        )
+        coverage_map.measure(workers, names, store)
+    tests = coverage_map.load(store)
+    mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed)
+    outcomes = _test_all(mutants, tests, workers)
+    report = _report(outcomes, arguments)
+    print(report)
+    if arguments.write:
+        RESULTS.write_text(report)
+    return 0 if _score(outcomes.values()) >= TARGET else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="how many mutants (300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
+    parser.add_argument("--workers", type=int, default=2, help="processes side by side (2)")
+    parser.add_argument("--directory", default=REPOSITORY / ".mutation", help="working files (.mutation)")
+    parser.add_argument("--map", action="store_true", help="measure again which tests execute which lines")
+    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/MUTATION.md")
+    return parser.parse_args()
+
+
+def _test_all(mutants: list[Mutant], tests: list[TestFile], workers: list[Worker]) -> dict[Mutant, str]:
+    free: SimpleQueue[Worker] = SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+    lock = threading.Lock()
+    outcomes: dict[Mutant, str] = {}
+    # Each mutant in a process of its own: a worker adopts and kills what its tests leave running.
+    context = get_context("fork")
+
+    def test(mutant: Mutant) -> None:
+        worker = free.get()
+        try:
+            answer = context.SimpleQueue()
+            process = context.Process(target=lambda: answer.put(_test(mutant, tests, worker)))
+            process.start()
+            outcome = answer.get()
+            process.join()
+        finally:
+            free.put(worker)
+        with lock:
+            outcomes[mutant] = outcome
+            print(f"{len(outcomes):4} {outcome:9} {mutant.file}:{mutant.line} {mutant.operator}", flush=True)
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(test, mutants))
+    return outcomes
+
+
+def _test(mutant: Mutant, tests: list[TestFile], worker: Worker) -> str:
+    path = worker.package / mutant.file
+    original = path.read_text()
+    covering = sorted(
+        (test for test in tests if mutant.line in test.lines.get(mutant.file, ())),
+        key=lambda test: test.duration_s,
+    )
+    if not covering:
+        return "uncovered"
+    try:
+        path.write_text(mutant.source(worker.package))
+        for group in _groups(covering):
+            timeout_s = max(_MIN_TIMEOUT_S, 4 * sum(test.duration_s for test in group))
+            outcome, _ = worker.run([test.name for test in group], timeout_s)
+            if outcome != "passed":
+                return "killed" if outcome == "failed" else "timeout"
+    finally:
+        path.write_text(original)
+    return "survived"
+
+
+def _groups(tests: list[TestFile]) -> list[list[TestFile]]:
+    """Return the test files in groups that run in one process: the quickest first, each about twice the last."""
+    groups: list[list[TestFile]] = []
+    size_s, limit_s = 0.0, 3.0
+    for test in tests:
+        if not groups or (size_s + test.duration_s > limit_s and groups[-1]):
+            groups.append([])
+            size_s, limit_s = 0.0, min(limit_s * 2, _SLOWEST_S)
+        groups[-1].append(test)
+        size_s += test.duration_s
+    return groups
+
+
+def _score(outcomes: object) -> float:
+    counts = Counter(outcomes)  # type: ignore[call-overload]
+    return (counts["killed"] + counts["timeout"]) / max(1, counts.total())
+
+
+def _report(outcomes: dict[Mutant, str], arguments: argparse.Namespace) -> str:
+    lines = [
+        "# Mutation testing",
+        "",
+        f"`python benchmarks/mutation/run.py --count {arguments.count} --seed {arguments.seed}`: a random sample of",
+        "lines, one fault in each, tested by the test files that execute the line.",
+        "",
+        "| folder | mutants | found | by a timeout | survived | not executed | score |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for folder in (*FOLDERS, ""):
+        counts = Counter(
+            outcome
+            for mutant, outcome in outcomes.items()
+            if mutant.file.startswith(f"{folder}/" if folder else "")
+        )
+        score = _score(counts.elements())
+        lines.append(
+            f"| {folder or 'all'} | {counts.total()} | {counts['killed']} | {counts['timeout']} |"
+            f" {counts['survived']} | {counts['uncovered']} | {100 * score:.1f} % |"
+        )
+    missed = sorted(
+        (mutant.file, mutant.line, mutant.operator.removeprefix("core/"), outcome)
+        for mutant, outcome in outcomes.items()
+        if outcome in {"survived", "uncovered"}
+    )
+    if missed:
+        lines += ["", "Not found:", ""]
+        lines += [f"- `{file}:{line}` {operator} ({outcome})" for file, line, operator, outcome in missed]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
