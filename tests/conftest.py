@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import shutil
@@ -27,6 +28,28 @@ sys.path.append(str(Path(__file__).parents[1]))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+NO_TORCH = "torch is not installed" if importlib.util.find_spec("torch") is None else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip modules and folders that import torch, as a whole, where torch is not installed."""
+    report = yield
+    info = report.call.excinfo if NO_TORCH and report.failed else None  # type: ignore[attr-defined]
+    error = info and (info.value.__cause__ or getattr(info.value, "cause", info.value))
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        report.outcome = "skipped"
+        report.longrepr = (report.nodeid, 1, f"Skipped: {NO_TORCH}")
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that are marked `torch`, where torch is not installed: those that run programs with it."""
+    for item in items:
+        if NO_TORCH and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason=NO_TORCH))
 
 
 @pytest.hookimpl(wrapper=True)
