@@ -71,7 +71,7 @@ def add(verbs: Verbs) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.archives.exporting import export_entries
+    from neurontools.cache.archives.exporter import export_entries
     from neurontools.cache.chosen import chosen_places
     from neurontools.cache.quantities import format_size
     from neurontools.cache.tables import counted
@@ -102,7 +102,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.archives.importing import import_archive
+    from neurontools.cache.archives.importer import import_archive
     from neurontools.cache.quantities import parse_size
     from neurontools.cache.tables import counted
 

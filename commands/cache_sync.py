@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.cache.pruning.preparing import Pruning
-    from neurontools.cache.sync.moving import SyncResult
-    from neurontools.cache.sync.sync_plan import Choice, SyncPlan
+    from neurontools.cache.sync.plan import SyncFilter, SyncPlan
+    from neurontools.cache.sync.runner import SyncResult
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -64,15 +64,15 @@ def add(verbs: Verbs) -> None:
 def _sync(arguments: argparse.Namespace) -> int:
     from neurontools.cache.location import resolve
     from neurontools.cache.quantities import parse_duration
-    from neurontools.cache.sync import moving, sync_text
+    from neurontools.cache.sync import report, runner
 
     _check(arguments)
     grace_s = option(arguments, "grace", parse_duration)
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
-    choice, details = _choice(arguments)
+    selection, details = _selection(arguments)
     with Progress("listing", "objects") as progress:
-        plan = moving.plan_sync(source, target, choice, details=details, listed=progress)
-    work = moving.prepare_deletion(plan, grace_s) if arguments.delete else None
+        plan = runner.plan_sync(source, target, selection, details=details, listed=progress)
+    work = runner.prepare_deletion(plan, grace_s) if arguments.delete else None
     if arguments.dry_run:
         _show_plan(arguments, plan, work)
         return 0
@@ -80,10 +80,10 @@ def _sync(arguments: argparse.Namespace) -> int:
         console.warn("nothing moved, nothing removed")
         return 1
     with Progress("moving", "entries") as progress:
-        result = moving.carry_out_sync(plan, jobs=arguments.jobs, progress=progress)
+        result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:
-        print_json(sync_text.sync_json(plan, result, None if work is None else work.plan, removal))
+        print_json(report.sync_json(plan, result, None if work is None else work.plan, removal))
     else:
         _show(plan, result)
     if removal is not None and not arguments.json:
@@ -91,7 +91,7 @@ def _sync(arguments: argparse.Namespace) -> int:
 
         console.out(removal_text(removal, root=plan.target, width=width()))
     if result.stopped is not None:
-        console.warn(sync_text.stopped_text(plan, result))
+        console.warn(report.format_stopped(plan, result))
         raise result.stopped
     return 0 if result.is_complete else 1
 
@@ -104,19 +104,19 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--grace is for --delete", "leave it out, or add --delete")
 
 
-def _choice(arguments: argparse.Namespace) -> tuple[Choice, bool]:
+def _selection(arguments: argparse.Namespace) -> tuple[SyncFilter, bool]:
     import time
 
     from neurontools.cache.filters import parse_filters
-    from neurontools.cache.sync.sync_plan import Choice
+    from neurontools.cache.sync.plan import SyncFilter
 
     chosen, now = parse_filters(arguments.filter), time.time()
-    choice = Choice(
+    selection = SyncFilter(
         lambda entry: chosen.matches(entry, now),
         only_done=arguments.only_done,
         with_failed=arguments.with_failed,
     )
-    return choice, chosen.needs_details
+    return selection, chosen.needs_details
 
 
 def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
@@ -130,19 +130,19 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:
     from neurontools.cache.pruning import prune_text
-    from neurontools.cache.sync import sync_text
+    from neurontools.cache.sync import report
 
     if arguments.json:
-        print_json(sync_text.sync_json(plan, None, None if work is None else work.plan, None))
+        print_json(report.sync_json(plan, None, None if work is None else work.plan, None))
         return
-    show_left_out(sync_text.left_out_rows(plan, None))
-    console.out(sync_text.sync_plan_text(plan))
+    show_left_out(report.left_out_rows(plan, None))
+    console.out(report.format_plan(plan))
     if work is not None:
         console.out(prune_text.plan_text(work.plan, width=width()))
 
 
 def _show(plan: SyncPlan, result: SyncResult) -> None:
-    from neurontools.cache.sync import sync_text
+    from neurontools.cache.sync import report
 
-    show_left_out(sync_text.left_out_rows(plan, result))
-    console.out(sync_text.sync_text(plan, result))
+    show_left_out(report.left_out_rows(plan, result))
+    console.out(report.format_result(plan, result))

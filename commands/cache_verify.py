@@ -45,7 +45,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import must_exist
     from neurontools.cache.naming import find_places
     from neurontools.cache.quarantine import quarantined
-    from neurontools.cache.remote.checking import check_root
+    from neurontools.cache.remote.replicas import verify_root
     from neurontools.cache.repairing import repair
     from neurontools.cache.walk import walk
 
@@ -59,7 +59,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         must_exist(where, walked)
         places, unread = walked.places, walked.unread
     with Progress("checking", "entries") as progress:
-        checked, findings = check_root(root, places, progress)
+        checked, findings = verify_root(root, places, progress)
     if not arguments.entries:
         findings += (*verify.unreadable(unread), *verify.check_leftovers(root))
     repairs = repair(root, findings) if arguments.fix else ()

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.cache import layout
-from neurontools.cache.archives import archive, importing
+from neurontools.cache.archives import archive, importer
 from neurontools.cache.archives.archive import ExportError
-from neurontools.cache.archives.importing import import_archive
+from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold, let_go
 from neurontools.cache.locks import try_lock
@@ -49,7 +49,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
-        if path.is_file() and archive.travels(path.name)
+        if path.is_file() and archive.is_portable(path.name)
     }
 
 
@@ -106,7 +106,7 @@ def test_only_what_is_finished_sound_and_chosen_is_exported(
     assert main(["export", "--filter", "state=failed", str(home / "y.tar")]) == 1
     assert "nothing to export" in capsys.readouterr().err
     assert main(["export", "--filter", "state=done", str(home / "x.tar")]) == 1
-    assert "it is there" in capsys.readouterr().err
+    assert "the file exists" in capsys.readouterr().err
     assert main(["export", "--force", "--filter", "name=mlp", "state=done", str(home / "x.tar")]) == 0
     assert sorted(name for name in os.listdir(home) if "tar" in name) == ["x.tar"]
 
@@ -247,7 +247,7 @@ def test_what_is_no_archive_is_refused(home: Path, data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n" * 100, bytes(5000)])
 def test_what_is_no_archive_says_what_it_is(home: Path, data: bytes) -> None:
     (home / "x.tar").write_bytes(data)
-    found = f"it begins with {data[:16]!r}" if data else "it is empty"
+    found = f"it starts with {data[:16]!r}" if data else "it is empty"
     with pytest.raises(ExportError) as refused:
         import_archive(str(home / "x.tar"), str(home / "other"))
     assert refused.value.message.endswith(f"not an archive of 'neuron-cache export': {found}")
@@ -291,11 +291,11 @@ def test_an_archive_that_is_cut_imports_nothing(entry: Path, home: Path, suffix:
 def test_nonsense_is_refused(packed: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export"]) == 2
     assert main(["export", str(home / "x.zip")]) == 2
-    assert "does not say how to compress" in capsys.readouterr().err
+    assert "does not show the compression" in capsys.readouterr().err
     assert main(["import", str(home / "nowhere.tar")]) == 1
     os.mkfifo(home / "pipe")
     assert main(["import", str(home / "pipe")]) == 1
-    assert "it is not a file" in capsys.readouterr().err
+    assert "it is not a regular file" in capsys.readouterr().err
     assert main(["import", str(packed), "--max-size", "1kB", "--cache-dir", str(home / "other")]) == 1
     assert "more than 1000 bytes" in capsys.readouterr().err
     assert main(["import", str(packed), "--filter", "stat=done", "--cache-dir", str(home / "other")]) == 2
@@ -312,7 +312,7 @@ def test_a_full_disk_leaves_no_entry(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(importing, "sync_file_system", full)
+    monkeypatch.setattr(importer, "sync_file_system", full)
     assert main(["import", str(packed), "--cache-dir", str(home / "other")]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert main(["export", str(home / "y.tar")]) == 1

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import layout
-from neurontools.cache.archives.exporting import export_entries
-from neurontools.cache.archives.importing import import_archive
+from neurontools.cache.archives.exporter import export_entries
+from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import look_up
 from neurontools.cache.marks import remove_pin, set_pin, set_tag

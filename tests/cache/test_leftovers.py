@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 # Stops in the middle of an import, when the first file of an entry is written.
 HALTED_IMPORT = """
 import sys, time
-from neurontools.cache.archives import importing
-real = importing._unpack_file
+from neurontools.cache.archives import importer
+real = importer._unpack_file
 def halted(*arguments):
     real(*arguments)
     print("half", flush=True)
     time.sleep(600)
-importing._unpack_file = halted
+importer._unpack_file = halted
 from neurontools.commands.cache import main
 main(["import", *sys.argv[1:]])
 """

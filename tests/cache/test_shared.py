@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import layout, verify
-from neurontools.cache.archives import exporting
+from neurontools.cache.archives import exporter
 from neurontools.cache.placing import staging
 from neurontools.cache.turns import in_turn
 from neurontools.commands.cache import main
@@ -137,7 +137,7 @@ def test_a_full_disk_is_told_with_the_archive(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     fill(home / "compile-cache", 1)
-    monkeypatch.setattr(exporting.os, "fsync", full)
+    monkeypatch.setattr(exporter.os, "fsync", full)
     target = home / "x.tar"
     assert main(["export", str(target)]) == 1
     assert capsys.readouterr().err.startswith(
@@ -148,8 +148,8 @@ def test_a_full_disk_is_told_with_the_archive(
 
 _DYING = """
 import os, signal, sys
-from neurontools.cache.archives import exporting
-exporting.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+from neurontools.cache.archives import exporter
+exporter.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 from neurontools.commands.cache import main
 main(["export", sys.argv[1]])
 """
@@ -162,6 +162,6 @@ def test_an_export_removes_what_a_killed_one_left_and_no_running_ones(home: Path
     (left,) = home.glob("x.tar.writing-*")
     running = home / "x.tar.writing-1"
     with running.open("wb") as file:
-        assert exporting.flock(file.fileno(), exporting.fcntl.LOCK_EX)
+        assert exporter.flock(file.fileno())
         assert main(["export", str(target)]) == 0
     assert (left.exists(), running.exists(), target.exists()) == (False, True, True)

@@ -1,7 +1,7 @@
-"""Removing from a bucket: each entry is looked at again, then its done marker goes first, so that nobody finds half.
+"""Remove entries from a bucket: each is examined again, then its done marker goes first, so that no reader finds half.
 
-A bucket shows neither who has loaded an entry nor when it was read: pins, locks and the time since the last change
-decide, with the grace of a network file system.
+A bucket does not show who has loaded an entry or when it was read: pins, locks and the time since the last change
+decide, with the grace period of a network file system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neurontools.cache.owner import Liveness
 from neurontools.cache.pruning.removal import BrokenLock, Removal, changed_since
 from neurontools.cache.pruning.removed import note_removed
 from neurontools.cache.pruning.rules import Choice
-from neurontools.cache.remote.connection import Connection
+from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.usage import Usage
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
     from neurontools.cache.pruning.rules import Plan, Rules
 
-_AT_ONCE = 8
+_JOBS = 16
 _MARKERS = (f"/{layout.DONE}", f"/{SENTINEL}")
 
 
 def remove_from_bucket(
     plan: Plan, rules: Rules, progress: Callable[[int, int], None] | None = None
 ) -> Removal:
-    """Remove what a plan lists; what was written, locked or pinned since is spared.
+    """Remove the entries of a plan; entries written, locked or pinned since are kept.
 
     Raises:
-        RemoteError: the bucket cannot be read or written; what was removed until then is.
+        RemoteError: the bucket cannot be read or written; earlier removals stand.
     """
     usage = Usage(plan.root)
     removed: list[Choice] = []
     spared: list[Choice] = []
-    connection = Connection(plan.root)
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    bucket = Bucket(plan.root)
+    pool = ThreadPoolExecutor(_JOBS)
     try:
-        reasons = pool.map(lambda choice: _remove(connection, plan.root, choice.entry, rules), plan.remove)
+        reasons = pool.map(lambda choice: _remove(bucket, plan.root, choice.entry, rules), plan.remove)
         for number, (choice, reason) in enumerate(zip(plan.remove, reasons, strict=True)):
             if progress is not None:
                 progress(number, len(plan.remove))
@@ -66,26 +66,25 @@ def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> 
         RemoteError: the bucket cannot be read or written.
     """
     broken = []
-    connection = Connection(root)
+    bucket = Bucket(root)
     for lock in locks:
-        tree = BucketTree(root, connection=connection)
+        tree = BucketTree(root, bucket=bucket)
         now = tree.examine_lock(lock.path)
         if now is None or now.liveness is Liveness.ALIVE:
             continue
         if now.liveness is Liveness.DEAD or now.age_s > age_s:
-            connection.delete([lock.path])
+            bucket.delete([lock.path])
             broken.append(lock)
     return tuple(broken)
 
 
-def _remove(connection: Connection, root: str, planned: Entry, rules: Rules) -> str:
-    """Remove one entry; return "" or why it was spared."""
-    tree = BucketTree(root, connection=connection)
+def _remove(bucket: Bucket, root: str, planned: Entry, rules: Rules) -> str:
+    """Remove one entry; return "" or why it was kept."""
+    tree = BucketTree(root, bucket=bucket)
     reason = changed_since(EntryReader(root, tree), planned, rules, network=True)
     if reason:
         return reason
     single = tree.stored(planned.path)
     paths = [stored.path for stored in tree.below(planned.path)] if single is None else [single.path]
-    connection.delete([path for path in paths if path.endswith(_MARKERS)])
-    connection.delete([path for path in paths if not path.endswith(_MARKERS)])
+    bucket.delete(sorted(paths, key=lambda path: not path.endswith(_MARKERS)))
     return ""

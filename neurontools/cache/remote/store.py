@@ -1,6 +1,6 @@
-"""A bucket behind a run's local copy of it: what the copy lacks is fetched from there, what is compiled is sent there.
+"""A bucket behind the local copy of a run: missing entries are fetched from it, compiled entries are sent to it.
 
-The copy is a root like any other: processes of one host take turns by its locks, and what it has costs no request.
+The copy is a root like any other: processes of one host take turns by its locks, and a hit costs no request.
 Hosts do not lock each other out: both compile, and the first that writes the done marker has finished the entry.
 A bucket that does not answer or refuses costs one warning; the run goes on with the copy.
 """
@@ -11,50 +11,51 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly, sync_directory, temporary_name
 from neurontools.cache import layout, logs
-from neurontools.cache.files import remove_quietly, sync_directory
-from neurontools.cache.remote.connection import Connection
+from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.errors import RemoteError, Trouble
-from neurontools.cache.remote.sending import send_entry
 from neurontools.cache.remote.tree import BucketTree
+from neurontools.cache.remote.upload import upload_entry
 from neurontools.cache.states import State
-from neurontools.cache.sync.sync_plan import carries, in_writing_order
+from neurontools.cache.sync.plan import is_moved
 
 if TYPE_CHECKING:
-    from neurontools.cache.remote.connection import Stored
+    from neurontools.cache.remote.bucket import StoredObject
 
 
 class BucketStore:
-    """One root in a bucket, as one process uses it. Nothing here raises: trouble is logged, once for each direction.
+    """A root in a bucket as one process uses it. Request errors are logged, once for each direction, never raised.
 
     Raises:
-        MissingDependencyError: s3fs is missing.
+        MissingDependencyError: s3fs is not installed.
     """
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._connection = Connection(root)
-        self._reads = True
-        self._writes = True
+        self._bucket = Bucket(root)
+        self._can_read = True
+        self._can_write = True
 
     def fetch(self, entry: str, *, failures: bool) -> bool:
-        """Bring an entry into the local copy, its done marker last; return whether something came.
+        """Copy an entry into the local copy, its done marker last; return whether there was one.
 
         Args:
-            entry: its directory in the copy, which this process has locked.
-            failures: a cached failure is wanted, too.
+            entry: its directory in the copy, locked by this process.
+            failures: fetch a cached failure, too.
 
         Raises:
-            OSError: the copy cannot be written to.
+            OSError: the copy cannot be written.
         """
-        if not self._reads:
+        if not self._can_read:
             return False
         try:
             return self._fetch(entry, failures=failures)
         except RemoteError as error:
-            self._reads = not error.concerns_all
-            # Who may not read may still write; a bucket that is not there is waited for only once.
-            self._writes = self._reads or error.trouble is Trouble.DENIED
+            self._can_read = not error.concerns_all
+            # Credentials that cannot read may still write; an unreachable bucket is waited for only once.
+            self._can_write = self._can_read or error.trouble is Trouble.DENIED
             self._warn("read", error)
             return False
 
@@ -63,51 +64,48 @@ class BucketStore:
 
         Args:
             entry: its directory in the copy.
-            state: what it is there for: DONE or FAILED.
-            replace: what is finished there is damaged.
+            state: DONE or FAILED.
+            replace: the finished entry in the bucket is damaged.
         """
-        if not self._writes:
+        if not self._can_write:
             return
-        wanted = carries(state)
         try:
-            names = in_writing_order([name for name in os.listdir(entry) if wanted(name)])
-            send_entry(self._connection, entry, names, self._path(entry), replace=replace)
+            names = in_writing_order([name for name in os.listdir(entry) if is_moved(name, state)])
+            upload_entry(self._bucket, entry, names, self._path(entry), replace=replace)
         except RemoteError as error:
-            self._writes = not error.concerns_all
+            self._can_write = not error.concerns_all
             self._warn("write", error)
         except OSError as error:
-            logs.log(
-                logging.WARNING, logs.CACHE, f"Cannot send {entry} to {self.root}: {error.strerror or error}"
-            )
+            text = f"Cannot send {entry} to {self.root}: {error.strerror or error}"
+            logs.log(logging.WARNING, logs.CACHE, text)
 
     def _fetch(self, entry: str, *, failures: bool) -> bool:
-        tree, path = BucketTree(self.root, connection=self._connection), self._path(entry)
-        there = {stored.path.removeprefix(path + "/"): stored for stored in tree.below(path)}
-        if layout.NEFF in there and layout.DONE in there:
-            wanted = carries(State.DONE)
-        elif failures and layout.LOG in there and layout.NEFF not in there:
-            wanted = carries(State.FAILED)
+        path = self._path(entry)
+        below = BucketTree(self.root, bucket=self._bucket).below(path)
+        found = {stored.path.removeprefix(path + "/"): stored for stored in below}
+        if layout.NEFF in found and layout.DONE in found:
+            state = State.DONE
+        elif failures and layout.LOG in found and layout.NEFF not in found:
+            state = State.FAILED
         else:
             return False
-        # Tags may be anything; only what a lookup reads is brought.
-        names = [name for name in there if wanted(name) and not name.startswith(".")]
+        # Only what a lookup reads: a tag's name may be anything.
+        names = [name for name in found if is_moved(name, state) and not name.startswith(".")]
         for name in in_writing_order(names):
-            self._bring(there[name], f"{entry}/{name}")
+            self._download(found[name], f"{entry}/{name}")
         sync_directory(entry)
         logs.log(logging.INFO, logs.CACHE, f"Copied {path} to {entry}")
         return True
 
-    def _bring(self, stored: Stored, target: str) -> None:
-        aside = f"{os.path.dirname(target)}/{layout.TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+    def _download(self, stored: StoredObject, target: str) -> None:
+        temporary = temporary_name(os.path.dirname(target))
         try:
-            with open(aside, "x+b") as file:
-                if stored.size_bytes:
-                    self._connection.download(stored, file)
-                file.flush()
+            self._bucket.download(stored, temporary)
+            with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            os.replace(aside, target)
+            os.replace(temporary, target)
         finally:
-            remove_quietly(aside)
+            remove_quietly(temporary)
 
     def _path(self, entry: str) -> str:
         above, _, module = entry.rpartition("/")

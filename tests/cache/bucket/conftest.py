@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
 
 TRN1 = instance_type("trn1.2xlarge").device
 Run = Callable[..., "Ran"]
@@ -96,7 +97,7 @@ def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """A root in a new bucket."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
     name = f"caches-{uuid4().hex[:12]}"
-    connect(f"s3://{name}")._call("create_bucket")
+    client().mkdir(name)
     return f"s3://{name}/team/cache"
 
 
@@ -112,10 +113,16 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return ran
 
 
-def connect(root: str) -> Connection:
-    from neurontools.cache.remote.connection import Connection
+def connect(root: str) -> Bucket:
+    from neurontools.cache.remote.bucket import Bucket
 
-    return Connection(root)
+    return Bucket(root)
+
+
+def client() -> Any:
+    from neurontools.cache.remote import bucket
+
+    return bucket._client()
 
 
 def fill(root: Path, number: int, *, name: str = "mlp", first: int = 0) -> Path:
@@ -129,20 +136,16 @@ def fill(root: Path, number: int, *, name: str = "mlp", first: int = 0) -> Path:
 
 def put(root: str, files: dict[str, bytes]) -> None:
     """Write objects below a root."""
-    import io
-
-    from neurontools.cache.remote.digests import digests_of
-
-    connection = connect(root)
-    for name, data in files.items():
-        file = io.BytesIO(data)
-        connection.upload(f"{root}/{name}", file, digests_of(file))
+    target = connect(root)
+    with tempfile.NamedTemporaryFile() as file:
+        for name, data in files.items():
+            Path(file.name).write_bytes(data)
+            target.upload(f"{root}/{name}", file.name)
 
 
 def keys(root: str) -> dict[str, str]:
     """Return the objects below a root: their names and tags."""
-    found = (stored for page in connect(root).pages(root) for stored in page)
-    return {stored.path.removeprefix(root + "/"): stored.tag for stored in found}
+    return {stored.path.removeprefix(root + "/"): stored.tag for stored in connect(root).list_objects(root)}
 
 
 def modules(ran: Ran) -> list[str]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.cache.bucket.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
 
 if TYPE_CHECKING:
-    from neurontools.cache.remote.connection import Stored
+    from neurontools.cache.remote.bucket import StoredObject
     from tests.cache.bucket.conftest import Run, Server
 
 ENTRY = "neuronxcc-2.16.372.0+4a9b2326/MODULE_9219523464496887986+e30acd3a"
@@ -38,21 +38,16 @@ def upload(local: Path, root: str) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The requests that are made, by their names."""
-    from neurontools.cache.remote.connection import Connection
+    import s3fs
 
     made: list[str] = []
-    call, part = Connection._call, Connection._part
+    call = s3fs.S3FileSystem._call_s3
 
-    def counting_call(self: Connection, operation: str, **fields: object) -> object:
+    async def counting(self: object, operation: str, *rest: object, **fields: object) -> object:
         made.append(operation)
-        return call(self, operation, **fields)
+        return await call(self, operation, *rest, **fields)
 
-    def counting_part(self: Connection, path: str, span: str) -> object:
-        made.append("get_object")
-        return part(self, path, span)
-
-    monkeypatch.setattr(Connection, "_call", counting_call)
-    monkeypatch.setattr(Connection, "_part", counting_part)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counting)
     return made
 
 
@@ -180,7 +175,7 @@ def test_a_key_that_leads_out_is_never_written(bucket: str, home: Path, run: Run
     put(bucket, DONE | {f"{ENTRY}/../../../../evil": b"x"})
     refused = run("export", "--cache-dir", bucket, home / "x.tar")
     assert refused.code == 1
-    assert "is no file's name" in refused.err
+    assert "is not a valid file name" in refused.err
     synced = run("sync", bucket, home / "synced")
     assert synced.code == 0
     assert not list(home.rglob("evil"))
@@ -232,14 +227,12 @@ def test_stale_locks_of_nobody_are_broken_by_age(bucket: str, run: Run) -> None:
 def test_done_goes_first_when_an_entry_is_removed(
     bucket: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
 
     put(bucket, DONE)
     order: list[str] = []
-    delete = Connection.delete
-    monkeypatch.setattr(
-        Connection, "delete", lambda self, paths: (order.extend(paths), delete(self, paths))[1]
-    )
+    delete = Bucket.delete
+    monkeypatch.setattr(Bucket, "delete", lambda self, paths: (order.extend(paths), delete(self, paths))[1])
     assert run("rm", "--cache-dir", bucket, "9219", "--grace", "0s", "-y").code == 0
     assert order[0].endswith("/model.done")
     assert len(order) == len(DONE)
@@ -261,24 +254,24 @@ def test_a_bucket_itself_may_be_the_root(bucket: str, run: Run) -> None:
     root = bucket.removesuffix("/team/cache")
     put(root, DONE)
     assert modules(run("ls", "--cache-dir", root + "/", "--json")) == ["MODULE_9219523464496887986+e30acd3a"]
-    assert connect(root).bucket == root.removeprefix("s3://")
+    assert connect(root).name == root.removeprefix("s3://")
 
 
 def test_what_is_removed_while_it_is_read_is_left_out(
     bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
 
     upload(fill(home / "here", 2), bucket)
     put(bucket, DONE)
-    download = Connection.download
+    download = Bucket.download
 
-    def late(self: Connection, stored: Stored, file: IO[bytes]) -> None:
+    def late(self: Bucket, stored: StoredObject, target: str) -> None:
         if ENTRY in stored.path:
             self.delete([stored.path])
-        download(self, stored, file)
+        download(self, stored, target)
 
-    monkeypatch.setattr(Connection, "download", late)
+    monkeypatch.setattr(Bucket, "download", late)
     checked = run("verify", "--cache-dir", bucket, "--json")
     assert (checked.code, checked.json["checked"]) == (0, 2)
     put(bucket, DONE)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import layout
+from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import scan
 from neurontools.cache.locks import try_lock
-from neurontools.cache.remote.checking import check_root
+from neurontools.cache.remote.replicas import verify_root
 from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.sync.sync_plan import in_writing_order
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from tests.cache.bucket.conftest import TRN1, connect, fill, keys, modules, put
@@ -32,7 +32,7 @@ CLI = [str(Path(sys.executable).parent / "neuron-cache")]
 
 def assert_sound(root: str, number: int) -> None:
     places = walk(root).places
-    assert check_root(root, places) == (number, ())
+    assert verify_root(root, places) == (number, ())
     assert {entry.state for entry in scan(root, details=False).entries} == {State.DONE}
 
 
@@ -87,16 +87,16 @@ def test_only_what_belongs_to_nobody_travels(bucket: str, home: Path, run: Run) 
 def test_the_marker_is_written_last(
     bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
 
     written: list[str] = []
-    upload = Connection.upload
+    upload = Bucket.upload
 
-    def noted(self: Connection, path: str, *rest: Any, **options: Any) -> bool:
+    def noted(self: Bucket, path: str, *rest: Any, **options: Any) -> bool:
         written.append(path.rpartition("/")[2])
         return upload(self, path, *rest, **options)
 
-    monkeypatch.setattr(Connection, "upload", noted)
+    monkeypatch.setattr(Bucket, "upload", noted)
     assert run("sync", fill(home / "here", 1), bucket).code == 0
     assert written == [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
     names = ["model.done", "model.neff", "a", ".tag-z", "model.log", "zz"]
@@ -158,13 +158,21 @@ def test_damage_does_not_travel(direction: str, bucket: str, home: Path, run: Ru
     assert_sound(str(target), 1)
 
 
-def test_an_object_that_was_falsified_on_the_way_is_refused(bucket: str, home: Path, run: Run) -> None:
-    here = fill(home / "here", 1)
-    run("sync", here, bucket)
-    graph = next(name for name in keys(bucket) if name.endswith(layout.GRAPH))
-    call = connect(bucket)._call
-    key = f"{bucket.split('/', 3)[3]}/{graph}"
-    call("put_object", Key=key, Body=b"{}", Metadata={"sha256": "0" * 64})
+def test_an_object_that_was_falsified_on_the_way_is_refused(
+    bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    run("sync", fill(home / "here", 1), bucket)
+    get_file = s3fs.S3FileSystem.get_file
+
+    def falsify(self: Any, path: str, target: str, **options: Any) -> None:
+        get_file(self, path, target, **options)
+        if path.endswith(layout.GRAPH):
+            data = Path(target).read_bytes()
+            Path(target).write_bytes(data[:-1] + b"?")
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "get_file", falsify)
     result = run("sync", bucket, home / "back", "--json")
     assert (result.code, result.json["failed"]) == (1, 1)
     assert "does not match its sha256" in result.json["left_out"][0]["reason"]
@@ -197,17 +205,15 @@ def test_killed_in_the_middle_and_run_again(
         assert not (back / layout.IMPORTING).exists()
 
 
-def test_a_cut_connection_is_taken_up_where_it_broke(
+def test_a_cut_download_is_started_again(
     bucket: str, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = bytes(range(256)) * 4000
     put(bucket, {"big": content})
     with proxy(server.endpoint, cuts=2, cut_after=300_000) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.endpoint)
-        connection = connect(bucket)
-        stored = next(stored for page in connection.pages(f"{bucket}/big") for stored in page)
-        with open(home / "big", "w+b") as file:
-            connection.download(stored, file)
+        (stored,) = connect(bucket).list_objects(f"{bucket}/big")
+        connect(bucket).download(stored, str(home / "big"))
         assert line.broken == 2
     assert (home / "big").read_bytes() == content
 
@@ -241,14 +247,14 @@ def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
 
 
 def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) -> None:
-    from neurontools.cache.remote.sending import send_entry
+    from neurontools.cache.remote.upload import upload_entry
 
     one, two = (fill(home / name, 1, name=name) for name in ("one", "two"))
     run("sync", one, bucket)
     before = keys(bucket)
     entry = next(path.parent for path in two.rglob(layout.NEFF))
     names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
-    assert not send_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.relative_to(two)}")
+    assert not upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.relative_to(two)}")
     assert keys(bucket) == before
 
 
@@ -337,18 +343,18 @@ def test_a_bucket_that_may_not_be_written_ends_the_sync_at_once(
         refused = run("sync", fill(home / "here", 5), "s3://closed/x", "--jobs", 1)
     assert refused.code == 1
     lines = refused.err.splitlines()
-    assert lines[0] == "warning: stopped after 0 entries, 5 left; run it again to go on from there"
+    assert lines[0] == "warning: stopped after 0 entries, 5 left; run the command again to continue"
     assert lines[1].endswith(": access denied")
     assert "s3:PutObject" in lines[2]
 
 
 def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neurontools.cache.sync import ends
+    from neurontools.cache.sync import endpoints
 
     def full(path: str, target: str) -> None:
         raise OSError(28, "No space left on device", target)
 
-    monkeypatch.setattr(ends, "_copy_plain", full)
+    monkeypatch.setattr(endpoints, "copy_regular_file", full)
     ended = run("sync", fill(home / "here", 2), home / "there")
     assert ended.code == 1
     assert "No space left on device" in ended.err
@@ -358,18 +364,18 @@ def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: 
 def test_a_file_that_cannot_be_read_stops_nothing_else(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.sync import ends
+    from neurontools.cache.sync import endpoints
 
     here = fill(home / "here", 3)
     bad = str(min(here.rglob(layout.GRAPH)))
-    copy = ends._copy_plain
+    copy = endpoints.copy_regular_file
 
     def broken(path: str, target: str) -> None:
         if path == bad:
             raise OSError(5, "Input/output error", path)
         copy(path, target)
 
-    monkeypatch.setattr(ends, "_copy_plain", broken)
+    monkeypatch.setattr(endpoints, "copy_regular_file", broken)
     result = run("sync", here, home / "there", "--json")
     assert (result.code, len(result.json["moved"]), result.json["failed"]) == (1, 2, 1)
     assert result.json["left_out"][0]["reason"] == "cannot be read: Input/output error"
@@ -378,19 +384,19 @@ def test_a_file_that_cannot_be_read_stops_nothing_else(
 def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
     bucket: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
     from neurontools.cache.remote.errors import RemoteError
-    from neurontools.cache.remote.sending import send_entry
+    from neurontools.cache.remote.upload import upload_entry
 
     entry = next(path.parent for path in fill(home / "here", 1).rglob(layout.NEFF))
-    upload = Connection.upload
+    upload = Bucket.upload
 
-    def taken(self: Connection, path: str, *rest: Any, **options: Any) -> bool:
+    def taken(self: Bucket, path: str, *rest: Any, **options: Any) -> bool:
         # S3 answers so while another upload of the same object is under way, which may yet fail.
         return False if path.endswith(layout.NEFF) else upload(self, path, *rest, **options)
 
-    monkeypatch.setattr(Connection, "upload", taken)
+    monkeypatch.setattr(Bucket, "upload", taken)
     names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
     with pytest.raises(RemoteError, match="another host is writing it"):
-        send_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.parent.name}/{entry.name}")
+        upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.parent.name}/{entry.name}")
     assert done_in(bucket) == 0

@@ -86,16 +86,16 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
 def test_the_sentinel_is_written_last(
     here: Path, bucket: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.connection import Connection
+    from neurontools.cache.remote.bucket import Bucket
 
     written: list[str] = []
-    upload = Connection.upload
+    upload = Bucket.upload
 
-    def noted(self: Connection, path: str, *rest: Any, **options: Any) -> bool:
+    def noted(self: Bucket, path: str, *rest: Any, **options: Any) -> bool:
         written.append(path)
         return upload(self, path, *rest, **options)
 
-    monkeypatch.setattr(Connection, "upload", noted)
+    monkeypatch.setattr(Bucket, "upload", noted)
     assert run("sync", here, bucket, "--filter", "layout=vllm").code == 0
     assert [path.rpartition("/")[2] for path in written][-1] == SENTINEL
 
@@ -109,7 +109,7 @@ def test_an_interrupted_sync_is_completed_and_another_content_is_not_mixed_in(
     put(other, {f"{OTHER_KEY}/{SENTINEL}": b"", f"{KEY}/graph.neff": b"of another host"})
     refused = run("sync", here, other, "--filter", "layout=vllm")
     assert refused.code == 1
-    assert "another unfinished one is there" in refused.err
+    assert "another unfinished entry is there" in refused.err
     assert f"{KEY}/{SENTINEL}" not in keys(other)
 
 
@@ -126,13 +126,13 @@ def test_what_is_in_a_directory_is_never_replaced(here: Path, home: Path, run: R
 
 
 def test_what_arrives_in_the_middle_is_not_replaced(here: Path, home: Path, run: Run) -> None:
-    from neurontools.cache.sync import moving
-    from neurontools.cache.sync.sync_plan import Choice
+    from neurontools.cache.sync import runner
+    from neurontools.cache.sync.plan import SyncFilter
 
-    plan = moving.plan_sync(str(here), str(home / "there"), Choice(lambda _: True))
+    plan = runner.plan_sync(str(here), str(home / "there"), SyncFilter(lambda _: True))
     write(home / "there", {"ab/cd/first.neff": b"another"})
-    result = moving.carry_out_sync(plan)
-    assert len(result.of(moving.Fate.PRESENT)) == 1
+    result = runner.run_sync(plan)
+    assert len(result.select(runner.SyncOutcome.PRESENT)) == 1
     assert (home / "there" / "ab/cd/first.neff").read_bytes() == b"another"
 
 

@@ -1,4 +1,4 @@
-"""`neuron-cache import` as a library: everything is unpacked aside and checked before the first entry appears."""
+"""`neuron-cache import` as a library: all entries are unpacked and checked before the first one appears."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from neurontools.base.files import sync_directory, sync_file_system
 from neurontools.cache import layout, verify
 from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
 from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.files import sync_directory, sync_file_system
 from neurontools.cache.placing import place_entry, staging
 from neurontools.cache.states import State
 from neurontools.cache.walk import Place, walk
@@ -31,7 +31,7 @@ LIMIT_BYTES = 64 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What became of an archive's entries, by their paths below the root; `unwanted` with the reason."""
+    """The entries of an archive by outcome, as paths below the root; `unwanted` with the reason."""
 
     root: str
     imported: tuple[str, ...]
@@ -54,56 +54,56 @@ def import_archive(
     limit_bytes: int = LIMIT_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Import:
-    """Put the entries of an archive into a cache; what is finished there stays as it is.
+    """Add the entries of an archive to a cache; finished entries of the cache stay as they are.
 
     Args:
-        path: what `export_entries` wrote.
-        root: the cache; it is made where there is none.
-        judge: says why an entry is not wanted, "" for one that is.
-        limit_bytes: most bytes that the archive's files may have together.
-        progress: is told how many bytes of the archive of how many are read.
+        path: an archive of `export_entries`.
+        root: the cache, created if it does not exist.
+        judge: returns why an entry is not wanted, "" if it is.
+        limit_bytes: the maximum total size of the archive's files.
+        progress: called with the number of bytes of the archive that were read and of all.
 
     Raises:
-        ExportError: not such an archive, damaged, cut short, or beyond the limit, and nothing is imported then; or the
-            root cannot be written to.
-        NotACacheError: the root is a directory with other things.
+        ExportError: the archive is invalid, damaged, truncated or too large, and nothing is imported; or the root
+            cannot be written.
+        NotACacheError: the root is a directory with other files.
     """
     with _opened(path) as file:
         walk(root)
         try:
             layout.make_root(root)
-            with staging(root) as aside:
-                staged = _unpack(file, aside, limit_bytes, progress)
-                # Nothing appears before it would survive a power cut.
-                sync_file_system(aside)
-                return _put_in_place(root, aside, staged, judge)
+            with staging(root) as temporary:
+                staged = _unpack(file, temporary, limit_bytes, progress)
+                # Entries appear only after they would survive a power cut.
+                sync_file_system(temporary)
+                return _install(root, temporary, staged, judge)
         except (ArchiveError, ExportError) as error:
             remedy = error.remedy or "nothing was imported; export or copy it again"
             raise ExportError(f"cannot import {path}: {error.message}", remedy) from error
         except OSError as error:
             raise ExportError(
                 f"cannot import to the compile cache {root}: {error.strerror or error}",
-                "make room or become the owner of the cache, then import again",
+                "free space or become the owner of the cache, then import again",
             ) from error
 
 
 def _opened(path: str) -> IO[bytes]:
     try:
-        # A pipe would be waited for without end.
+        # Opening a pipe would wait forever.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ExportError(f"cannot read {path}: it is not a file")
+            raise ExportError(f"cannot read {path}: it is not a regular file")
         file = open(path, "rb")  # noqa: SIM115  the caller closes it
         with ExitStack() as stack:
             stack.callback(file.close)
-            archive.check_begin(path, file)
+            archive.check_start(path, file)
             stack.pop_all()
     except OSError as error:
         raise ExportError(f"cannot read {path}: {error.strerror}") from error
     return file
 
 
-def _put_in_place(root: str, aside: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
-    reader = EntryReader(aside)
+def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
+    reader = EntryReader(temporary)
     outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
     unwanted = []
     for item in staged:
@@ -127,44 +127,44 @@ def _put_in_place(root: str, aside: str, staged: list[_Staged], judge: Callable[
 
 
 def _unpack(
-    file: IO[bytes], aside: str, limit_bytes: int, progress: Callable[[int, int], None] | None
+    file: IO[bytes], temporary: str, limit_bytes: int, progress: Callable[[int, int], None] | None
 ) -> list[_Staged]:
     total = os.fstat(file.fileno()).st_size
     staged: list[_Staged] = []
-    with archive.expanded(file) as stream:
+    with archive.decompress(file) as stream:
         reader = TarReader(stream, limit_bytes)
         members = reader.members()
-        archive.check_head(_take(reader, members, archive.HEAD))
+        archive.check_head(_read_first(reader, members, archive.HEAD))
         for member in members:
             if progress is not None:
                 progress(file.tell(), total)
             if member.name == archive.END:
-                archive.check_end(_small(reader, member), len(staged))
+                archive.check_end(_read_json(reader, member), len(staged))
                 if next(members, None) is not None:
-                    raise ExportError("the archive goes on behind its end")
+                    raise ExportError("the archive continues after its end")
                 return staged
-            staged.append(_unpack_entry(reader, members, member, aside))
-    raise ExportError("the archive is cut short")
+            staged.append(_unpack_entry(reader, members, member, temporary))
+    raise ExportError("the archive is truncated")
 
 
-def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, aside: str) -> _Staged:
-    stored, place = archive.stored_entry(_small(reader, first), aside)
+def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, root: str) -> _Staged:
+    stored, place = archive.parse_entry(_read_json(reader, first), root)
     if first.name != f"{stored.path}/{archive.ENTRY}":
-        raise ExportError(f"the archive holds {first.name!a} where an entry should begin")
+        raise ExportError(f"the archive contains {first.name!a} where an entry should start")
     try:
         os.makedirs(place.path)
     except FileExistsError as error:
-        raise ExportError(f"the archive holds {stored.path} twice") from error
+        raise ExportError(f"the archive contains {stored.path} twice") from error
     for listed in stored.files:
         member = next(members, None)
         if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
-            raise ExportError(f"the archive does not hold {stored.path}/{listed.name} where it should")
+            raise ExportError(f"the archive lacks {stored.path}/{listed.name} where it should be")
         _unpack_file(reader, listed, f"{place.path}/{listed.name}")
-    checked, findings = verify.check(aside, [place])
+    checked, findings = verify.check(root, [place])
     if findings or not checked:
         words = findings[0].words if findings else "it cannot be read"
         raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")
-    entry = EntryReader(aside).read(place, details=False)
+    entry = EntryReader(root).read(place, details=False)
     if entry is None or entry.state is not State.DONE:
         raise ExportError(f"the archive's entry {stored.path} is not finished")
     return _Staged(stored, place)
@@ -181,14 +181,14 @@ def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:
         raise ExportError(f"the archive is damaged: {listed.name} does not match its checksum")
 
 
-def _take(reader: TarReader, members: Iterator[Member], name: str) -> bytes:
+def _read_first(reader: TarReader, members: Iterator[Member], name: str) -> bytes:
     member = next(members, None)
     if member is None or member.name != name:
         raise ExportError("the archive was not made by 'neuron-cache export'")
-    return _small(reader, member)
+    return _read_json(reader, member)
 
 
-def _small(reader: TarReader, member: Member) -> bytes:
+def _read_json(reader: TarReader, member: Member) -> bytes:
     if member.is_directory or member.size_bytes > archive.MOST_JSON_BYTES:
-        raise ExportError(f"the archive holds {member.name!a}, which does not belong there")
+        raise ExportError(f"the archive contains an unexpected file {member.name!a}")
     return b"".join(reader.chunks())

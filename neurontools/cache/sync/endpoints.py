@@ -1,0 +1,248 @@
+"""Both ends of a sync: the source that entries are read from and the target they go to, a directory or a bucket."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from neurontools.base.files import sync_directory
+from neurontools.cache import verify
+from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache.generations import SENTINEL, Generation
+from neurontools.cache.placing import place_entry, place_file
+from neurontools.cache.remote.errors import RemoteError
+from neurontools.cache.states import State
+from neurontools.cache.sync.plan import is_file_moved, relative_path
+from neurontools.cache.walk import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.remote.tree import BucketTree
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NotMovedError(Exception):
+    """An entry is left out after all; the text is the reason."""
+
+
+class SyncSource(Protocol):
+    """The root that entries come from. Methods raise NotMovedError if an entry has changed or is gone."""
+
+    root: str
+
+    def open(self, entry: Entry) -> AbstractContextManager[tuple[str, Place]]:
+        """Yield a local root and the place of the entry in it, as it is now."""
+
+    def copy(self, entry: Entry, directory: str) -> None:
+        """Copy the moved files of an entry to a new directory, to disk."""
+
+
+class SyncTarget(Protocol):
+    """The root that entries go to."""
+
+    def put(self, entry: Entry, source: SyncSource) -> bool:
+        """Add an entry; return False if it exists. Raises NotMovedError if it cannot be added."""
+
+
+class DirectorySource:
+    """A directory as source. Entries are held while they are read, so that no prune removes them meanwhile."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @contextmanager
+    def open(self, entry: Entry) -> Iterator[tuple[str, Place]]:
+        """Yield the root and the entry's place in it."""
+        place = _place(entry.path, entry)
+        held = hold(entry.path)
+        try:
+            found = EntryReader(self.root).read(place, details=False)
+            if found is None:
+                raise NotMovedError("gone meanwhile")
+            if found.state is not entry.state:
+                raise NotMovedError(f"{found.state.value} meanwhile")
+            yield self.root, place
+        finally:
+            let_go(held)
+
+    def copy(self, entry: Entry, directory: str) -> None:
+        """Copy the moved files of an entry."""
+        with self.open(entry) as (_, place):
+            os.makedirs(os.path.dirname(directory) if _is_file(entry) else directory)
+            for path in files_to_move(place.path, entry):
+                target = directory + path.removeprefix(place.path)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                copy_regular_file(path, target)
+
+
+class DirectoryTarget:
+    """A directory as target. `temporary` is a directory in it that only this process uses."""
+
+    def __init__(self, root: str, temporary: str) -> None:
+        self._root = root
+        self._temporary = temporary
+        self._numbers = itertools.count()
+
+    def put(self, entry: Entry, source: SyncSource) -> bool:
+        """Copy an entry, verify the copy, and move it to its place in one step."""
+        relative = relative_path(source.root, entry)
+        root = f"{self._temporary}/{next(self._numbers)}"
+        staged = f"{root}/{relative}"
+        try:
+            source.copy(entry, staged)
+            check_sound(root, _place(staged, entry), entry.state)
+            outcome = self._install(entry, staged, relative)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        if outcome == "locked":
+            raise NotMovedError("a process compiles it there")
+        if outcome == "imported":
+            sync_directory(os.path.dirname(f"{self._root}/{relative}"))
+        return outcome == "imported"
+
+    def _install(self, entry: Entry, staged: str, relative: str) -> str:
+        target = f"{self._root}/{relative}"
+        if _is_file(entry):
+            return place_file(staged, target)
+        for directory, _, _ in os.walk(staged):
+            sync_directory(directory)
+        fill = entry.state is State.DONE and entry.generation is Generation.CURRENT
+        names = in_writing_order(os.listdir(staged)) if fill else ()
+        outcome = place_entry(self._root, staged, relative, names, fill=fill)
+        is_vllm = entry.generation is Generation.VLLM
+        if outcome == "present" and is_vllm and not os.path.exists(f"{target}/{SENTINEL}"):
+            raise NotMovedError("an unfinished one is there; its own stack completes or replaces it")
+        return outcome
+
+
+class BucketSource:
+    """A root in a bucket as source."""
+
+    def __init__(self, root: str) -> None:
+        from neurontools.cache.remote.bucket import Bucket
+
+        self.root = root
+        self._bucket = Bucket(root)
+
+    @contextmanager
+    def open(self, entry: Entry) -> Iterator[tuple[str, Place]]:
+        """Yield a temporary root with a copy of the entry."""
+        from neurontools.cache.remote.replicas import replica
+
+        with _not_moved_if_gone(), replica(self._tree(), self.root, _place(entry.path, entry)) as found:
+            yield found
+
+    def copy(self, entry: Entry, directory: str) -> None:
+        """Copy the moved objects of an entry; the time of the copy counts as its last use."""
+        from neurontools.cache.remote.replicas import copy_entry
+
+        with _not_moved_if_gone():
+            copy_entry(
+                self._tree(),
+                entry.path,
+                directory,
+                is_wanted=lambda name: is_file_moved(name, entry),
+                keep_times=False,
+            )
+
+    def _tree(self) -> BucketTree:
+        from neurontools.cache.remote.tree import BucketTree
+
+        return BucketTree(self.root, bucket=self._bucket)
+
+
+class BucketTarget:
+    """A root in a bucket as target."""
+
+    def __init__(self, root: str) -> None:
+        from neurontools.cache.remote.bucket import Bucket
+
+        self._root = root
+        self._bucket = Bucket(root)
+
+    def put(self, entry: Entry, source: SyncSource) -> bool:
+        """Verify an entry and upload it, its done marker last."""
+        from neurontools.cache.remote.upload import upload_entry, upload_files
+
+        with source.open(entry) as (root, place):
+            check_sound(root, place, entry.state)
+            files = files_to_move(place.path, entry)
+            target = f"{self._root}/{relative_path(source.root, entry)}"
+            if entry.generation is Generation.CURRENT:
+                return upload_entry(
+                    self._bucket, place.path, [os.path.basename(path) for path in files], target
+                )
+            return upload_files(
+                self._bucket, [(path, target + path.removeprefix(place.path)) for path in files]
+            )
+
+
+def files_to_move(path: str, entry: Entry) -> list[str]:
+    """Return the files of an entry that are moved, in writing order.
+
+    Args:
+        path: of the entry now: a directory, or its one file.
+        entry: as planned.
+    """
+    if _is_file(entry):
+        return [path]
+    names = os.listdir(path) if entry.generation is Generation.CURRENT else _names_below(path)
+    return [f"{path}/{name}" for name in in_writing_order([n for n in names if is_file_moved(n, entry)])]
+
+
+def check_sound(root: str, place: Place, state: State) -> None:
+    """Raise NotMovedError if an entry is damaged, or no longer in the planned state."""
+    _, findings = verify.check(root, [place])
+    reason = verify.reason_against(findings)
+    if reason:
+        raise NotMovedError(reason)
+    found = EntryReader(root).read(place, details=False)
+    if found is None or found.state is not state:
+        raise NotMovedError("it changed while it was read")
+
+
+def copy_regular_file(path: str, target: str) -> None:
+    """Copy a regular file to disk; raise NotMovedError for anything else."""
+    with os.fdopen(os.open(path, _OPEN), "rb") as file, open(target, "xb") as copy:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise NotMovedError(f"{os.path.basename(path)} is not a regular file")
+        shutil.copyfileobj(file, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
+def _place(path: str, entry: Entry) -> Place:
+    return Place(path, entry.generation, entry.compiler, entry.module)
+
+
+def _is_file(entry: Entry) -> bool:
+    return entry.generation is Generation.TORCHNEURON
+
+
+def _names_below(path: str) -> list[str]:
+    """Return the relative paths of all files and links below a directory; links are not followed."""
+    return [
+        os.path.relpath(f"{directory}/{name}", path)
+        for directory, inner, names in os.walk(path)
+        for name in (*names, *(link for link in inner if os.path.islink(f"{directory}/{link}")))
+    ]
+
+
+@contextmanager
+def _not_moved_if_gone() -> Iterator[None]:
+    try:
+        yield
+    except RemoteError as error:
+        if not error.is_gone:
+            raise
+        raise NotMovedError("changed or gone meanwhile") from error
