@@ -20,6 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from benchmarks.neuron_ls import empty_script
 from benchmarks.processes import run_ms
 from benchmarks.report import Row
 
@@ -31,10 +32,11 @@ STYLES = ("relu_element", "relu_tcm", "relu_multicore")
 SMALL, LARGE = (4, 4), (4096, 4096)
 CALLS, ROUNDS = 2000, 9
 COLD_BUILDS, UNCHANGED_BUILDS = 3, 9
-CALL_US, COPIED_CALL_US = 15, 25
+FLOOR = "an operator in Python that does nothing"
+TIMES_FLOOR = 15.0
 TIMES_RELU = 1.2
 PART_OF_CPP_EXTENSION = 1 / 20
-UNCHANGED_MS = 150
+TIMES_EMPTY_SCRIPT = 11.0
 WORKER_MIB = 5
 
 PEER = """
@@ -90,6 +92,8 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
         shutil.rmtree(root / "out")
         warm.append(run_ms(command, fresh))
     unchanged = [run_ms(command, fresh) for _ in range(UNCHANGED_BUILDS)]
+    with empty_script() as empty:
+        script_ms = median(run_ms([str(empty)], fresh) for _ in range(UNCHANGED_BUILDS))
     cold_ms, what = median(cold), "neuron-customop build, nothing cached"
     note = "the whole command; runtime, worker and the sample's two sources; neither side has ccache"
     if peer.call is None:
@@ -107,8 +111,13 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
             "neuron-customop build of a new library", median(warm), "ms", "the runtime was built before"
         ),
         Row.at_most(
-            "neuron-customop build, unchanged", median(unchanged), "ms", UNCHANGED_MS, "the whole command"
+            "neuron-customop build, unchanged / empty console script",
+            median(unchanged) / script_ms,
+            "x",
+            TIMES_EMPTY_SCRIPT,
+            "the whole command",
         ),
+        Row.info("neuron-customop build, unchanged", median(unchanged), "ms"),
     ]
 
 
@@ -135,19 +144,18 @@ def _calling(peer: _Peer) -> list[Row]:
     took = _medians_us(calls)
     rows = [
         Row.info("torch.relu, 4x4", took["torch.relu"], "us"),
-        Row.info(
-            "an operator in Python that does nothing", took["empty"], "us", "the floor: torch's dispatcher"
-        ),
+        Row.info(FLOOR, took["empty"], "us", "the floor: torch's dispatcher"),
     ]
+    floor_us = took["empty"]
     rows += [Row.info("an operator of cpp_extension, 4x4", took["peer"], "us")] if peer.call else []
     for style in STYLES:
         resident_us, copied_us = took[f"{style}, resident"], took[f"{style}, copied"]
-        rows.append(
-            Row.at_most(f"{style}, 4x4, resident", resident_us, "us", CALL_US, "median, in the worker")
-        )
-        rows.append(
-            Row.at_most(f"{style}, 4x4, copied in and out", copied_us, "us", COPIED_CALL_US, "median")
-        )
+        rows += [
+            Row.at_most(f"{style}, 4x4, resident / {FLOOR}", resident_us / floor_us, "x", TIMES_FLOOR),
+            Row.at_most(f"{style}, 4x4, copied in and out / {FLOOR}", copied_us / floor_us, "x", TIMES_FLOOR),
+            Row.info(f"{style}, 4x4, resident", resident_us, "us", "median, in the worker"),
+            Row.info(f"{style}, 4x4, copied in and out", copied_us, "us", "median"),
+        ]
     rows.append(Row.at_most("the worker, idle after these calls", _worker_mib(), "MiB", WORKER_MIB, "PSS"))
     return rows
 

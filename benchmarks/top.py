@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.neuron_ls import empty_script
 from benchmarks.peers import nvml_stub
+from benchmarks.processes import time_in_turn
 from benchmarks.report import Row
 from benchmarks.terminal import Cost, cost
 from benchmarks.wide import CORES, wide_machine
@@ -63,31 +65,33 @@ PEERS = (
 
 def main(seconds: float = SECONDS) -> list[Row]:
     """Measure and return the rows."""
-    with nvml_stub() as library_dir, wide_machine(busy=True) as environ:
+    with nvml_stub() as library_dir, wide_machine(busy=True) as environ, empty_script() as empty:
         _set_btop(environ)
-        rows = _changing(environ, seconds)
-        for peer in PEERS:
-            rows += _peer(peer, environ, library_dir, seconds)
+        one = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
+        ten = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
+        peers = [row for peer in PEERS for row in _peer(peer, environ, library_dir, seconds)]
         live = cost((sys.executable, "-c", RICH_LIVE), environ, b"device 15", seconds)
-        rows += _info("rich Live, 3 tables of 16 rows, 4 Hz", live, "")
+        (script,) = time_in_turn([[str(empty)]], 20, environ)
     with wide_machine(busy=False) as environ:
         idle = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
-    rows.append(Row.at_most("neuron-top, 512 idle cores, 1 Hz, CPU", 100 * idle.cpu_share, "%", 0.3))
-    return rows
-
-
-def _changing(environ: Mapping[str, str], seconds: float) -> list[Row]:
-    one = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
-    ten = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
-    what = f"neuron-top, {CORES} changing cores"
+    what, rich = f"neuron-top, {CORES} changing cores", "rich Live"
     note = f"of one CPU, over {seconds:.0f} s; {one.written_bytes_s / 1024:.0f} KiB/s written"
+    still, paint = f"neuron-top, {CORES} idle cores, 1 Hz", "from its start, cold caches"
+    paint_ms = 1e3 * one.first_paint_s
     return [
-        Row.at_most(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%", 1.5, note),
-        Row.at_most(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%", 10),
+        Row.at_most(f"{what}, 1 Hz, CPU / {rich}", one.cpu_share / live.cpu_share, "x", 0.17, note),
+        Row.at_most(f"{what}, 10 Hz, CPU / {rich}", ten.cpu_share / live.cpu_share, "x", 1.15),
+        Row.at_most(f"{still}, CPU / {rich}", idle.cpu_share / live.cpu_share, "x", 0.035),
         Row.at_most(
-            f"{what}, first paint", 1e3 * one.first_paint_s, "ms", 350, "from its start, cold caches"
+            f"{what}, first paint / empty console script", paint_ms / script.median_ms, "x", 27, paint
         ),
         Row.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
+        Row.info(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%"),
+        Row.info(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%"),
+        Row.info(f"{what}, first paint", paint_ms, "ms"),
+        *peers,
+        *_info("rich Live, 3 tables of 16 rows, 4 Hz", live, ""),
+        Row.info(f"{still}, CPU", 100 * idle.cpu_share, "%"),
     ]
 
 
