@@ -159,11 +159,12 @@ def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
 
 
 def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> None:
-    manual = (ROOT / "docs" / "reference" / "neuron-top.md").read_text()
+    guide = (ROOT / "docs" / "how-to" / "neuron-top.md").read_text()
+    manual = (ROOT / "docs" / "reference" / "neuron-top.md").read_text() + guide
     options = [option for action in build_parser()._actions for option in action.option_strings]
     missing = {option for option in options if option.startswith("--") and option not in manual}
     assert missing <= {"--help", "--debug"}
-    _, _, configuration = manual.partition("## Configuration")
+    _, _, configuration = guide.partition("## Configure it")
     wanted = ("theme:", "page:", "interval:", "columns:", "keys:", "alerts:", *THEME_NAMES, *Column)
     assert [word for word in wanted if str(word) not in configuration] == []
     assert [name for name in Condition if f"| `{name}` |" not in manual] == []
