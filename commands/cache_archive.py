@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
     from neurontools.commands.cache_options import Verbs
 
 _EXPORT_EXAMPLES = """examples:
@@ -72,14 +72,14 @@ def add(verbs: Verbs) -> None:
 
 def _export(arguments: argparse.Namespace) -> int:
     from neurontools.cache.archives.exporter import export_entries
-    from neurontools.cache.chosen import chosen_places
     from neurontools.cache.quantities import format_size
+    from neurontools.cache.selection import select_entries
     from neurontools.cache.tables import counted
 
     target = _file(arguments)
     judge = _fitting(arguments)
     where = location(arguments, remote=True)
-    places = chosen_places(where, arguments.entries, arguments.filter)
+    places = select_entries(where, arguments.entries, arguments.filter)
     with Progress("exporting", "entries") as progress:
         made = export_entries(
             where.root, places, target, judge=judge, replace=arguments.force, progress=progress
@@ -141,9 +141,9 @@ def _file(arguments: argparse.Namespace) -> str:
 
 
 def _fitting(arguments: argparse.Namespace) -> Callable[[Entry], str]:
-    from neurontools.cache.here import misfit
+    from neurontools.cache.selection import reuse_filter
 
-    return misfit() if arguments.for_ci else lambda _: ""
+    return reuse_filter() if arguments.for_ci else lambda _: ""
 
 
 def _judge(arguments: argparse.Namespace) -> Callable[[Entry], str]:

@@ -80,7 +80,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     import time
 
     from neurontools.cache import filters, listing
-    from neurontools.cache.browse import list_entries
+    from neurontools.cache.listing import list_entries
 
     now = time.time()
     exclude_each_other(arguments, "json", "quiet", "columns")
@@ -109,7 +109,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for entry in rows:
             console.out(entry.path)
     else:
-        console.out(listing.listing_text(found, rows, now, columns, width()))
+        console.out(listing.format_listing(found, rows, now, columns, width()))
     return 0
 
 
@@ -123,32 +123,32 @@ def _ls_registry(arguments: argparse.Namespace) -> int:
         for record in found.registry:
             console.out(record.path)
     else:
-        console.out(listing.registry_text(found, width()))
+        console.out(listing.format_registry(found, width()))
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
     import time
 
-    from neurontools.cache import show, show_text
-    from neurontools.cache.naming import find_places
+    from neurontools.cache import show
+    from neurontools.cache.selection import find_entries
 
     root = location(arguments, remote=True).root
-    shown = [show.describe_entry(root, place) for place in find_places(root, arguments.entries)]
+    shown = [show.read_details(root, place) for place in find_entries(root, arguments.entries)]
     if arguments.json:
-        print_json([show_text.details_json(details) for details in shown])
+        print_json([show.details_json(details) for details in shown])
     else:
-        console.out("\n\n".join(show_text.details_text(details, time.time(), width()) for details in shown))
+        console.out("\n\n".join(show.format_details(details, time.time(), width()) for details in shown))
     return 0
 
 
 def _path(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.location import location_json, location_text
+    from neurontools.cache.location import format_location, location_json
 
     exclude_each_other(arguments, "json", "quiet")
     found = location(arguments, remote=True)
     if arguments.json:
         print_json(location_json(found))
     else:
-        console.out(found.root if arguments.quiet else location_text(found))
+        console.out(found.root if arguments.quiet else format_location(found))
     return 0

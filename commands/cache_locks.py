@@ -57,7 +57,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     import time
 
     from neurontools.cache import lock_list
-    from neurontools.cache.entries import must_exist
+    from neurontools.cache.entries import check_root_exists
     from neurontools.cache.quantities import parse_duration
     from neurontools.cache.walk import walk
 
@@ -71,8 +71,8 @@ def _locks(arguments: argparse.Namespace) -> int:
     root = where.root
     with Progress("listing", "objects") as progress:
         walked = walk(root, progress)
-    must_exist(where, walked)
-    found = lock_list.locks_of(walked.places, walked.tree)
+    check_root_exists(where, walked)
+    found = lock_list.list_locks(walked.places, walked.tree)
     if age_s is not None:
         return _break(arguments, root, found, age_s)
     if arguments.json:
@@ -81,17 +81,17 @@ def _locks(arguments: argparse.Namespace) -> int:
         for held in found:
             console.out(held.lock.path)
     else:
-        console.out(lock_list.locks_text(root, found, time.time(), width()))
+        console.out(lock_list.format_locks(root, found, time.time(), width()))
     return 0
 
 
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning import prune
     from neurontools.commands.cache_removal import break_stale
 
     def agreed(stale: tuple[BrokenLock, ...]) -> bool:
         question = f"Remove {len(stale)} of {len(found)} locks?"
-        return arguments.yes or confirmed("locks", prune_text.locks_lines(stale), question)
+        return arguments.yes or confirmed("locks", prune.format_stale_locks(stale), question)
 
     if break_stale(root, found, age_s, dry_run=arguments.dry_run, as_json=arguments.json, agreed=agreed):
         return 0

@@ -11,7 +11,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
     from neurontools.commands.cache_options import Verbs
 
 _PIN_EXAMPLES = """examples:
@@ -54,39 +54,41 @@ def add(verbs: Verbs) -> None:
 
 
 def _pin(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.marks import set_pin
+    from neurontools.cache.pins_and_tags import set_pin
 
     places = _places(arguments)
     return _report(arguments, "pinned", [place for place in places if set_pin(place)], places)
 
 
 def _unpin(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.marks import remove_pin
+    from neurontools.cache.pins_and_tags import remove_pin
 
     places = _places(arguments)
     return _report(arguments, "unpinned", [place for place in places if remove_pin(place)], places)
 
 
 def _tag(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.marks import remove_tag, set_tag
+    from neurontools.cache.pins_and_tags import remove_tag, set_tag
 
     places = _places(arguments)
     mark, word = (remove_tag, "untagged") if arguments.delete else (set_tag, "tagged")
     return _report(arguments, word, [place for place in places if mark(place, arguments.tag)], places)
 
 
-def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
-    from neurontools.cache.chosen import chosen_places
-    from neurontools.cache.marks import check_markable
+def _places(arguments: argparse.Namespace) -> tuple[EntryRef, ...]:
+    from neurontools.cache.pins_and_tags import check_taggable
+    from neurontools.cache.selection import select_entries
 
     if not arguments.entries and not arguments.filter:
         raise UsageError("nothing says which entries", "name some, or give --filter")
-    places = chosen_places(location(arguments), arguments.entries, arguments.filter)
-    check_markable(places)
+    places = select_entries(location(arguments), arguments.entries, arguments.filter)
+    check_taggable(places)
     return places
 
 
-def _report(arguments: argparse.Namespace, word: str, changed: list[Place], places: tuple[Place, ...]) -> int:
+def _report(
+    arguments: argparse.Namespace, word: str, changed: list[EntryRef], places: tuple[EntryRef, ...]
+) -> int:
     from neurontools.cache.tables import counted
 
     if arguments.json:

@@ -82,9 +82,9 @@ def _info(arguments: argparse.Namespace) -> int:
 
     found = read_neff_file(arguments.file)
     if arguments.json:
-        print_json(neff_text.info_json(found, weights=arguments.weights))
+        print_json(neff_text.neff_info_json(found, weights=arguments.weights))
     else:
-        console.out(neff_text.info_text(found, weights=arguments.weights, shapes=arguments.shapes))
+        console.out(neff_text.format_neff_info(found, weights=arguments.weights, shapes=arguments.shapes))
     return _judge(arguments.file, found)
 
 

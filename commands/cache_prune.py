@@ -20,8 +20,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.pruning.preparing import Pruning
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning.prune import Pruning
+    from neurontools.cache.pruning.rules import PruneRules
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -93,49 +93,49 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _prune(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan_location
-    from neurontools.cache.pruning import preparing
+    from neurontools.cache.pruning import prune
 
     rules, stale_s = _chosen(arguments)
     found = scan_location(location(arguments, remote=True), details=False)
-    return _finish(arguments, preparing.prepare(found, rules, stale_s))
+    return _finish(arguments, prune.prepare_pruning(found, rules, stale_s))
 
 
 def _rm(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.naming import find_places
-    from neurontools.cache.pruning import preparing
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.rules import PruneRules
+    from neurontools.cache.selection import find_entries
 
     root = location(arguments, remote=True).root
-    places = find_places(root, arguments.entries)
-    rules = Rules(named=frozenset(place.path for place in places), grace_s=_grace_s(arguments))
-    work = preparing.prepare(preparing.only(root, places), rules)
+    places = find_entries(root, arguments.entries)
+    rules = PruneRules(named=frozenset(place.path for place in places), grace_s=_grace_s(arguments))
+    work = prune.prepare_pruning(prune.scan_only(root, places), rules)
     code = _finish(arguments, work)
     return code or (1 if work.plan.spare else 0)
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan_location
-    from neurontools.cache.pruning import preparing
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.rules import PruneRules
 
     found = scan_location(location(arguments, remote=True), details=False)
-    rules = Rules(everything=True, grace_s=_grace_s(arguments))
-    return _finish(arguments, preparing.prepare(found, rules, quarantine=True))
+    rules = PruneRules(everything=True, grace_s=_grace_s(arguments))
+    return _finish(arguments, prune.prepare_pruning(found, rules, quarantine=True))
 
 
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
-    from neurontools.cache.pruning.prune_text import MOST_ASKED, plan_text, question
+    from neurontools.cache.pruning.prune import MOST_ASKED, format_plan, removal_question
     from neurontools.commands.cache_removal import remove, show_plan
 
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
         show_plan(work, as_json=arguments.json)
         return 0
-    plan, going = work.plan, (work.locks, work.leftovers)
+    plan, going = work.plan, (work.locks, work.orphans)
     if not arguments.yes and not confirmed(
         arguments.verb,
-        plan_text(plan, *going, most=MOST_ASKED, width=width()),
-        question(plan, *going),
+        format_plan(plan, *going, most=MOST_ASKED, width=width()),
+        removal_question(plan, *going),
     ):
         console.warn("nothing removed")
         return 1
@@ -143,7 +143,7 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
     return 0
 
 
-def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
+def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
     from neurontools.cache.quantities import parse_duration
 
@@ -160,12 +160,12 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Rules, float | None]:
     return replace(policy.rules, grace_s=rules.grace_s), policy.break_stale_s
 
 
-def _rules(arguments: argparse.Namespace) -> Rules:
+def _rules(arguments: argparse.Namespace) -> PruneRules:
     from neurontools.cache.pruning.policy import parse_count
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning.rules import PruneRules
     from neurontools.cache.quantities import parse_duration, parse_size
 
-    return Rules(
+    return PruneRules(
         max_bytes=option(arguments, "max_size", parse_size),
         older_than_s=option(arguments, "older_than", parse_duration),
         failed=arguments.failed,

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.lock_list import HeldLock
-    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.pruning.removal import BrokenLock
 
 
 def show_plan(work: Pruning, *, as_json: bool) -> None:
     """Print what would be removed."""
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning import prune
 
     if as_json:
-        print_json(prune_text.plan_json(work.plan, None, work.locks, work.leftovers))
+        print_json(prune.plan_json(work.plan, None, work.locks, work.orphans))
     else:
-        console.out(prune_text.plan_text(work.plan, work.locks, work.leftovers, width=width()))
+        console.out(prune.format_plan(work.plan, work.locks, work.orphans, width=width()))
 
 
 def remove(work: Pruning, *, as_json: bool) -> None:
@@ -31,15 +31,15 @@ def remove(work: Pruning, *, as_json: bool) -> None:
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning import prune
 
     with Progress("removing", "entries") as progress:
         removal, broken = work.carry_out(progress)
-    gone = work.leftovers_gone()
+    gone = work.removed_orphans()
     if as_json:
-        print_json(prune_text.plan_json(work.plan, removal, broken, gone))
+        print_json(prune.plan_json(work.plan, removal, broken, gone))
     else:
-        console.out(prune_text.removal_text(removal, broken, gone, root=work.plan.root, width=width()))
+        console.out(prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()))
 
 
 def break_stale(
@@ -68,8 +68,8 @@ def break_stale(
         NeuronToolsError: the root cannot be written to.
     """
     from neurontools.cache import lock_list
-    from neurontools.cache.pruning import prune_text
-    from neurontools.cache.pruning.preparing import break_any_locks
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.prune import break_any_locks
 
     stale = lock_list.stale_locks(found, age_s)
     if stale and not dry_run:
@@ -77,8 +77,8 @@ def break_stale(
             return False
         stale = break_any_locks(root, stale, age_s)
     if as_json:
-        print_json(prune_text.locks_removed_json(root, stale, dry_run=dry_run))
+        print_json(prune.locks_removed_json(root, stale, dry_run=dry_run))
     else:
-        lines = prune_text.locks_lines(stale)
-        console.out(f"{lines}\n{lock_list.broken_text(found, stale, dry_run=dry_run)}".lstrip())
+        lines = prune.format_stale_locks(stale)
+        console.out(f"{lines}\n{lock_list.format_broken_locks(found, stale, dry_run=dry_run)}".lstrip())
     return True

@@ -59,48 +59,48 @@ def _stats(arguments: argparse.Namespace) -> int:
         return _from_log(arguments)
     if arguments.runs:
         return _runs(arguments)
-    from neurontools.cache import stats_text
+    from neurontools.cache import stats
 
     sums = _sums(arguments)
     if arguments.json:
-        print_json(stats_text.stats_json(sums))
+        print_json(stats.stats_json(sums))
     else:
-        console.out(stats_text.stats_text(sums, width()))
+        console.out(stats.format_stats(sums, width()))
     return 0
 
 
 def _du(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import stats_text
+    from neurontools.cache import stats
 
     sums = _sums(arguments)
     if arguments.json:
-        print_json(stats_text.sums_json(sums))
+        print_json(stats.totals_json(sums))
     else:
-        console.out(stats_text.sums_text(sums, width()))
+        console.out(stats.format_totals(sums, width()))
     return 0
 
 
 @collector_paused()
 def _sums(arguments: argparse.Namespace) -> Stats:
-    from neurontools.cache import entries, stats, use
+    from neurontools.cache import entries, in_use, stats
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=True)
     with Progress("listing", "objects") as progress:
         found = walk(where.root, progress)
-    entries.must_exist(where, found)
+    entries.check_root_exists(where, found)
     with Progress("looked at", "entries") as progress:
-        return stats.collect(found, use.in_use_of(found.root), progress)
+        return stats.collect_stats(found, in_use.in_use_checker(found.root), progress)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import events, runs
+    from neurontools.cache import events, stats
 
-    found = runs.runs_of(events.Events(location(arguments, remote=True).root).read())
+    found = stats.group_runs(events.Events(location(arguments, remote=True).root).read())
     if arguments.json:
-        print_json(runs.runs_json(found))
+        print_json(stats.runs_json(found))
     else:
-        console.out(runs.runs_text(found, width()))
+        console.out(stats.format_runs(found, width()))
     return 0
 
 
@@ -114,9 +114,9 @@ def _from_log(arguments: argparse.Namespace) -> int:
         progress = stack.enter_context(Progress("reading", "bytes"))
         named = arguments.from_log != "-"
         log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
-        counts = wrapper_log.count_lines(wrapper_log.lines_of(log, progress))
+        counts = wrapper_log.count_lines(wrapper_log.read_lines(log, progress))
     if arguments.json:
         print_json(wrapper_log.counts_json(counts))
     else:
-        console.out(wrapper_log.counts_text(counts))
+        console.out(wrapper_log.format_counts(counts))
     return 0

@@ -22,7 +22,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.sync.plan import SyncFilter, SyncPlan
     from neurontools.cache.sync.runner import SyncResult
     from neurontools.commands.cache_options import Verbs
@@ -87,9 +87,9 @@ def _sync(arguments: argparse.Namespace) -> int:
     else:
         _show(plan, result)
     if removal is not None and not arguments.json:
-        from neurontools.cache.pruning.prune_text import removal_text
+        from neurontools.cache.pruning.prune import format_removal
 
-        console.out(removal_text(removal, root=plan.target, width=width()))
+        console.out(format_removal(removal, root=plan.target, width=width()))
     if result.stopped is not None:
         console.warn(report.format_stopped(plan, result))
         raise result.stopped
@@ -120,16 +120,16 @@ def _selection(arguments: argparse.Namespace) -> tuple[SyncFilter, bool]:
 
 
 def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning import prune
 
     if work is None or work.is_empty or arguments.yes:
         return True
-    what = prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED, width=width())
-    return confirmed("sync --delete", what, prune_text.question(work.plan, ()))
+    what = prune.format_plan(work.plan, most=prune.MOST_ASKED, width=width())
+    return confirmed("sync --delete", what, prune.removal_question(work.plan, ()))
 
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:
-    from neurontools.cache.pruning import prune_text
+    from neurontools.cache.pruning import prune
     from neurontools.cache.sync import report
 
     if arguments.json:
@@ -138,7 +138,7 @@ def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | No
     show_left_out(report.left_out_rows(plan, None))
     console.out(report.format_plan(plan))
     if work is not None:
-        console.out(prune_text.plan_text(work.plan, width=width()))
+        console.out(prune.format_plan(work.plan, width=width()))
 
 
 def _show(plan: SyncPlan, result: SyncResult) -> None:

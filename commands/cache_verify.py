@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -41,34 +41,34 @@ def add(verbs: Verbs) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from neurontools.cache import verify, verify_text
-    from neurontools.cache.entries import must_exist
-    from neurontools.cache.naming import find_places
-    from neurontools.cache.quarantine import quarantined
+    from neurontools.cache import verify
+    from neurontools.cache.entries import check_root_exists
+    from neurontools.cache.orphans import list_quarantine
     from neurontools.cache.remote.replicas import verify_root
-    from neurontools.cache.repairing import repair
+    from neurontools.cache.selection import find_entries
+    from neurontools.cache.verify import repair
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=not arguments.fix)
     root = where.root
     unread: list[str] = []
     if arguments.entries:
-        places: Sequence[Place] = find_places(root, arguments.entries)
+        places: Sequence[EntryRef] = find_entries(root, arguments.entries)
     else:
         walked = walk(root)
-        must_exist(where, walked)
+        check_root_exists(where, walked)
         places, unread = walked.places, walked.unread
     with Progress("checking", "entries") as progress:
         checked, findings = verify_root(root, places, progress)
     if not arguments.entries:
-        findings += (*verify.unreadable(unread), *verify.check_leftovers(root))
+        findings += (*verify.unreadable_problems(unread), *verify.verify_orphans(root))
     repairs = repair(root, findings) if arguments.fix else ()
-    kept = len(quarantined(root))
+    kept = len(list_quarantine(root))
     if arguments.json:
-        print_json(verify_text.verify_json(root, checked, findings, repairs, kept))
+        print_json(verify.verify_json(root, checked, findings, repairs, kept))
     else:
-        console.out(verify_text.findings_text(root, checked, findings, kept, width()))
+        console.out(verify.format_problems(root, checked, findings, kept, width()))
         if repairs:
-            console.out(verify_text.repairs_text(repairs))
+            console.out(verify.format_repairs(repairs))
     left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)
     return int(left)

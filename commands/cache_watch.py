@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from neurontools.cache.watch.watching import Watch
+    from neurontools.cache.watch import CacheWatcher
     from neurontools.commands.cache_options import Verbs
 
 _EXAMPLES = """examples:
@@ -45,12 +45,12 @@ def add(verbs: Verbs) -> None:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.watch.watching import Watch
+    from neurontools.cache.watch import CacheWatcher
 
     interval_s, idle_s = _time(arguments.interval, "--interval"), duration(arguments.until_idle)
     root = location(arguments).root
     console.notice(f"watching {root}")
-    watch = Watch(root)
+    watch = CacheWatcher(root)
     status = _Status(shown=sys.stderr.isatty() and not arguments.json)
     try:
         _follow(watch, interval_s, idle_s, _teller(arguments, watch, status))
@@ -66,7 +66,7 @@ def _time(text: str, option: str) -> float:
     return seconds
 
 
-def _follow(watch: Watch, interval_s: float, idle_s: float | None, tell: Callable[[], bool]) -> None:
+def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, tell: Callable[[], bool]) -> None:
     quiet_since = time.monotonic()
     while True:
         if tell() or watch.summary.compiling:
@@ -76,18 +76,18 @@ def _follow(watch: Watch, interval_s: float, idle_s: float | None, tell: Callabl
         console.pause(interval_s)
 
 
-def _teller(arguments: argparse.Namespace, watch: Watch, status: _Status) -> Callable[[], bool]:
+def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: _Status) -> Callable[[], bool]:
     """Return what looks once and prints; it returns whether anything happened."""
-    from neurontools.cache.watch import watch_text
+    from neurontools.cache.watch import event_json, format_event, format_summary
 
-    line_of = watch_text.happening_json if arguments.json else watch_text.happening_text
+    line_of = event_json if arguments.json else format_event
 
     def tell() -> bool:
         found = watch.look()
         if found:
             status.clear()
             console.out_now("\n".join(line_of(item) for item in found))
-        status.show(watch_text.summary_text(watch.summary))
+        status.show(format_summary(watch.summary))
         return bool(found)
 
     return tell

@@ -188,12 +188,12 @@ def _scan(arguments: argparse.Namespace) -> int:
 
 def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan
-    from neurontools.cache.pruning.preparing import prepare
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning.prune import prepare_pruning
+    from neurontools.cache.pruning.rules import PruneRules
     from neurontools.commands.cache_removal import remove, show_plan
 
     found = scan(_directory_to_clear("clean"), details=False)
-    work = prepare(found, Rules(everything=True, grace_s=0.0), quarantine=True)
+    work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True)
     if arguments.dry_run or work.is_empty:
         show_plan(work, as_json=arguments.json)
     else:
@@ -202,12 +202,12 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _clear_locks(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.lock_list import locks_of
+    from neurontools.cache.lock_list import list_locks
     from neurontools.cache.walk import walk
     from neurontools.commands.cache_removal import break_stale
 
     root = _directory_to_clear("locks --break-stale 0")
-    found = locks_of(walk(root).places)
+    found = list_locks(walk(root).places)
     break_stale(root, found, 0.0, dry_run=arguments.dry_run, as_json=arguments.json)
     return 0
 

@@ -9,18 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.archives.exporter import export_entries
 from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import look_up
-from neurontools.cache.marks import remove_pin, set_pin
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import Rules
-from neurontools.cache.repairing import repair
-from neurontools.cache.stats import collect
+from neurontools.cache.pins_and_tags import remove_pin, set_pin
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import PruneRules
+from neurontools.cache.stats import collect_stats
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check
+from neurontools.cache.verify import repair, verify_entries
 from neurontools.cache.walk import walk
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError
@@ -31,18 +30,18 @@ from tests.compiler.graphs import mlp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
 
 GRAPHS = 24
 HELD_AT_ONCE = 4
 STRANGER = 65534
 TRN1 = instance_type("trn1.2xlarge").device
 RULES = (
-    Rules(everything=True, grace_s=0.0),
-    Rules(max_bytes=40_000, grace_s=0.0),
-    Rules(keep_last=3, grace_s=0.0),
-    Rules(older_than_s=0.2, grace_s=0.0),
-    Rules(failed=True, interrupted=True, incomplete=True, grace_s=0.0),
+    PruneRules(everything=True, grace_s=0.0),
+    PruneRules(max_bytes=40_000, grace_s=0.0),
+    PruneRules(keep_last=3, grace_s=0.0),
+    PruneRules(older_than_s=0.2, grace_s=0.0),
+    PruneRules(failed=True, interrupted=True, incomplete=True, grace_s=0.0),
 )
 
 
@@ -88,7 +87,7 @@ def _program(root: str, chance: random.Random) -> Callable[[], None]:
         if result.entry:
             held.append(result.entry)
         for entry in held:
-            if not os.path.isfile(f"{entry}/{layout.NEFF}"):
+            if not os.path.isfile(f"{entry}/{layouts.NEFF}"):
                 raise WrongError(f"{entry} disappeared while it was in use")
 
     return play
@@ -104,11 +103,11 @@ def _reader(root: str, _: random.Random) -> Callable[[], None]:
     return play
 
 
-def _read(place: Place) -> None:
-    done = Path(place.path, layout.DONE)
+def _read(place: EntryRef) -> None:
+    done = Path(place.path, layouts.DONE)
     try:
         before = done.stat()
-        graph = graph_from_bytes(Path(place.path, layout.GRAPH).read_bytes())
+        graph = graph_from_bytes(Path(place.path, layouts.GRAPH).read_bytes())
         found = look_up(place.path, graph.digest(), validate_hash=True)
     except OSError:
         return
@@ -123,7 +122,7 @@ def _read(place: Place) -> None:
 
 def _pruner(root: str, chance: random.Random) -> Callable[[], None]:
     def play() -> None:
-        prepare(scan(root, details=False), chance.choice(RULES), break_stale_s=3600.0).carry_out()
+        prepare_pruning(scan(root, details=False), chance.choice(RULES), break_stale_s=3600.0).carry_out()
 
     return play
 
@@ -131,14 +130,14 @@ def _pruner(root: str, chance: random.Random) -> Callable[[], None]:
 def _looker(root: str, _: random.Random) -> Callable[[], None]:
     def play() -> None:
         scan(root)
-        collect(walk(root), lambda _: False)
+        collect_stats(walk(root), lambda _: False)
 
     return play
 
 
 def _fixer(root: str, _: random.Random) -> Callable[[], None]:
     def play() -> None:
-        repair(root, check(root, walk(root).places)[1])
+        repair(root, verify_entries(root, walk(root).places)[1])
 
     return play
 

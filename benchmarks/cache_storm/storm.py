@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.cache_storm import actors
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.repairing import repair
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check, check_leftovers
+from neurontools.cache.verify import repair, verify_entries, verify_orphans
 from neurontools.cache.walk import walk
 from neurontools.errors import NeuronToolsError
 from tests.compiler.graphs import mlp
@@ -26,7 +25,7 @@ from tests.compiler.graphs import mlp
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from neurontools.cache.verify import Finding
+    from neurontools.cache.verify import VerifyProblem
 
 CAST = ("program",) * 6 + (
     "stranger",
@@ -92,7 +91,7 @@ class Storm:
 
     def run(self) -> Outcome:
         """Storm, come to rest, check, and return what happened."""
-        layout.make_root(self._root)
+        layouts.make_root(self._root)
         for number in range(self._options.processes):
             self._born(CAST[number % len(CAST)])
         try:
@@ -200,8 +199,8 @@ class Storm:
         states = Counter(entry.state for entry in found.entries)
         self._expect(states[State.DONE] == actors.GRAPHS, f"not all is compiled: {dict(states)}")
 
-    def _findings(self) -> tuple[Finding, ...]:
-        return (*check(self._root, walk(self._root).places)[1], *check_leftovers(self._root))
+    def _findings(self) -> tuple[VerifyProblem, ...]:
+        return (*verify_entries(self._root, walk(self._root).places)[1], *verify_orphans(self._root))
 
     def _check_lookups(self) -> None:
         cache = CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "5s"}, self._root)

@@ -1,21 +1,203 @@
-"""What is in a cache root. Reading only; unknown names are counted and left."""
+"""Entries of a cache root, read from their files. Unknown names are counted and skipped."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from neurontools.cache import layouts
 from neurontools.cache.collector import collector_paused
-from neurontools.cache.entry_reader import Entry, EntryReader, details_of
+from neurontools.cache.entry_files import FilesInspector, State
+from neurontools.cache.in_use import is_in_use
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import ARGUMENT_SOURCE
-from neurontools.cache.tree import exists
-from neurontools.cache.use import is_in_use
-from neurontools.cache.walk import HINT, NotACacheError, RegistryRecord, Walk, looking_at, place_of, walk
+from neurontools.cache.tree import LOCAL, exists, open_tree
+from neurontools.cache.usage import Usage
+from neurontools.cache.walk import (
+    HINT,
+    NotACacheError,
+    RegistryRecord,
+    Walk,
+    parse_entry_path,
+    walk,
+    with_progress,
+)
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
+from neurontools.compiler.version import COMMIT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.cache.entry_files import EntryFiles
     from neurontools.cache.location import Location
+    from neurontools.cache.locks import LockState
+    from neurontools.cache.tree import CacheTree
+    from neurontools.cache.walk import EntryRef
+
+
+_MAX_FLAGS_BYTES = 1 << 16
+_NEVER = (0, 0.0)
+_TIMED = (layouts.STAMP, layouts.DONE, layouts.NEFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One compiled graph. `size_bytes` are allocated on disk; times are Unix seconds; `hits` are this user's.
+
+    `path` is a directory, a file in TorchNeuron's layout. `flags` and `name` are empty where they were not read.
+    `inode` and `changed_ns` (mtime of the path) tell whether it is still the one that was read.
+    """
+
+    path: str
+    compiler: str
+    module: str
+    state: State
+    size_bytes: int
+    made_unix_s: float
+    used_unix_s: float
+    hits: int
+    flags: tuple[str, ...]
+    name: str
+    ours: bool
+    note: str
+    lock: LockState | None
+    layout: CacheLayout = CacheLayout.CURRENT
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    inode: int = 0
+    changed_ns: int = 0
+
+
+class EntryReader:
+    """Reads entries; files that several entries share by hard links count once."""
+
+    def __init__(self, root: str, tree: CacheTree | None = None) -> None:
+        self._tree = open_tree(root) if tree is None else tree
+        self._looker = FilesInspector(self._tree)
+        self._usage = Usage(root)
+        self._hits: dict[str, dict[str, tuple[int, float]]] | None = None
+
+    def for_many(self) -> Self:
+        """Read the counters of a whole directory at once, and only once; return this reader."""
+        self._hits = {}
+        return self
+
+    def read(self, place: EntryRef, *, details: bool = True) -> Entry | None:
+        """Return the entry at a place, or None when it is gone or cannot be read.
+
+        Args:
+            place: where.
+            details: read the compiler's flags and the network's name, too.
+        """
+        try:
+            own = self._tree.lstat(place.path)
+            look = self._looker.look(place)
+        except OSError:
+            return None
+        current = place.layout is CacheLayout.CURRENT
+        if current:
+            made = _made(look.files, own)
+            hits, used = self._used(place, look.files, made)
+        else:
+            made = look.files[look.neff].st_mtime if look.neff else _last_change(look.files, own)
+            hits, used = self._counted(place)[0], _last_seen(look.files, made)
+        flags, name = self._details(place, look) if details else ((), "")
+        return Entry(
+            path=place.path,
+            compiler=place.compiler,
+            module=place.module,
+            state=look.state,
+            size_bytes=look.size_bytes,
+            made_unix_s=made,
+            used_unix_s=used,
+            hits=hits,
+            flags=flags,
+            name=name,
+            ours=current and place.compiler.rpartition("+")[2].startswith(COMMIT_PREFIX),
+            note=look.note,
+            lock=look.lock,
+            layout=place.layout,
+            pinned=layouts.PIN in look.files,
+            tags=_tags(look.files),
+            inode=own.st_ino,
+            changed_ns=own.st_mtime_ns,
+        )
+
+    def _details(self, place: EntryRef, look: EntryFiles) -> tuple[tuple[str, ...], str]:
+        """Return flags and name of the network."""
+        if place.layout is not CacheLayout.CURRENT:
+            return (), _network_name(self._tree, look.neff) if look.neff else ""
+        flags = (read_stored_flags(place.path, self._tree) or ()) if layouts.FLAGS in look.files else ()
+        done = look.state is State.DONE
+        return flags, _network_name(self._tree, f"{place.path}/{layouts.NEFF}") if done else ""
+
+    def _used(self, place: EntryRef, files: dict[str, os.stat_result], made: float) -> tuple[int, float]:
+        hits, used = self._counted(place)
+        for name in _TIMED:
+            if name in files:
+                used = max(used, files[name].st_mtime)
+        if layouts.NEFF in files:
+            used = max(used, files[layouts.NEFF].st_atime)
+        return hits, used or made
+
+    def _counted(self, place: EntryRef) -> tuple[int, float]:
+        if self._hits is None:
+            return self._usage.hits(place.path)
+        directory, _, name = place.path.rpartition("/")
+        known = self._hits.get(directory)
+        if known is None:
+            known = self._hits[directory] = self._usage.hits_below(directory)
+        return known.get(name, _NEVER)
+
+
+def detail_files(places: Sequence[EntryRef]) -> Iterator[tuple[str, int]]:
+    """Yield which files, and how much of them, the details of entries are read from."""
+    for place in places:
+        if place.layout is CacheLayout.CURRENT:
+            yield f"{place.path}/{layouts.FLAGS}", _MAX_FLAGS_BYTES
+            yield f"{place.path}/{layouts.NEFF}", HEADER_BYTES
+        elif place.layout is CacheLayout.TORCHNEURON:
+            yield place.path, HEADER_BYTES
+
+
+def read_stored_flags(entry: str, tree: CacheTree = LOCAL) -> tuple[str, ...] | None:
+    """Return the compiler's flags that an entry remembers, None where they cannot be read or are no list of texts."""
+    try:
+        stored = json.loads(tree.read_start(f"{entry}/{layouts.FLAGS}", _MAX_FLAGS_BYTES))
+    except (ValueError, RecursionError):
+        return None
+    is_list = isinstance(stored, list) and all(isinstance(flag, str) for flag in stored)
+    return tuple(stored) if is_list else None
+
+
+def _tags(files: dict[str, os.stat_result]) -> tuple[str, ...]:
+    prefix = layouts.TAG_PREFIX
+    return tuple(sorted([name[len(prefix) :] for name in files if name.startswith(prefix)]))
+
+
+def _made(files: dict[str, os.stat_result], own: os.stat_result) -> float:
+    for name in (layouts.DONE, layouts.NEFF, layouts.LOG, *layouts.GRAPH_NAMES):
+        if name in files:
+            return files[name].st_mtime
+    return own.st_mtime
+
+
+def _last_change(files: dict[str, os.stat_result], own: os.stat_result) -> float:
+    return max((found.st_mtime for found in files.values()), default=own.st_mtime)
+
+
+def _last_seen(files: dict[str, os.stat_result], made: float) -> float:
+    return max((max(found.st_mtime, found.st_atime) for found in files.values()), default=made)
+
+
+def _network_name(tree: CacheTree, path: str) -> str:
+    try:
+        return read_header(tree.read_start(path, HEADER_BYTES)).name
+    except NeffError:
+        return ""
+
 
 __all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan", "scan_location"]
 
@@ -46,12 +228,10 @@ def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | Non
     Raises:
         NotACacheError: it exists and is no directory, cannot be read, or holds no sign of a compile cache.
     """
-    return scan_places(walk(root, listed), details=details)
+    return scan_walk(walk(root, listed), details=details)
 
 
-def scan_places(
-    found: Walk, *, details: bool = True, looked: Callable[[int, int], None] | None = None
-) -> Scan:
+def scan_walk(found: Walk, *, details: bool = True, looked: Callable[[int, int], None] | None = None) -> Scan:
     """Return what is at the places of a walk; see `scan`.
 
     Args:
@@ -61,9 +241,9 @@ def scan_places(
     """
     with collector_paused():
         if details:
-            found.tree.expect(details_of(found.places))
+            found.tree.expect(detail_files(found.places))
         reader = EntryReader(found.root, found.tree).for_many()
-        read = [reader.read(place, details=details) for place in looking_at(found.places, looked)]
+        read = [reader.read(place, details=details) for place in with_progress(found.places, looked)]
     entries = tuple(entry for entry in read if entry is not None)
     missed = (place for place, entry in zip(found.places, read, strict=True) if entry is None)
     lost = sum(exists(found.tree, place.path) for place in missed)
@@ -86,11 +266,11 @@ def scan_location(
         NotACacheError: as `scan`, or the command line names a directory that does not exist.
     """
     found = scan(location.root, details=details, listed=listed)
-    must_exist(location, found)
+    check_root_exists(location, found)
     return found
 
 
-def must_exist(location: Location, found: Scan | Walk) -> None:
+def check_root_exists(location: Location, found: Scan | Walk) -> None:
     """Refuse a root that was named on the command line and is not there.
 
     Raises:
@@ -103,5 +283,5 @@ def must_exist(location: Location, found: Scan | Walk) -> None:
 
 def read_entry(root: str, path: str, *, details: bool = True) -> Entry | None:
     """Return an entry as it is now, or None when it is gone or nothing of a cache."""
-    place = place_of(root, path)
+    place = parse_entry_path(root, path)
     return EntryReader(root).read(place, details=details) if place is not None else None

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.files import remove_quietly, sync_directory, write_atomically
+from neurontools.cache.lock_owner import remove_dead_waiters
 from neurontools.cache.locks import flock
-from neurontools.cache.waiters import remove_dead_waiters
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
@@ -29,7 +29,7 @@ _ERROR_LINE = re.compile(r"\[(NCC_[A-Z]+[0-9]+)\] (.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedNeff:
     """A sound NEFF from the cache; `held` is the descriptor that marks its entry as in use, None where it cannot."""
 
     neff: Neff
@@ -37,7 +37,7 @@ class Found:
     held: int | None
 
 
-def look_up(entry: str, digest: str, *, validate_hash: bool) -> Found | None:
+def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | None:
     """Return the NEFF of a finished entry, or None when there is none.
 
     Args:
@@ -48,20 +48,20 @@ def look_up(entry: str, digest: str, *, validate_hash: bool) -> Found | None:
     Raises:
         NeffError: the entry claims to be finished and its NEFF is damaged or of another graph.
     """
-    if not os.path.exists(f"{entry}/{layout.DONE}"):
+    if not os.path.exists(f"{entry}/{layouts.DONE}"):
         return None
     held = hold(entry)
     try:
-        with open(f"{entry}/{layout.NEFF}", "rb") as stored:
+        with open(f"{entry}/{layouts.NEFF}", "rb") as stored:
             data = stored.read()
         neff = _parse_expected(data, digest, validate_hash=validate_hash)
     except OSError:
-        let_go(held)
+        release(held)
         return None
     except NeffError:
-        let_go(held)
+        release(held)
         raise
-    return Found(neff, data, held)
+    return CachedNeff(neff, data, held)
 
 
 def hold(entry: str) -> int | None:
@@ -96,13 +96,13 @@ def _is_held(entry: str, descriptor: int) -> bool:
         return False
 
 
-def let_go(held: int | None) -> None:
+def release(held: int | None) -> None:
     """Take back the mark that `hold` made."""
     if held is not None:
         os.close(held)
 
 
-def begin(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
+def prepare_entry(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
     """Store what is to be compiled: the graph in place of the HLO module, and the flags.
 
     Raises:
@@ -110,10 +110,10 @@ def begin(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
     """
     _remove_leftovers(entry)
     remove_dead_waiters(entry)
-    if not os.path.exists(f"{root}/{layout.ROOT_LOCK}"):
-        layout.make_root(root)
-    write_atomically(f"{entry}/{layout.GRAPH}", graph.to_bytes())
-    write_atomically(f"{entry}/{layout.FLAGS}", json.dumps(list(flags)).encode())
+    if not os.path.exists(f"{root}/{layouts.ROOT_LOCK}"):
+        layouts.make_root(root)
+    write_atomically(f"{entry}/{layouts.GRAPH}", graph.to_bytes())
+    write_atomically(f"{entry}/{layouts.FLAGS}", json.dumps(list(flags)).encode())
 
 
 def publish(entry: str, data: bytes) -> None:
@@ -122,31 +122,31 @@ def publish(entry: str, data: bytes) -> None:
     Raises:
         OSError: the entry cannot be written to; it is not marked as done then.
     """
-    remove_quietly(f"{entry}/{layout.DONE}")
-    remove_quietly(f"{entry}/{layout.LOG}")
-    write_atomically(f"{entry}/{layout.NEFF}", data)
-    write_atomically(f"{entry}/{layout.DONE}", b"")
+    remove_quietly(f"{entry}/{layouts.DONE}")
+    remove_quietly(f"{entry}/{layouts.LOG}")
+    write_atomically(f"{entry}/{layouts.NEFF}", data)
+    write_atomically(f"{entry}/{layouts.DONE}", b"")
 
 
-def keep_failure(entry: str, error: CompileError) -> None:
+def store_failure(entry: str, error: CompileError) -> None:
     """Store why a compile failed, so that the next lookup need not try again.
 
     Raises:
         OSError: the entry cannot be written to.
     """
-    for name in (layout.DONE, layout.NEFF):
+    for name in (layouts.DONE, layouts.NEFF):
         remove_quietly(f"{entry}/{name}")
     lines = [f"ERROR: {error.message}", f"hint: {error.remedy}", "Compiler status ERROR", ""]
-    write_atomically(f"{entry}/{layout.LOG}", "\n".join(lines).encode())
+    write_atomically(f"{entry}/{layouts.LOG}", "\n".join(lines).encode())
     sync_directory(entry)
 
 
 def read_failure(entry: str) -> CompileError | None:
     """Return the failure that an entry remembers, or None; a log without an error code counts as none."""
-    if os.path.exists(f"{entry}/{layout.NEFF}"):
+    if os.path.exists(f"{entry}/{layouts.NEFF}"):
         return None
     try:
-        with open(f"{entry}/{layout.LOG}", "rb") as log:
+        with open(f"{entry}/{layouts.LOG}", "rb") as log:
             text = log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
@@ -161,7 +161,7 @@ def is_trusted(root: str, entry: str) -> bool:
     """Return whether native code of an entry may be loaded: all on the way is this user's or root's alone to write."""
     owners = {os.getuid(), 0}
     try:
-        for path in (root, os.path.dirname(entry), entry, f"{entry}/{layout.NEFF}"):
+        for path in (root, os.path.dirname(entry), entry, f"{entry}/{layouts.NEFF}"):
             found = os.lstat(path)
             if found.st_uid not in owners or found.st_mode & 0o022:
                 return False
@@ -180,7 +180,7 @@ def _parse_expected(data: bytes, digest: str, *, validate_hash: bool) -> Neff:
 def _remove_leftovers(entry: str) -> None:
     now = time.time()
     for name in os.listdir(entry):
-        if name.startswith(layout.TEMPORARY_PREFIX):
+        if name.startswith(layouts.TEMPORARY_PREFIX):
             path = f"{entry}/{name}"
             try:
                 old = now - os.lstat(path).st_mtime > _OLD_LEFTOVER_S

@@ -1,7 +1,7 @@
-"""What lookups did, event by event: one line each in a file of this user, so that runs can be told apart.
+"""Journals of one user for one root: what each lookup did, and what `neuron-cache` removed.
 
-A line is `time run event seconds module`; lines are short and appended whole, so processes need no lock. A file that
-has grown is put aside once, and the one that was put aside before is dropped.
+A line of `events` is `time run event seconds module`, a line of `removed` is `time module reason`. Lines are appended
+whole, so processes need no lock. A file that has grown is renamed once, and the previous one is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from neurontools import env
 from neurontools.cache.usage import counters_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from neurontools.cache.pruning.rules import PruneDecision
+
 
 _MAX_BYTES = 8 << 20
 _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
@@ -37,7 +40,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CacheEvent:
     """One event of a run; `seconds` mean what the kind says."""
 
     unix_s: float
@@ -63,7 +66,7 @@ class Events:
 
     def add(self, kind: EventKind, module: str, seconds: float = 0.0) -> None:
         """Append one event of this process's run."""
-        line = f"{time.time():.3f} {this_run()} {kind} {seconds:.6f} {module}\n"
+        line = f"{time.time():.3f} {run_name()} {kind} {seconds:.6f} {module}\n"
         try:
             os.write(self._opened(), line.encode("utf-8", "replace"))
         except OSError:
@@ -75,7 +78,7 @@ class Events:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def read(self, since_unix_s: float = 0.0) -> Iterator[Event]:
+    def read(self, since_unix_s: float = 0.0) -> Iterator[CacheEvent]:
         """Yield the events that are kept and not older than a time, oldest first; damaged lines are left out."""
         for path in (f"{self._path}.old", self._path):
             try:
@@ -83,7 +86,7 @@ class Events:
                     continue
                 with open(path, encoding="utf-8", errors="replace") as lines:
                     for line in lines:
-                        event = event_of(line)
+                        event = parse_event(line)
                         if event is not None and event.unix_s >= since_unix_s:
                             yield event
             except OSError:
@@ -112,19 +115,126 @@ def _run_of(pid: int) -> str:
     return f"{pid}:{start_ticks(pid) or 0}"
 
 
-def this_run() -> str:
+def run_name() -> str:
     """Return the name of this process's run: what its launcher calls the job, else pid and start time."""
     return _run_of(os.getpid())
 
 
-def event_of(line: str) -> Event | None:
+def parse_event(line: str) -> CacheEvent | None:
     """Return the event of a whole line, None for a damaged one."""
     parts = line.split()
     try:
         if len(parts) == _FIELDS and line.endswith("\n"):
             unix_s, seconds = float(parts[0]), float(parts[3])
             if isfinite(unix_s) and isfinite(seconds):
-                return Event(unix_s, parts[1], EventKind(parts[2]), seconds, parts[4])
+                return CacheEvent(unix_s, parts[1], EventKind(parts[2]), seconds, parts[4])
     except ValueError:
         pass
     return None
+
+
+_MOST_BYTES = 1 << 20
+
+
+class EventTail:
+    """The events of this user in one root, from now on."""
+
+    def __init__(self, root: str) -> None:
+        self._path = events_path(root)
+        self._inode, self._offset = _end_of(self._path)
+
+    def new(self) -> Iterator[CacheEvent]:
+        """Yield the events since the last call; half a line waits for its other half."""
+        inode, size = _end_of(self._path)
+        if inode != self._inode:
+            old_inode, _ = _end_of(f"{self._path}.old")
+            if old_inode == self._inode:
+                yield from self._read(f"{self._path}.old")
+            self._inode, self._offset = inode, 0
+        if size > self._offset:
+            yield from self._read(self._path)
+
+    def _read(self, path: str) -> Iterator[CacheEvent]:
+        try:
+            with open(path, "rb") as file:
+                file.seek(self._offset)
+                while data := file.read(_MOST_BYTES):
+                    whole = data[: data.rfind(b"\n") + 1]
+                    if not whole:
+                        return
+                    self._offset += len(whole)
+                    file.seek(self._offset)
+                    for line in whole.decode("utf-8", "replace").splitlines(keepends=True):
+                        event = parse_event(line)
+                        if event is not None:
+                            yield event
+        except OSError:
+            return
+
+
+def _end_of(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_size
+
+
+_MAX_REMOVED_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRecord:
+    """An entry that was removed: when (Unix seconds) and by which rule."""
+
+    unix_s: float
+    module: str
+    reason: str
+
+
+def record_removals(root: str, choices: Iterable[PruneDecision]) -> None:
+    """Append what was removed; what cannot be kept is not kept."""
+    now = time.time()
+    lines = "".join(f"{now:.3f} {choice.entry.module} {_line(choice.reason)}\n" for choice in choices)
+    if not lines:
+        return
+    path = _path(root)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        if os.path.exists(path) and os.stat(path).st_size > _MAX_REMOVED_BYTES:
+            os.replace(path, f"{path}.old")
+        with open(path, "ab") as file:
+            file.write(lines.encode("utf-8", "replace"))
+    except OSError:
+        return
+
+
+def read_removals(root: str) -> dict[str, RemovalRecord]:
+    """Return the last removal of each module that is remembered; damaged lines are left out."""
+    found: dict[str, RemovalRecord] = {}
+    for path in (f"{_path(root)}.old", _path(root)):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    removed = _removed(line)
+                    if removed is not None:
+                        found[removed.module] = removed
+        except OSError:
+            continue
+    return found
+
+
+def _removed(line: str) -> RemovalRecord | None:
+    parts = line.rstrip("\n").split(" ", 2)
+    try:
+        return RemovalRecord(float(parts[0]), parts[1], parts[2])
+    except (ValueError, IndexError):
+        return None
+
+
+def _line(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def _path(root: str) -> str:
+    return f"{counters_dir(root)}/removed"

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache import layout, logs
-from neurontools.cache.entry_io import begin, look_up, read_failure
+from neurontools.cache import layouts, logs
+from neurontools.cache.entry_io import look_up, prepare_entry, read_failure
 from neurontools.cache.files import write_atomically
 from neurontools.compiler.neff import NativePart, NeffError
 from neurontools.errors import NeuronToolsError
@@ -33,7 +33,7 @@ _LIBRARY_FACTS = ".json"
 _ATTEMPTS = 50
 
 
-class NoteKind(StrEnum):
+class RecordKind(StrEnum):
     """What a line of the log tells: which cache, a graph's entry, an operator that ran on the CPU and its line."""
 
     ROOT = "root"
@@ -42,10 +42,10 @@ class NoteKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ExtractionRecord:
     """One line of the log; `source` is the user's line of an operator, "" where it is unknown."""
 
-    kind: NoteKind
+    kind: RecordKind
     text: str
     source: str = ""
 
@@ -70,18 +70,18 @@ def extract(
     Raises:
         NeuronToolsError: the cache cannot be written to.
     """
-    take_note(NoteKind.GRAPH, entry)
+    record(RecordKind.GRAPH, entry)
     if _has_neff(entry, graph):
-        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {entry}/{layout.NEFF}")
+        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {entry}/{layouts.NEFF}")
         return True
     if read_failure(entry) is None:
         _store(root, entry, graph, flags, libraries)
-    text = f"Extracting graphs ({entry}/{layout.GRAPH}) for ahead-of-time parallel compilation. "
+    text = f"Extracting graphs ({entry}/{layouts.GRAPH}) for ahead-of-time parallel compilation. "
     logs.log(logging.INFO, logs.WRAPPER, text + "No compilation was done.")
     return False
 
 
-def stored_libraries(entry: str) -> tuple[NativePart, ...]:
+def read_libraries(entry: str) -> tuple[NativePart, ...]:
     """Return the native libraries that an extracted entry holds; what was changed since is left out.
 
     Raises:
@@ -102,14 +102,14 @@ def stored_libraries(entry: str) -> tuple[NativePart, ...]:
     return tuple(found)
 
 
-def drop_libraries(entry: str) -> None:
+def remove_libraries(entry: str) -> None:
     """Remove the libraries of an extracted entry: its NEFF holds them now."""
     for file in os.listdir(entry):
         if file.startswith(_LIBRARY_PREFIX):
             os.unlink(f"{entry}/{file}")
 
 
-def take_note(kind: NoteKind, text: str, source: str = "") -> None:
+def record(kind: RecordKind, text: str, source: str = "") -> None:
     """Append a line to the log of this extraction, where there is one."""
     path = os.environ.get(env.EXTRACTION_LOG)
     if path:
@@ -118,7 +118,7 @@ def take_note(kind: NoteKind, text: str, source: str = "") -> None:
             log.write(line)
 
 
-def read_notes(path: str) -> Iterator[Note]:
+def read_records(path: str) -> Iterator[ExtractionRecord]:
     """Yield what a log tells; half a line of a killed process is left out.
 
     Raises:
@@ -128,7 +128,7 @@ def read_notes(path: str) -> Iterator[Note]:
         for line in log:
             try:
                 kind, text, source = json.loads(line)
-                yield Note(NoteKind(kind), str(text), str(source))
+                yield ExtractionRecord(RecordKind(kind), str(text), str(source))
             except ValueError:
                 continue
 
@@ -148,11 +148,11 @@ def _store(
 ) -> None:
     for _ in range(_ATTEMPTS):
         try:
-            layout.make_root(root)
+            layouts.make_root(root)
             os.makedirs(entry, exist_ok=True)
             for library in libraries:
                 _store_library(f"{entry}/{_LIBRARY_PREFIX}{library.digest}", library)
-            begin(root, entry, graph, flags)
+            prepare_entry(root, entry, graph, flags)
         except FileNotFoundError:  # pruned while it was written
             continue
         except OSError as error:

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from neurontools.cache.generations import Generation
+from neurontools.cache.entry_files import State
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.quantities import format_age, format_size
-from neurontools.cache.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """How a field's values are written and compared."""
 
     WORD = auto()
@@ -35,7 +35,7 @@ class Field:
     """
 
     name: str
-    kind: Kind
+    kind: FieldKind
     value: Callable[[Entry, float], str | float]
     meaning: str
     words: tuple[str, ...] = ()
@@ -45,9 +45,9 @@ class Field:
         """Return the value as a table shows it."""
         value = self.value(entry, now)
         match self.kind:
-            case Kind.SIZE:
+            case FieldKind.SIZE:
                 return format_size(int(value))
-            case Kind.AGE:
+            case FieldKind.AGE:
                 return format_age(float(value))
             case _:
                 return str(value) or "-"
@@ -58,23 +58,33 @@ _YES_NO = ("yes", "no")
 FIELDS = {
     field.name: field
     for field in (
-        Field("state", Kind.WORD, lambda e, _: e.state.value, "state of the entry", tuple(State)),
-        Field("size", Kind.SIZE, lambda e, _: e.size_bytes, "bytes on disk"),
-        Field("made", Kind.AGE, lambda e, now: now - e.made_unix_s, "time since it was made"),
-        Field("used", Kind.AGE, lambda e, now: now - e.used_unix_s, "time since its last use"),
-        Field("hits", Kind.NUMBER, lambda e, _: e.hits, "hits of this user"),
-        Field("compiler", Kind.TEXT, lambda e, _: e.compiler, "compiler version"),
-        Field("flags", Kind.TEXT, lambda e, _: " ".join(e.flags), "compiler flags", details=True),
-        Field("name", Kind.TEXT, lambda e, _: e.name, "network's name", details=True),
-        Field("module", Kind.TEXT, lambda e, _: e.module, "name of its directory or file"),
-        Field("path", Kind.TEXT, lambda e, _: e.path, "path"),
-        Field("note", Kind.TEXT, lambda e, _: e.note, "why it failed, who holds it"),
+        Field("state", FieldKind.WORD, lambda e, _: e.state.value, "state of the entry", tuple(State)),
+        Field("size", FieldKind.SIZE, lambda e, _: e.size_bytes, "bytes on disk"),
+        Field("made", FieldKind.AGE, lambda e, now: now - e.made_unix_s, "time since it was made"),
+        Field("used", FieldKind.AGE, lambda e, now: now - e.used_unix_s, "time since its last use"),
+        Field("hits", FieldKind.NUMBER, lambda e, _: e.hits, "hits of this user"),
+        Field("compiler", FieldKind.TEXT, lambda e, _: e.compiler, "compiler version"),
+        Field("flags", FieldKind.TEXT, lambda e, _: " ".join(e.flags), "compiler flags", details=True),
+        Field("name", FieldKind.TEXT, lambda e, _: e.name, "network's name", details=True),
+        Field("module", FieldKind.TEXT, lambda e, _: e.module, "name of its directory or file"),
+        Field("path", FieldKind.TEXT, lambda e, _: e.path, "path"),
+        Field("note", FieldKind.TEXT, lambda e, _: e.note, "why it failed, who holds it"),
         Field(
-            "layout", Kind.WORD, lambda e, _: e.generation.value, "layout it is stored in", tuple(Generation)
+            "layout",
+            FieldKind.WORD,
+            lambda e, _: e.layout.value,
+            "layout it is stored in",
+            tuple(CacheLayout),
         ),
-        Field("pinned", Kind.WORD, lambda e, _: _YES_NO[not e.pinned], "whether it must stay", _YES_NO),
-        Field("tags", Kind.TEXT, lambda e, _: ",".join(e.tags), "tags that people gave it"),
-        Field("ours", Kind.WORD, lambda e, _: _YES_NO[not e.ours], "whether this simulator made it", _YES_NO),
+        Field("pinned", FieldKind.WORD, lambda e, _: _YES_NO[not e.pinned], "whether it must stay", _YES_NO),
+        Field("tags", FieldKind.TEXT, lambda e, _: ",".join(e.tags), "tags that people gave it"),
+        Field(
+            "ours",
+            FieldKind.WORD,
+            lambda e, _: _YES_NO[not e.ours],
+            "whether this simulator made it",
+            _YES_NO,
+        ),
     )
 }
 """Every field by its name, in the order of documentation."""
@@ -83,6 +93,6 @@ ALIASES = {"accessed": "used", "age": "made", "created": "made", "model": "name"
 """Other names of fields."""
 
 
-def field_named(name: str) -> Field | None:
+def find_field(name: str) -> Field | None:
     """Return a field by its name or another name of it, None for no field."""
     return FIELDS.get(ALIASES.get(name, name))

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from neurontools.cache.fields import ALIASES, FIELDS, Field, Kind, field_named
+from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field
 from neurontools.cache.quantities import parse_duration, parse_size
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
 
 _NAME = re.compile(r"[A-Za-z_]+")
 _OPERATOR = re.compile(r"!=|!~|<=|>=|==|[=~<>]")
@@ -34,11 +34,11 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _OPERATORS = {
-    Kind.WORD: ("=", "!="),
-    Kind.TEXT: ("=", "!=", "~", "!~"),
-    Kind.SIZE: tuple(_COMPARE),
-    Kind.AGE: ("<", "<=", ">", ">="),
-    Kind.NUMBER: tuple(_COMPARE),
+    FieldKind.WORD: ("=", "!="),
+    FieldKind.TEXT: ("=", "!=", "~", "!~"),
+    FieldKind.SIZE: tuple(_COMPARE),
+    FieldKind.AGE: ("<", "<=", ">", ">="),
+    FieldKind.NUMBER: tuple(_COMPARE),
 }
 
 
@@ -55,7 +55,7 @@ class FilterSyntaxError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FilterCondition:
     """One condition: values are texts, bytes, seconds or numbers, as the field's kind says."""
 
     field: Field
@@ -78,10 +78,10 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class EntryFilter:
     """Conditions that must all hold; none is true of every entry."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[FilterCondition, ...] = ()
 
     @property
     def needs_details(self) -> bool:
@@ -93,13 +93,13 @@ class Filter:
         return all(condition.matches(entry, now) for condition in self.conditions)
 
 
-def parse_filters(texts: Iterable[str]) -> Filter:
+def parse_filters(texts: Iterable[str]) -> EntryFilter:
     """Return the filter that all texts together say.
 
     Raises:
         FilterSyntaxError: one cannot be read; it points at the character.
     """
-    return Filter(tuple(condition for text in texts for condition in _Parser(text).conditions()))
+    return EntryFilter(tuple(condition for text in texts for condition in _Parser(text).conditions()))
 
 
 class _Parser:
@@ -109,7 +109,7 @@ class _Parser:
         self._text = text
         self._at = 0
 
-    def conditions(self) -> list[Condition]:
+    def conditions(self) -> list[FilterCondition]:
         found = []
         self._skip_blanks()
         if self._ended():
@@ -122,7 +122,7 @@ class _Parser:
                 raise self._error("expected a blank or the end", _EXAMPLE)
         return found
 
-    def _condition(self) -> Condition:
+    def _condition(self) -> FilterCondition:
         field = self._field()
         self._skip_blanks()
         sign = self._operator(field)
@@ -131,14 +131,14 @@ class _Parser:
         while self._text[self._at : self._at + 1] == ",":
             self._at += 1
             values.append(self._value(field))
-        return Condition(field, sign, tuple(values))
+        return FilterCondition(field, sign, tuple(values))
 
     def _field(self) -> Field:
         start = self._at
         name = self._take(_NAME)
         if not name:
             raise self._error("expected the name of a field", _fields())
-        field = field_named(name.lower())
+        field = find_field(name.lower())
         if field is None:
             near = get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=1, cutoff=0.7)
             remedy = f"did you mean {near[0]}?" if near else _fields()
@@ -200,28 +200,28 @@ def _fields() -> str:
 
 def _converted(field: Field, text: str) -> str | float:
     match field.kind:
-        case Kind.SIZE:
+        case FieldKind.SIZE:
             return parse_size(text)
-        case Kind.AGE:
+        case FieldKind.AGE:
             return parse_duration(text)
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             if not text.isascii() or not text.isdigit():
                 raise UsageError(f"not a number: {text!r}", "write for example 0 or 12")
             return float(text)
-        case Kind.WORD if text.lower() not in field.words:
+        case FieldKind.WORD if text.lower() not in field.words:
             raise UsageError(f"{field.name} is never {text!r}", f"choose from {', '.join(field.words)}")
-        case Kind.WORD:
+        case FieldKind.WORD:
             return text.lower()
         case _:
             return text
 
 
-def describe(conditions: Sequence[Condition]) -> str:
+def describe(conditions: Sequence[FilterCondition]) -> str:
     """Return conditions in words that `parse_filters` reads again."""
     return " ".join(_described(condition) for condition in conditions)
 
 
-def _described(condition: Condition) -> str:
+def _described(condition: FilterCondition) -> str:
     values = ",".join(_value_text(condition.field, value) for value in condition.values)
     return f"{condition.field.name}{condition.operator}{values}"
 
@@ -229,6 +229,6 @@ def _described(condition: Condition) -> str:
 def _value_text(field: Field, value: str | float) -> str:
     if isinstance(value, str):
         return value if _BARE.fullmatch(value) else f"'{value}'" if "'" not in value else f'"{value}"'
-    if field.kind is Kind.AGE:
+    if field.kind is FieldKind.AGE:
         return f"{value:f}s" if value else "0"
     return str(int(value))

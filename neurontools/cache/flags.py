@@ -29,17 +29,17 @@ class FlagSettings:
     retry_failed: bool = False
 
 
-def read_environment_flags(environ: Mapping[str, str]) -> FlagSettings:
+def parse_environment_flags(environ: Mapping[str, str]) -> FlagSettings:
     """Return NEURON_CC_FLAGS of an environment, taken apart.
 
     Raises:
         UsageError: a quote is not closed.
     """
     text = environ.get(FLAGS_VARIABLE, "")
-    return read_flags(text) if text.strip() else FlagSettings()
+    return parse_flags(text) if text.strip() else FlagSettings()
 
 
-def read_flags(text: str) -> FlagSettings:
+def parse_flags(text: str) -> FlagSettings:
     """Return a flags string taken apart; values may follow `=` or a blank.
 
     Raises:

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import paths
-from neurontools.cache.generations import Generation
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.usage import root_key
-from neurontools.cache.walk import Place
+from neurontools.cache.walk import EntryRef
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
 
 FEWEST_ENTRIES = 2000
 _MOST_UNFINISHED = 2000
@@ -33,7 +33,7 @@ _COLUMNS = {"used": "used_unix_s", "made": "made_unix_s", "size": "size_bytes", 
 _TABLES = """
 CREATE TABLE about (format INTEGER, root TEXT, skipped INTEGER, made_ns INTEGER);
 CREATE TABLE listed (path TEXT, inode INTEGER, changed_ns INTEGER);
-CREATE TABLE entries (path TEXT, generation TEXT, compiler TEXT, module TEXT, finished INTEGER,
+CREATE TABLE entries (path TEXT, layout TEXT, compiler TEXT, module TEXT, finished INTEGER,
                       used_unix_s REAL, made_unix_s REAL, size_bytes INTEGER, hits INTEGER);
 """
 
@@ -51,7 +51,7 @@ class Listed:
 class Candidates:
     """Places among which the first of a listing are, and when the index was made (Unix seconds)."""
 
-    places: tuple[Place, ...]
+    places: tuple[EntryRef, ...]
     skipped: int
     made_unix_s: float
 
@@ -133,13 +133,13 @@ def _chosen(
     listed = tuple(Listed(*row) for row in database.execute("SELECT path, inode, changed_ns FROM listed"))
     if note_listed(directory.path for directory in listed) != listed:
         return None
-    fields = "SELECT path, generation, compiler, module FROM entries WHERE finished = "
+    fields = "SELECT path, layout, compiler, module FROM entries WHERE finished = "
     unfinished = database.execute(fields + "0 LIMIT ?", (_MOST_UNFINISHED + 1,)).fetchall()
     if len(unfinished) > _MOST_UNFINISHED:
         return None
     order = f"1 ORDER BY {column} {'DESC' if descending else 'ASC'}, path LIMIT ?"
     first = database.execute(fields + order, (limit,)).fetchall()
-    places = tuple(Place(row[0], Generation(row[1]), row[2], row[3]) for row in (*first, *unfinished))
+    places = tuple(EntryRef(row[0], CacheLayout(row[1]), row[2], row[3]) for row in (*first, *unfinished))
     return Candidates(places, found[2], found[3] / 1e9)
 
 
@@ -168,7 +168,7 @@ def _row(entry: Entry) -> tuple[str | int | float, ...]:
     finished = int(entry.state is State.DONE)
     return (
         entry.path,
-        entry.generation.value,
+        entry.layout.value,
         entry.compiler,
         entry.module,
         finished,

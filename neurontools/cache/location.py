@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.flags import read_environment_flags
+from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.remote.url import is_remote, normal_root
 from neurontools.cache.usage import copy_dir
 from neurontools.errors import UsageError
@@ -62,7 +62,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
     variables = os.environ if environ is None else environ
     candidates = (
         Candidate(ARGUMENT_SOURCE, url or ""),
-        Candidate(FLAG_SOURCE, read_environment_flags(variables).cache_dir),
+        Candidate(FLAG_SOURCE, parse_environment_flags(variables).cache_dir),
         Candidate(URL_VARIABLE, variables.get(URL_VARIABLE, "")),
         Candidate(DEFAULT_SOURCE, DEFAULT_ROOT),
     )
@@ -70,7 +70,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
     return Location(_root(chosen), chosen.source, candidates)
 
 
-def location_text(location: Location) -> str:
+def format_location(location: Location) -> str:
     """Return the root and the settings that could have named it, the winner marked."""
     lines = [location.root, *([f"  local copy: {copy_dir(location.root)}"] if location.is_remote else [])]
     for candidate in location.candidates:

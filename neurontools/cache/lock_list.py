@@ -6,23 +6,22 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache import layout
-from neurontools.cache.owner import Liveness
+from neurontools.cache import layouts
+from neurontools.cache.lock_owner import Liveness, list_waiters
 from neurontools.cache.pruning.policy import STALE_LOCK_S
 from neurontools.cache.pruning.removal import BrokenLock
 from neurontools.cache.quantities import format_duration
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.tables import below, counted, table
 from neurontools.cache.tree import LOCAL
-from neurontools.cache.waiters import waiters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from neurontools.cache.lock_owner import LockOwner
     from neurontools.cache.locks import LockState
-    from neurontools.cache.owner import Owner
-    from neurontools.cache.tree import Tree
-    from neurontools.cache.walk import Place
+    from neurontools.cache.tree import CacheTree
+    from neurontools.cache.walk import EntryRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class HeldLock:
     """A lock and the processes that wait for it."""
 
     lock: LockState
-    waiters: tuple[Owner, ...]
+    waiters: tuple[LockOwner, ...]
 
     def is_stale(self, age_s: float) -> bool:
         """Return whether nobody holds it: its owner is dead, or it names none and is older than an age."""
@@ -38,7 +37,7 @@ class HeldLock:
         return lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and self.lock.age_s > age_s)
 
 
-def locks_of(places: Sequence[Place], tree: Tree = LOCAL) -> tuple[HeldLock, ...]:
+def list_locks(places: Sequence[EntryRef], tree: CacheTree = LOCAL) -> tuple[HeldLock, ...]:
     """Return every lock below some places, the oldest first; an entry may have several, and finished ones, too.
 
     Args:
@@ -46,7 +45,7 @@ def locks_of(places: Sequence[Place], tree: Tree = LOCAL) -> tuple[HeldLock, ...
         tree: reads their root.
     """
     found = [
-        HeldLock(state, () if is_remote(place.path) else waiters_of(place.path))
+        HeldLock(state, () if is_remote(place.path) else list_waiters(place.path))
         for place in places
         for path in _lock_files(tree, place.path)
         if (state := tree.examine_lock(path)) is not None
@@ -63,14 +62,14 @@ def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ..
     )
 
 
-def broken_text(found: Sequence[HeldLock], broken: Sequence[BrokenLock], *, dry_run: bool) -> str:
+def format_broken_locks(found: Sequence[HeldLock], broken: Sequence[BrokenLock], *, dry_run: bool) -> str:
     """Return how many locks of how many went, or would go, and how many stay because their process lives."""
     living = sum(held.lock.liveness is Liveness.ALIVE for held in found)
     kept = f"; {living} held by {'a living process' if living == 1 else 'living processes'}" if living else ""
     return f"{len(broken)} of {len(found)} locks {'to remove' if dry_run else 'removed'}{kept}"
 
 
-def locks_text(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
+def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
     """Return the table of locks, no wider than a terminal's columns, and a hint where some are stale."""
     rows = [
         (
@@ -129,17 +128,17 @@ def _state(held: HeldLock) -> str:
     return held.lock.liveness.value
 
 
-def _waiter(held: HeldLock, waiter: Owner) -> str:
+def _waiter(held: HeldLock, waiter: LockOwner) -> str:
     here = held.lock.owner.host if held.lock.owner is not None else os.uname().nodename
     return str(waiter.pid) if waiter.host == here else f"{waiter.pid}@{waiter.host}"
 
 
-def _lock_files(tree: Tree, entry: str) -> Iterator[str]:
+def _lock_files(tree: CacheTree, entry: str) -> Iterator[str]:
     try:
         with tree.scandir(entry) as items:
             names = sorted(item.name for item in items)
     except OSError:
         return
     for name in names:
-        if name.endswith(layout.LOCK_SUFFIX):
+        if name.endswith(layouts.LOCK_SUFFIX):
             yield f"{entry}/{name}"

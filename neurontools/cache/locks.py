@@ -1,8 +1,8 @@
-"""Locks of the cache: one existence-based file per entry while it is compiled, one flock for the whole root.
+"""Locks of the cache: a lock file per entry while it is compiled, a flock for the whole root, a flock per directory.
 
-A lock file of ours names its owner and appears with its content (written aside, then linked), so that no reader sees
-it empty; the real wrapper's is a zero-byte file. A dead owner's lock is taken over under the root's flock, where it is
-looked at again, so two waiters cannot both take it.
+Our lock file names its owner and appears with its content (written aside, then linked), so that no reader sees it
+empty; the real wrapper's is a zero-byte file. A dead owner's lock is taken over under the root's flock, where it is
+checked again, so that two waiters cannot both take it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.files import remove_quietly, write_aside
-from neurontools.cache.layout import LOCK, ROOT_LOCK
-from neurontools.cache.owner import HEARTBEAT_S, Liveness, Owner, liveness, owner_from_bytes, this_process
+from neurontools.cache.files import remove_if_empty, remove_quietly, write_aside
+from neurontools.cache.layouts import LOCK, ROOT_LOCK
+from neurontools.cache.lock_owner import (
+    HEARTBEAT_S,
+    Liveness,
+    LockOwner,
+    new_lock_owner,
+    owner_liveness,
+    parse_lock_owner,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 _MAX_LOCK_BYTES = 4096
 _REMOVAL_ATTEMPTS = 3
@@ -35,7 +43,7 @@ class LockState:
     """A lock file as found. `age_s` counts from its last heartbeat; `owner` is None for a foreign lock."""
 
     path: str
-    owner: Owner | None
+    owner: LockOwner | None
     age_s: float
     liveness: Liveness
 
@@ -57,14 +65,14 @@ def examine_lock(path: str) -> LockState | None:
         return None
     except OSError:
         return LockState(path, None, 0.0, Liveness.UNKNOWN)
-    return judge_lock(path, content, beat)
+    return parse_lock(path, content, beat)
 
 
-def judge_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
+def parse_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
     """Return the state of a lock with some content and the time of its last heartbeat."""
-    owner = owner_from_bytes(content)
+    owner = parse_lock_owner(content)
     age_s = max(0.0, time.time() - beat_unix_s)
-    return LockState(path, owner, age_s, liveness(owner, age_s))
+    return LockState(path, owner, age_s, owner_liveness(owner, age_s))
 
 
 @contextmanager
@@ -101,7 +109,7 @@ def flock(descriptor: int, operation: int) -> bool:
 class EntryLock:
     """The lock on an entry that this process compiles, with its heartbeat."""
 
-    def __init__(self, root: str, path: str, owner: Owner) -> None:
+    def __init__(self, root: str, path: str, owner: LockOwner) -> None:
         self._root = root
         self._path = path
         self._owner = owner
@@ -147,7 +155,7 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
     path = f"{entry}/{LOCK}"
     found = examine_lock(path)
     if found is None:
-        owner = this_process()
+        owner = new_lock_owner()
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
     if not _may_take_over(found):
         return None
@@ -155,7 +163,7 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
         again = examine_lock(path)
         if again is not None and _may_take_over(again):
             os.unlink(path)
-        owner = this_process()
+        owner = new_lock_owner()
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
 
 
@@ -181,12 +189,12 @@ def _unpruned(entry: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _create(entry: str, path: str, owner: Owner) -> bool:
+def _create(entry: str, path: str, owner: LockOwner) -> bool:
     with _unpruned(entry):
         return _create_linked(entry, path, owner)
 
 
-def _create_linked(entry: str, path: str, owner: Owner) -> bool:
+def _create_linked(entry: str, path: str, owner: LockOwner) -> bool:
     aside = write_aside(entry, owner.to_bytes())
     try:
         os.link(aside, path)
@@ -201,7 +209,7 @@ def _create_linked(entry: str, path: str, owner: Owner) -> bool:
     return True
 
 
-def _create_without_links(path: str, owner: Owner) -> bool:
+def _create_without_links(path: str, owner: LockOwner) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -211,3 +219,52 @@ def _create_without_links(path: str, owner: Owner) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def directory_lock(path: str) -> Iterator[None]:
+    """Make a directory and hold it, waiting for whoever does; remove it at the end if it is empty.
+
+    Raises:
+        OSError: it cannot be made or opened.
+    """
+    while True:
+        descriptor = _opened(path)
+        if descriptor is None:
+            continue
+        try:
+            flock(descriptor, fcntl.LOCK_EX)
+            # Whoever held it may have removed it, and another may have made it anew.
+            if is_at(path, descriptor):
+                try:
+                    yield
+                finally:
+                    remove_if_empty(path)
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _opened(path: str) -> int | None:
+    """Open a directory, made if need be; return None where somebody removes it just now."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError:
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise
+        return None
+    try:
+        return os.open(path, _OPEN)
+    except FileNotFoundError:
+        return None
+
+
+def is_at(path: str, descriptor: int) -> bool:
+    """Return whether what is open is what a path names now."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

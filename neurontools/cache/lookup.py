@@ -8,15 +8,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout, logs
-from neurontools.cache.entry_io import begin, is_trusted, keep_failure, look_up, publish, read_failure
+from neurontools.cache import layouts, logs
+from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import (
+    is_trusted,
+    look_up,
+    prepare_entry,
+    publish,
+    read_failure,
+    store_failure,
+)
 from neurontools.cache.events import EventKind
 from neurontools.cache.files import remove_if_empty
+from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, try_lock
-from neurontools.cache.origin import read_origin, this_compile, write_origin
-from neurontools.cache.quarantine import quarantine_neff
-from neurontools.cache.states import State
-from neurontools.cache.waiters import Waiter
+from neurontools.cache.orphans import quarantine_neff
+from neurontools.cache.provenance import new_provenance, read_provenance, write_provenance
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
@@ -24,9 +31,9 @@ from neurontools.compiler.options import CompileError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.entry_io import Found
+    from neurontools.cache.entry_io import CachedNeff
     from neurontools.cache.locks import EntryLock
-    from neurontools.cache.root import CacheRoot
+    from neurontools.cache.store import CacheRoot
     from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -53,7 +60,7 @@ class CacheResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """What is looked for, and how; `wait_s` limits the wait for another process, None does not. `retries` were before it."""
 
     graph: Graph
@@ -69,14 +76,14 @@ class Request:
     retries: int = 0
 
 
-class WaitedTooLongError(Exception):
+class LockWaitTimeoutError(Exception):
     """Another process holds the entry's lock for longer than the user wants to wait."""
 
 
 class Lookup:
     """A request on its way through one root."""
 
-    def __init__(self, root: CacheRoot, request: Request) -> None:
+    def __init__(self, root: CacheRoot, request: CompileRequest) -> None:
         self._root = root
         self._request = request
         self._entry = request.entry
@@ -131,7 +138,7 @@ class Lookup:
         """
         return self._compiled(self._compile(), "")
 
-    def _look_up(self) -> Found | None:
+    def _look_up(self) -> CachedNeff | None:
         try:
             found = look_up(self._entry, self._request.digest, validate_hash=self._request.validate_hash)
         except NeffError as error:
@@ -148,11 +155,11 @@ class Lookup:
             self._damage = error.message
             self._root.usage.count("damaged")
             self._root.events.add(EventKind.DAMAGED, self._module)
-            text = f"Ignoring the damaged neff at {self._entry}/{layout.NEFF}: {error.message}"
+            text = f"Ignoring the damaged neff at {self._entry}/{layouts.NEFF}: {error.message}"
             logs.log(logging.WARNING, logs.WRAPPER, text)
 
     def _replay(self, failure: CompileError) -> None:
-        text = f"Got a cached failed neff at {self._entry}/{layout.NEFF}. Will skip compilation, "
+        text = f"Got a cached failed neff at {self._entry}/{layouts.NEFF}. Will skip compilation, "
         text += "please set --retry_failed_compilation for recompilation."
         logs.log(logging.ERROR, logs.WRAPPER, text)
         self._root.events.add(EventKind.REPLAY, self._module)
@@ -161,7 +168,7 @@ class Lookup:
     def _lock(self) -> EntryLock | None:
         """Return the entry's lock, or None when another holder has let go of it."""
         if not os.path.isdir(self._entry):
-            layout.make_root(self._root.path)
+            layouts.make_root(self._root.path)
             os.makedirs(self._entry, exist_ok=True)
         lock = try_lock(self._root.path, self._entry)
         if lock is not None:
@@ -179,7 +186,7 @@ class Lookup:
         while True:
             time.sleep(poll_s)
             poll_s = min(poll_s * 1.5, _SLOWEST_POLL_S)
-            state = examine_lock(f"{self._entry}/{layout.LOCK}")
+            state = examine_lock(f"{self._entry}/{layouts.LOCK}")
             if state is None:
                 return None
             lock = try_lock(self._root.path, self._entry)
@@ -191,14 +198,16 @@ class Lookup:
                 waiter.announce()
             if waited_s >= notices * _NOTICE_S:
                 notices += 1
-                text = f"Another process must be compiling {self._entry}/{layout.GRAPH}, "
+                text = f"Another process must be compiling {self._entry}/{layouts.GRAPH}, "
                 text += f"been waiting for: {waited_s / 60:.1f} minutes"
                 logs.log(logging.INFO, logs.CACHE, text)
                 logs.log(logging.INFO, logs.CACHE, f"The lock is that of {state.holder}")
             if self._request.wait_s is not None and waited_s >= self._request.wait_s:
-                text = f"Waited {waited_s:.1f} s for {state.holder} to compile {self._entry}/{layout.GRAPH}. "
+                text = (
+                    f"Waited {waited_s:.1f} s for {state.holder} to compile {self._entry}/{layouts.GRAPH}. "
+                )
                 logs.log(logging.WARNING, logs.CACHE, text + "Compiling without the cache.")
-                raise WaitedTooLongError
+                raise LockWaitTimeoutError
 
     def _compile_and_publish(self) -> CacheResult:
         """Compile under the lock; FileNotFoundError says that the entry was pruned before anything was compiled."""
@@ -207,7 +216,7 @@ class Lookup:
         if self._damage:
             quarantine_neff(self._root.path, self._entry, self._damage)
         try:
-            begin(self._root.path, self._entry, request.graph, request.flags)
+            prepare_entry(self._root.path, self._entry, request.graph, request.flags)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -219,11 +228,11 @@ class Lookup:
             failure = error
             self._root.usage.count("failures")
             self._root.events.add(EventKind.FAILURE, self._module)
-            if self._attempt(lambda: keep_failure(self._entry, failure)):
+            if self._attempt(lambda: store_failure(self._entry, failure)):
                 self._root.send(self._entry, State.FAILED)
             raise
         if writable:
-            write_origin(self._entry, this_compile(self._compiled_s))
+            write_provenance(self._entry, new_provenance(self._compiled_s))
         if not writable or not self._attempt(lambda: publish(self._entry, data)):
             return self._compiled(data, "")
         self._root.keep_in_use(self._entry)
@@ -242,7 +251,7 @@ class Lookup:
 
     def _compile(self) -> bytes:
         request = self._request
-        source, target = f"{self._entry}/{layout.GRAPH}", f"{self._entry}/{layout.NEFF}"
+        source, target = f"{self._entry}/{layouts.GRAPH}", f"{self._entry}/{layouts.NEFF}"
         command = ["neuronx-cc", "compile", "--framework=XLA", source, "--output", target, *request.flags]
         command.append("--verbose=35")
         logs.log(logging.INFO, logs.WRAPPER, f"Call compiler with cmd: {' '.join(command)}")
@@ -261,12 +270,12 @@ class Lookup:
         self._root.events.add(EventKind.MISS, self._module, self._compiled_s)
         return data
 
-    def _hit(self, found: Found) -> CacheResult:
+    def _hit(self, found: CachedNeff) -> CacheResult:
         self._root.keep_in_use(self._entry, found.held)
         self._root.usage.count_hit(self._entry)
-        origin = read_origin(self._entry)
+        origin = read_provenance(self._entry)
         self._root.events.add(EventKind.HIT, self._module, origin.compile_s if origin is not None else 0.0)
-        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layout.NEFF}")
+        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layouts.NEFF}")
         return CacheResult(
             neff=found.neff,
             data=found.data,

@@ -32,7 +32,7 @@ _UNKNOWN = "-"
 _MD5_BYTES = 16
 
 
-def info_text(neff: NeffFile, *, weights: bool = False, shapes: bool = False) -> str:
+def format_neff_info(neff: NeffFile, *, weights: bool = False, shapes: bool = False) -> str:
     """Return the header and the table of nodes.
 
     Args:
@@ -48,7 +48,7 @@ def info_text(neff: NeffFile, *, weights: bool = False, shapes: bool = False) ->
     return "\n".join(lines)
 
 
-def info_json(neff: NeffFile, *, weights: bool = False) -> dict[str, Any]:
+def neff_info_json(neff: NeffFile, *, weights: bool = False) -> dict[str, Any]:
     """Return the JSON form: sizes in bytes."""
     header = neff.header
     return {

@@ -1,4 +1,4 @@
-"""Everything that an entry's files tell: `neuron-cache show`."""
+"""Everything that an entry's files contain: `neuron-cache show`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader, read_stored_flags
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader, read_stored_flags
+from neurontools.cache.entry_files import first_error_line
 from neurontools.cache.flags import FlagsRule, flags_rule
-from neurontools.cache.generations import Generation
-from neurontools.cache.naming import NoSuchEntryError
-from neurontools.cache.origin import Origin, read_origin
-from neurontools.cache.states import first_error_line
-from neurontools.cache.tree import tree_of
+from neurontools.cache.graphs.graph_facts import GraphForm
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.listing import entry_json
+from neurontools.cache.provenance import Provenance, read_provenance
+from neurontools.cache.quantities import FUTURE, format_age, format_duration, format_size, format_size_both
+from neurontools.cache.selection import NoSuchEntryError
+from neurontools.cache.tables import counted, moment, plain, wrapped
+from neurontools.cache.tree import open_tree
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graphs.graph_facts import GraphFacts
-    from neurontools.cache.tree import Tree
-    from neurontools.cache.walk import Place
+    from neurontools.cache.graphs.graph_facts import GraphFacts, Tensor
+    from neurontools.cache.tree import CacheTree
+    from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_file import NativeLibrary
+    from neurontools.compiler.neff_header import NeffHeader
+
 
 _LOG_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class EntryFile:
     """A file of an entry, named from the entry's directory; `size_bytes` is its length."""
 
     name: str
@@ -53,47 +59,47 @@ class GraphSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class EntryDetails:
     """An entry with all that is known of it. `neff_problem` says why there is no header although there is a NEFF.
 
     `libraries` are the libraries of custom operators in the NEFF, as far as it lies on this computer.
     """
 
     entry: Entry
-    files: tuple[File, ...]
+    files: tuple[EntryFile, ...]
     rule: FlagsRule | None
     graph: GraphSummary | None
     header: NeffHeader | None
     neff_problem: str
-    origin: Origin | None
+    origin: Provenance | None
     error_line: str
     log: str
     libraries: tuple[NativeLibrary, ...] = ()
 
 
-def describe_entry(root: str, place: Place) -> Details:
+def read_details(root: str, place: EntryRef) -> EntryDetails:
     """Return what the files of an entry tell.
 
     Raises:
         NoSuchEntryError: it is gone.
     """
-    tree = tree_of(root)
+    tree = open_tree(root)
     entry = EntryReader(root, tree).read(place)
     if entry is None:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
     files = tuple(sorted(_files(tree, place.path), key=lambda file: file.name))
     header, problem = _header(tree, place, files)
-    flags = read_stored_flags(place.path, tree) if _has(files, layout.FLAGS) else None
+    flags = read_stored_flags(place.path, tree) if _has(files, layouts.FLAGS) else None
     graph = _graph(tree, place, files)
-    log = tree.read_ends_text(f"{place.path}/{layout.LOG}", _LOG_BYTES) if _has(files, layout.LOG) else ""
-    return Details(
+    log = tree.read_ends_text(f"{place.path}/{layouts.LOG}", _LOG_BYTES) if _has(files, layouts.LOG) else ""
+    return EntryDetails(
         entry=entry,
         files=files,
         rule=None if flags is None else flags_rule(entry.module, flags),
         graph=graph,
         header=header,
         neff_problem=problem,
-        origin=read_origin(place.path, tree) if place.generation is Generation.CURRENT else None,
+        origin=read_provenance(place.path, tree) if place.layout is CacheLayout.CURRENT else None,
         error_line=first_error_line(log),
         log=log,
         libraries=_libraries(place, files)
@@ -102,16 +108,16 @@ def describe_entry(root: str, place: Place) -> Details:
     )
 
 
-def _has(files: tuple[File, ...], name: str) -> bool:
+def _has(files: tuple[EntryFile, ...], name: str) -> bool:
     return any(file.name == name for file in files)
 
 
-def _files(tree: Tree, path: str, inside: str = "") -> Iterator[File]:
+def _files(tree: CacheTree, path: str, inside: str = "") -> Iterator[EntryFile]:
     try:
         with tree.scandir(path) as items:
             found = list(items)
     except NotADirectoryError:
-        yield File(os.path.basename(path), tree.lstat(path).st_size)
+        yield EntryFile(os.path.basename(path), tree.lstat(path).st_size)
         return
     except OSError:
         return
@@ -121,10 +127,10 @@ def _files(tree: Tree, path: str, inside: str = "") -> Iterator[File]:
             yield from _files(tree, item.path, f"{name}/")
         else:
             with suppress(OSError):
-                yield File(name, item.stat(follow_symlinks=False).st_size)
+                yield EntryFile(name, item.stat(follow_symlinks=False).st_size)
 
 
-def _header(tree: Tree, place: Place, files: tuple[File, ...]) -> tuple[NeffHeader | None, str]:
+def _header(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> tuple[NeffHeader | None, str]:
     where = _neff(place, files)
     if not where:
         return None, ""
@@ -134,7 +140,7 @@ def _header(tree: Tree, place: Place, files: tuple[File, ...]) -> tuple[NeffHead
         return None, error.message
 
 
-def _libraries(place: Place, files: tuple[File, ...]) -> tuple[NativeLibrary, ...]:
+def _libraries(place: EntryRef, files: tuple[EntryFile, ...]) -> tuple[NativeLibrary, ...]:
     from neurontools.compiler.neff_file import read_neff_file
 
     where = _neff(place, files)
@@ -144,15 +150,15 @@ def _libraries(place: Place, files: tuple[File, ...]) -> tuple[NativeLibrary, ..
         return ()
 
 
-def _neff(place: Place, files: tuple[File, ...]) -> str:
+def _neff(place: EntryRef, files: tuple[EntryFile, ...]) -> str:
     neff = next((file.name for file in files if file.name.endswith(".neff")), "")
-    if not neff or place.generation is Generation.TORCHNEURON:
+    if not neff or place.layout is CacheLayout.TORCHNEURON:
         return place.path if neff else ""
     return f"{place.path}/{neff}"
 
 
-def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | None:
-    stored = next((file for name in layout.GRAPH_NAMES for file in files if file.name == name), None)
+def _graph(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> GraphSummary | None:
+    stored = next((file for name in layouts.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
     from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
@@ -162,3 +168,202 @@ def _graph(tree: Tree, place: Place, files: tuple[File, ...]) -> GraphSummary | 
     except UnreadableGraphError as error:
         return GraphSummary(stored.name, stored.size_bytes, None, str(error))
     return GraphSummary(stored.name, stored.size_bytes, facts)
+
+
+_MOST_OPERATORS = 10
+_MOST_TENSORS = 8
+_LOG_LINES = 40
+
+
+def format_details(details: EntryDetails, now: float, width: int | None = None) -> str:
+    """Return everything about an entry, one fact a line, a failure's log at the end.
+
+    Args:
+        details: the facts.
+        now: Unix seconds.
+        width: the terminal's columns; None where lines may have any length.
+    """
+    entry = details.entry
+    lines = [entry.module]
+    state = entry.state.value + (f": {entry.note}" if entry.note else "")
+    _add(lines, "state", state)
+    _add(lines, "path", entry.path)
+    _add(lines, "layout", entry.layout.value + (", pinned" if entry.pinned else ""))
+    if entry.tags:
+        _add(lines, "tags", " ".join(entry.tags))
+    _add(lines, "compiler", entry.compiler or "unknown")
+    _add(lines, "size", format_size_both(entry.size_bytes) + " on disk")
+    _add(lines, "made", _when(entry.made_unix_s, now))
+    hits = counted(entry.hits, "hit", "hits")
+    _add(lines, "last used", f"{_when(entry.used_unix_s, now)}, {hits} of this user")
+    _add(lines, "compiled by", _origin(details))
+    if entry.lock is not None:
+        _add(lines, "lock", f"{entry.lock.holder}, {format_duration(entry.lock.age_s)} old")
+    if details.rule is not None:
+        _add(lines, "flags", " ".join(entry.flags) or "(none)")
+        _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
+    elif any(file.name == layouts.FLAGS for file in details.files):
+        _add(lines, "flags", f"cannot be read, or no JSON list of flags: {layouts.FLAGS}")
+    lines += _graph_lines(details.graph)
+    for library in details.libraries:
+        size = format_size(library.size_bytes)
+        _add(lines, "library", f"{library.name} (custom operators), {size}, sha256 {library.digest}")
+    lines += _neff_lines(details.header, details.neff_problem)
+    _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
+    return "\n".join([*(wrapped(line, width) for line in lines), *_log_lines(details)])
+
+
+def details_json(details: EntryDetails) -> dict[str, Any]:
+    """Return the JSON form: bytes, seconds and Unix seconds."""
+    entry, origin, header, graph = details.entry, details.origin, details.header, details.graph
+    return {
+        **entry_json(entry),
+        "files": [{"name": file.name, "size_bytes": file.size_bytes} for file in details.files],
+        "flags_rule": None if details.rule is None else details.rule.value,
+        "lock": None
+        if entry.lock is None
+        else {"holder": entry.lock.holder, "state": entry.lock.liveness.value, "age_s": entry.lock.age_s},
+        "compiled_by": None
+        if origin is None
+        else {
+            "compile_s": origin.compile_s,
+            "started_unix_s": origin.started_unix_s,
+            "host": origin.host,
+            "pid": origin.pid,
+            "user": origin.user,
+            "program": origin.program,
+        },
+        "graph": None
+        if graph is None
+        else {
+            "file": graph.file,
+            "size_bytes": graph.size_bytes,
+            "readable": graph.facts is not None,
+            "problem": graph.problem or None,
+            **_graph_json(graph),
+        },
+        "libraries": [
+            {"name": library.name, "sha256": library.digest, "size_bytes": library.size_bytes}
+            for library in details.libraries
+        ],
+        "neff": None if header is None else _header_json(header),
+        "neff_problem": details.neff_problem or None,
+        "error_line": details.error_line or None,
+        "log": details.log or None,
+    }
+
+
+def _add(lines: list[str], name: str, value: str) -> None:
+    lines.append(f"  {name:<12}{plain(value)}")
+
+
+def _when(unix_s: float, now: float) -> str:
+    age = format_age(now - unix_s)
+    return f"{moment(unix_s)} ({'in the future' if age == FUTURE else age + ' ago'})"
+
+
+def _origin(details: EntryDetails) -> str:
+    origin = details.origin
+    if origin is None:
+        return "not recorded"
+    who = f"{origin.program or 'a program'}, process {origin.pid} of user {origin.user} on {origin.host}"
+    return f"{who}, in {origin.compile_s:.3f} s"
+
+
+def _graph_lines(graph: GraphSummary | None) -> list[str]:
+    if graph is None:
+        return []
+    lines: list[str] = []
+    facts = graph.facts
+    if facts is None:
+        _add(
+            lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: cannot be read, {graph.problem}"
+        )
+        return lines
+    number = counted(len(facts.operations), "operator", "operators")
+    if facts.form is GraphForm.HLO:
+        _add(lines, "graph", f"{number} of an HLO module ({graph.file}, {format_size(graph.size_bytes)})")
+    else:
+        extra = counted(len(facts.libraries), "native library", "native libraries")
+        extra = f", {extra}" if facts.libraries else ""
+        _add(lines, "graph", f"{number}, {format_size(facts.buffers_bytes)} of buffers{extra}")
+    operators = graph.operators()
+    shown = [f"{name} x{count}" for name, count in operators[:_MOST_OPERATORS]]
+    if len(operators) > _MOST_OPERATORS:
+        shown.append(f"and {counted(len(operators) - _MOST_OPERATORS, 'other kind', 'other kinds')}")
+    _add(lines, "operators", ", ".join(shown))
+    _add(lines, "inputs", _tensors(facts.inputs))
+    _add(lines, "outputs", _tensors([output.tensor for output in facts.outputs]))
+    sources = list(dict.fromkeys(item.source for item in facts.operations if item.source))
+    if sources:
+        _add(lines, "from", f"{sources[0]} to {sources[-1]}" if len(sources) > 1 else sources[0])
+    if facts.cut:
+        _add(lines, "cut by", facts.cut)
+    for problem in facts.unread:
+        _add(lines, "not read", problem)
+    return lines
+
+
+def _neff_lines(header: NeffHeader | None, problem: str) -> list[str]:
+    lines: list[str] = []
+    if problem:
+        _add(lines, "neff", problem)
+    if header is not None:
+        version = ".".join(map(str, header.version))
+        cores = counted(header.core_count, "NeuronCore", "NeuronCores")
+        _add(lines, "neff", f"{header.name or '(no name)'}: version {version}, {cores}, LNC {header.lnc}")
+        _add(lines, "built by", header.build_version or "unknown")
+        _add(lines, "data", f"{format_size(header.data_bytes)}, hash {header.data_hash.hex()}")
+        _add(lines, "uuid", header.uuid.hex())
+    return lines
+
+
+def _log_lines(details: EntryDetails) -> list[str]:
+    if not details.log:
+        return []
+    lines = ["", f"error: {plain(details.error_line)}", "log:"]
+    stored = details.log.splitlines()
+    lines += [f"  {plain(line)}" for line in stored[:_LOG_LINES]]
+    if len(stored) > _LOG_LINES:
+        lines.append(f"  ... {len(stored) - _LOG_LINES} more lines in {details.entry.path}/model.log")
+    return lines
+
+
+def _tensors(tensors: Sequence[Tensor]) -> str:
+    shown = [str(tensor) for tensor in tensors[:_MOST_TENSORS]]
+    if len(tensors) > _MOST_TENSORS:
+        shown.append(f"and {len(tensors) - _MOST_TENSORS} more")
+    return ", ".join(shown) or "none"
+
+
+def _graph_json(graph: GraphSummary) -> dict[str, Any]:
+    facts = graph.facts
+    return {
+        "form": None if facts is None else facts.form.value,
+        "operators": dict(graph.operators()),
+        "inputs": [] if facts is None else [_tensor_json(tensor) for tensor in facts.inputs],
+        "outputs": [] if facts is None else [_tensor_json(output.tensor) for output in facts.outputs],
+        "buffers_bytes": 0 if facts is None else facts.buffers_bytes,
+        "libraries": 0 if facts is None else len(facts.libraries),
+        "cut": None if facts is None else facts.cut or None,
+        "not_read": [] if facts is None else list(facts.unread),
+    }
+
+
+def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+    return {"dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _header_json(header: NeffHeader) -> dict[str, Any]:
+    return {
+        "name": header.name,
+        "package_version": header.package_version,
+        "version": ".".join(map(str, header.version)),
+        "build_version": header.build_version,
+        "core_count": header.core_count,
+        "lnc": header.lnc,
+        "data_bytes": header.data_bytes,
+        "hash": header.data_hash.hex(),
+        "uuid": header.uuid.hex(),
+        "feature_bits": header.feature_bits,
+    }

@@ -1,31 +1,34 @@
-"""Sums over a cache: by state and by compiler, what could be freed, and hits."""
+"""Totals of a cache by state, layout and compiler, and hits, misses and waits by run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from neurontools.cache.collector import collector_paused
-from neurontools.cache.events import Events
-from neurontools.cache.generations import Generation
-from neurontools.cache.looks import Looker
-from neurontools.cache.owner import Liveness
-from neurontools.cache.runs import Run, total_of
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import FilesInspector, State
+from neurontools.cache.events import EventKind, Events
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.listing import skipped_notes
+from neurontools.cache.lock_owner import Liveness
+from neurontools.cache.quantities import format_size
+from neurontools.cache.tables import counted, moment, table, wrapped
 from neurontools.cache.tree import exists
-from neurontools.cache.usage import Totals, Usage
-from neurontools.cache.walk import looking_at
+from neurontools.cache.usage import Usage, UsageTotals
+from neurontools.cache.walk import with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from neurontools.cache.looks import Look
+    from neurontools.cache.entry_files import EntryFiles
+    from neurontools.cache.events import CacheEvent
     from neurontools.cache.walk import Walk
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class EntryTotals:
     """A group of entries. `active` are locked or loaded now; the others' bytes are reclaimable."""
 
     name: str
@@ -40,18 +43,18 @@ class Stats:
     """What `neuron-cache stats` shows. `usage` counts this user's lookups, `recorded` sums those that are kept by run."""
 
     root: str
-    states: tuple[Sum, ...]
-    layouts: tuple[Sum, ...]
-    compilers: tuple[Sum, ...]
-    total: Sum
+    states: tuple[EntryTotals, ...]
+    layouts: tuple[EntryTotals, ...]
+    compilers: tuple[EntryTotals, ...]
+    total: EntryTotals
     skipped: int
     unread: int
     registry: int
-    usage: Totals
-    recorded: Run
+    usage: UsageTotals
+    recorded: RunStats
 
 
-def collect(
+def collect_stats(
     found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None = None
 ) -> Stats:
     """Return the sums over a root.
@@ -63,7 +66,7 @@ def collect(
     """
     groups, lost = _groups(found, in_use, looked)
     states = (_sum(state, (group for group in groups if group.state is state)) for state in State)
-    layouts = (_sum(kind, (group for group in groups if group.layout is kind)) for kind in Generation)
+    layouts = (_sum(kind, (group for group in groups if group.layout is kind)) for kind in CacheLayout)
     compilers = (
         _sum(name or "unknown", (group for group in groups if group.compiler == name))
         for name in sorted({group.compiler for group in groups})
@@ -78,7 +81,7 @@ def collect(
         unread=len(found.unread) + lost,
         registry=len(found.registry),
         usage=Usage(found.root).totals(),
-        recorded=total_of(Events(found.root).read()),
+        recorded=sum_events(Events(found.root).read()),
     )
 
 
@@ -87,7 +90,7 @@ class _Group:
     """The sizes of entries that are alike in all that is told apart."""
 
     state: State
-    layout: Generation
+    layout: CacheLayout
     compiler: str
     is_active: bool
     sizes: list[int]
@@ -98,31 +101,227 @@ def _groups(
     found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None
 ) -> tuple[list[_Group], int]:
     """Return the groups of a root's entries, and how many entries are there and cannot be looked at."""
-    sizes: defaultdict[tuple[State, Generation, str, bool], list[int]] = defaultdict(list)
-    looker, lost = Looker(found.tree), 0
-    for place in looking_at(found.places, looked):
+    sizes: defaultdict[tuple[State, CacheLayout, str, bool], list[int]] = defaultdict(list)
+    looker, lost = FilesInspector(found.tree), 0
+    for place in with_progress(found.places, looked):
         try:
             look = looker.look(place)
         except OSError:
             lost += exists(found.tree, place.path)
             continue
         is_active = _is_locked(look) or in_use(place.path)
-        sizes[look.state, place.generation, place.compiler, is_active].append(look.size_bytes)
+        sizes[look.state, place.layout, place.compiler, is_active].append(look.size_bytes)
     return [_Group(*key, sizes=each) for key, each in sizes.items()], lost
 
 
-def _is_locked(look: Look) -> bool:
+def _is_locked(look: EntryFiles) -> bool:
     return look.lock is not None and look.lock.liveness is not Liveness.DEAD
 
 
-def _sum(name: str, groups: Iterable[_Group]) -> Sum:
+def _sum(name: str, groups: Iterable[_Group]) -> EntryTotals:
     members = list(groups)
     idle = [group.sizes for group in members if not group.is_active]
     count = sum(len(group.sizes) for group in members)
-    return Sum(
+    return EntryTotals(
         name=name,
         count=count,
         active=count - sum(map(len, idle)),
         size_bytes=sum(sum(group.sizes) for group in members),
         reclaimable_bytes=sum(map(sum, idle)),
     )
+
+
+@dataclass(slots=True)
+class RunStats:
+    """What one run did. Seconds saved are the compile times of what it found, where these are recorded."""
+
+    name: str
+    started_unix_s: float = 0.0
+    ended_unix_s: float = 0.0
+    hits: int = 0
+    misses: int = 0
+    waits: int = 0
+    failures: int = 0
+    replayed: int = 0
+    damaged: int = 0
+    saved_s: float = 0.0
+    compiled_s: float = 0.0
+    waited_s: float = 0.0
+
+    def add(self, event: CacheEvent) -> None:
+        """Count one event."""
+        self.started_unix_s = self.started_unix_s or event.unix_s
+        self.ended_unix_s = max(self.ended_unix_s, event.unix_s)
+        match event.kind:
+            case EventKind.HIT:
+                self.hits += 1
+                self.saved_s += event.seconds
+            case EventKind.MISS:
+                self.misses += 1
+                self.compiled_s += event.seconds
+            case EventKind.WAIT:
+                self.waits += 1
+                self.waited_s += event.seconds
+            case EventKind.FAILURE:
+                self.failures += 1
+            case EventKind.REPLAY:
+                self.replayed += 1
+            case EventKind.DAMAGED:
+                self.damaged += 1
+
+
+def group_runs(events: Iterable[CacheEvent]) -> tuple[RunStats, ...]:
+    """Return the runs of events, the one that began first first."""
+    runs: dict[str, RunStats] = {}
+    for event in events:
+        runs.setdefault(event.run, RunStats(event.run)).add(event)
+    return tuple(sorted(runs.values(), key=lambda run: run.started_unix_s))
+
+
+def sum_events(events: Iterable[CacheEvent]) -> RunStats:
+    """Return the sum over all events."""
+    total = RunStats("all")
+    for event in events:
+        total.add(event)
+    return total
+
+
+def format_runs(runs: Iterable[RunStats], width: int | None = None) -> str:
+    """Return the table of runs, no wider than a terminal's columns."""
+    rows = [
+        (
+            moment(run.started_unix_s),
+            run.name,
+            str(run.hits),
+            str(run.misses),
+            str(run.waits),
+            str(run.failures),
+            str(run.replayed),
+            f"{run.saved_s:.3f} s",
+            f"{run.compiled_s:.3f} s",
+            f"{run.waited_s:.3f} s",
+        )
+        for run in runs
+    ]
+    head = ("STARTED", "RUN", "HITS", "MISSES", "WAITS", "FAILED", "REPLAYED", "SAVED", "COMPILED", "WAITED")
+    lines = [table(head, rows, "><>>>>>>>>", width=width, spare=(9, 6, 5, 4, 8, 7, 0))] if rows else []
+    lines.append(counted(len(rows), "run recorded", "runs recorded"))
+    return "\n".join(lines)
+
+
+def runs_json(runs: Iterable[RunStats]) -> list[dict[str, Any]]:
+    """Return the JSON form of `runs_text`."""
+    return [
+        {
+            "run": run.name,
+            "started_unix_s": run.started_unix_s,
+            "ended_unix_s": run.ended_unix_s,
+            "hits": run.hits,
+            "misses": run.misses,
+            "waits": run.waits,
+            "failures": run.failures,
+            "replayed": run.replayed,
+            "damaged": run.damaged,
+            "saved_s": run.saved_s,
+            "compiled_s": run.compiled_s,
+            "waited_s": run.waited_s,
+        }
+        for run in runs
+    ]
+
+
+def format_stats(stats: Stats, width: int | None = None) -> str:
+    """Return the sums and what lookups did, no wider than a terminal's columns."""
+    return f"{format_totals(stats, width)}\n\n{wrapped(_usage_text(stats), width)}"
+
+
+def format_totals(stats: Stats, width: int | None = None) -> str:
+    """Return the sums by state, by compiler and, where there are several, by layout, no wider than a terminal's columns."""
+    head = ("STATE", "ENTRIES", "ACTIVE", "SIZE", "RECLAIMABLE")
+    show = partial(table, align="<>>>>", width=width, spare=(2, 4))
+    blocks = [show(head, [_sum_row(group) for group in (*stats.states, stats.total)])]
+    for name, groups, fewest in (("COMPILER", stats.compilers, 1), ("LAYOUT", stats.layouts, 2)):
+        if len(groups) >= fewest:
+            blocks.append(show((name, *head[1:]), [_sum_row(group) for group in groups]))
+    others = []
+    if stats.registry:
+        others.append(counted(stats.registry, "registry record of optimum", "registry records of optimum"))
+    others += skipped_notes(stats.skipped, stats.unread)
+    if others:
+        blocks.append(wrapped("; ".join(others), width))
+    return "\n\n".join(blocks)
+
+
+def stats_json(stats: Stats) -> dict[str, Any]:
+    """Return the JSON form of `stats_text`."""
+    usage, recorded = stats.usage, stats.recorded
+    return {
+        **totals_json(stats),
+        "usage": {
+            "hits": usage.hits,
+            "misses": usage.misses,
+            "failures": usage.failures,
+            "damaged": usage.damaged,
+            "hit_share": usage.hit_share,
+            "since_unix_s": usage.since_unix_s or None,
+            "waits": recorded.waits,
+            "waited_s": recorded.waited_s,
+            "saved_s": recorded.saved_s,
+            "compiled_s": recorded.compiled_s,
+            "recorded_since_unix_s": recorded.started_unix_s or None,
+        },
+    }
+
+
+def totals_json(stats: Stats) -> dict[str, Any]:
+    """Return the JSON form of `sums_text`."""
+    return {
+        "root": stats.root,
+        "states": [_sum_json(group) for group in stats.states],
+        "layouts": [_sum_json(group) for group in stats.layouts],
+        "compilers": [_sum_json(group) for group in stats.compilers],
+        "total": _sum_json(stats.total),
+        "registry": stats.registry,
+        "skipped": stats.skipped,
+        "unread": stats.unread,
+    }
+
+
+def _usage_text(stats: Stats) -> str:
+    usage = stats.usage
+    share = usage.hit_share
+    if share is None:
+        return "no lookups counted yet"
+    line = (
+        f"{counted(usage.hits, 'hit', 'hits')}, {counted(usage.misses, 'miss', 'misses')} ({share:.1%} hits)"
+    )
+    if usage.failures:
+        line += f", {counted(usage.failures, 'failed compile', 'failed compiles')}"
+    if usage.damaged:
+        line += f", {counted(usage.damaged, 'damaged neff', 'damaged neffs')}"
+    recorded = stats.recorded
+    seconds = f"{recorded.saved_s:.3g} s of compiling saved, {recorded.compiled_s:.3g} s compiled"
+    if recorded.waits:
+        seconds += f", {counted(recorded.waits, 'wait', 'waits')} of {recorded.waited_s:.3g} s"
+    return f"{line} by this user since {moment(usage.since_unix_s)[:-3]}; {seconds}"
+
+
+def _sum_row(group: EntryTotals) -> tuple[str, ...]:
+    share = group.reclaimable_bytes / group.size_bytes if group.size_bytes else 0.0
+    return (
+        group.name,
+        str(group.count),
+        str(group.active),
+        format_size(group.size_bytes),
+        f"{format_size(group.reclaimable_bytes)} ({share:.0%})",
+    )
+
+
+def _sum_json(group: EntryTotals) -> dict[str, Any]:
+    return {
+        "name": str(group.name),
+        "count": group.count,
+        "active": group.active,
+        "size_bytes": group.size_bytes,
+        "reclaimable_bytes": group.reclaimable_bytes,
+    }

@@ -1,7 +1,7 @@
-"""The persistent compile cache as the lazy device uses it: one call that finds a graph's NEFF or makes it.
+"""The persistent compile cache as the lazy device uses it: one call finds a graph's NEFF or compiles it.
 
-A hit needs no write: read-only roots work. A miss locks the entry, compiles, and publishes with the done marker last.
-A cache that cannot be written to costs one warning and no result.
+A hit writes nothing, so read-only roots work. A miss locks the entry, compiles, and publishes with the done marker
+last. A cache that cannot be written to costs one warning; the compile still succeeds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache import extraction, layout, logs
-from neurontools.cache.flags import read_environment_flags
+from neurontools.cache import extraction, layouts, logs
+from neurontools.cache.entry_io import hold, release
+from neurontools.cache.events import Events
+from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import resolve
-from neurontools.cache.lookup import CacheResult, Lookup, Request, WaitedTooLongError
+from neurontools.cache.lookup import CacheResult, CompileRequest, LockWaitTimeoutError, Lookup
+from neurontools.cache.pruning.policy import read_setting
 from neurontools.cache.quantities import parse_duration
-from neurontools.cache.root import CacheRoot
-from neurontools.cache.usage import copy_dir
-from neurontools.cache.user_settings import parsed_setting
+from neurontools.cache.usage import Usage, copy_dir
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
@@ -26,11 +27,13 @@ from neurontools.compiler.version import COMPILER_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from neurontools.cache.entry_files import State
     from neurontools.cache.location import Location
     from neurontools.cache.remote.store import BucketStore
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import NativePart
     from neurontools.machine.instances.catalogue import DeviceType
+
 
 __all__ = ["CacheResult", "CompileCache"]
 
@@ -44,7 +47,7 @@ class CompileCache:
     """
 
     def __init__(self, location: Location, environ: Mapping[str, str]) -> None:
-        settings = read_environment_flags(environ)
+        settings = parse_environment_flags(environ)
         self.url = location.root
         self.root = copy_dir(location.root) if location.is_remote else location.root
         self.flags = settings.compiler
@@ -54,7 +57,7 @@ class CompileCache:
         self._environ = environ
         self.extracts_only = extraction.extracts_only(environ)
         if self.extracts_only:
-            extraction.take_note(extraction.NoteKind.ROOT, self.root)
+            extraction.record(extraction.RecordKind.ROOT, self.root)
         self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(self.root, _bucket(location))
         logs.apply_level(settings.log_level)
@@ -118,7 +121,7 @@ class CompileCache:
         """
         digest = graph.digest()
         flags = self.flags_for(device, lnc)
-        request = Request(
+        request = CompileRequest(
             graph=graph,
             digest=digest,
             device=device,
@@ -135,7 +138,7 @@ class CompileCache:
             return lookup.compile_uncached()
         try:
             return lookup.run()
-        except WaitedTooLongError:
+        except LockWaitTimeoutError:
             return lookup.compile_uncached()
         except OSError as error:
             lookup.give_up(error)
@@ -153,8 +156,8 @@ class CompileCache:
         return extraction.extract(self.root, self._entry(graph.digest(), flags), graph, flags, libraries)
 
     def _entry(self, digest: str, flags: tuple[str, ...]) -> str:
-        module = layout.module_name(module_hash_of(digest), flags)
-        return f"{self.root}/{layout.compiler_name(COMPILER_VERSION)}/{module}"
+        module = layouts.module_name(module_hash_of(digest), flags)
+        return f"{self.root}/{layouts.compiler_name(COMPILER_VERSION)}/{module}"
 
     def close(self) -> None:
         """Stop marking entries as in use, and prune by the user's policy if that is turned on."""
@@ -189,4 +192,54 @@ def _bucket(location: Location) -> BucketStore | None:
 
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
-    return parsed_setting(env.CACHE_LOCK_TIMEOUT, parse_duration, environ) or None
+    return read_setting(env.CACHE_LOCK_TIMEOUT, parse_duration, environ) or None
+
+
+class CacheRoot:
+    """A root as a process uses it; `bucket` is what its directory is a copy of, None for a root of its own."""
+
+    def __init__(self, path: str, bucket: BucketStore | None = None) -> None:
+        self.path = path
+        self.bucket = bucket
+        counted = path if bucket is None else bucket.root
+        self.usage = Usage(counted)
+        self.events = Events(counted)
+        self._held: dict[str, int] = {}
+        self._warned = False
+
+    def keep_in_use(self, entry: str, held: int | None = None) -> None:
+        """Mark an entry as in use until `close`, by a descriptor that is held already or a new one."""
+        if entry in self._held:
+            release(held)
+            return
+        descriptor = hold(entry) if held is None else held
+        if descriptor is not None:
+            self._held[entry] = descriptor
+
+    def fetch(self, entry: str, *, failures: bool) -> bool:
+        """Bring an entry that is missing from the bucket, where there is one; return whether something came.
+
+        Raises:
+            OSError: the copy cannot be written to.
+        """
+        return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
+
+    def send(self, entry: str, state: State, *, replace: bool = False) -> None:
+        """Write an entry that was made to the bucket, where there is one; `replace` a damaged one."""
+        if self.bucket is not None:
+            self.bucket.send(entry, state, replace=replace)
+
+    def warn_unusable(self, error: OSError) -> None:
+        """Say once that the cache cannot be written to."""
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or str(error)
+            text = f"Cannot write to the compile cache {self.path}: {reason}. Compiling without it."
+            logs.log(logging.WARNING, logs.CACHE, text)
+
+    def close(self) -> None:
+        """Stop marking entries as in use."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+        self.events.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.cache import reading
+from neurontools.cache import files
 from neurontools.cache.locks import examine_lock
 from neurontools.cache.remote.url import is_remote
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neurontools.cache.locks import LockState
 
 
-class Item(Protocol):
+class DirectoryItem(Protocol):
     """A name in a directory; `os.DirEntry` is one."""
 
     @property
@@ -40,10 +40,10 @@ class Item(Protocol):
         """Return its facts."""
 
 
-class Tree(Protocol):
+class CacheTree(Protocol):
     """Reads one root. Paths are whole: the root and what is below it."""
 
-    def scandir(self, path: str) -> AbstractContextManager[Iterator[Item]]:
+    def scandir(self, path: str) -> AbstractContextManager[Iterator[DirectoryItem]]:
         """Return what is in a directory; OSError as `os.scandir`."""
 
     def lstat(self, path: str) -> os.stat_result:
@@ -65,7 +65,7 @@ class Tree(Protocol):
 class LocalTree:
     """A root on a file system."""
 
-    def scandir(self, path: str) -> AbstractContextManager[Iterator[Item]]:
+    def scandir(self, path: str) -> AbstractContextManager[Iterator[DirectoryItem]]:
         """Return what is in a directory."""
         return os.scandir(path)
 
@@ -75,11 +75,11 @@ class LocalTree:
 
     def read_start(self, path: str, most_bytes: int) -> bytes:
         """Return the first bytes of a file."""
-        return reading.read_start(path, most_bytes)
+        return files.read_start(path, most_bytes)
 
     def read_ends_text(self, path: str, each_bytes: int) -> str:
         """Return the start and the end of a text file."""
-        return reading.read_ends_text(path, each_bytes)
+        return files.read_ends_text(path, each_bytes)
 
     def examine_lock(self, path: str) -> LockState | None:
         """Return the state of a lock file."""
@@ -92,7 +92,7 @@ class LocalTree:
 LOCAL = LocalTree()
 
 
-def tree_of(root: str, listed: Callable[[int], None] | None = None) -> Tree:
+def open_tree(root: str, listed: Callable[[int], None] | None = None) -> CacheTree:
     """Return what reads a root.
 
     Args:
@@ -109,7 +109,7 @@ def tree_of(root: str, listed: Callable[[int], None] | None = None) -> Tree:
     return BucketTree(root, listed)
 
 
-def exists(tree: Tree, path: str) -> bool:
+def exists(tree: CacheTree, path: str) -> bool:
     """Return whether something is at a path; links are not followed."""
     try:
         tree.lstat(path)

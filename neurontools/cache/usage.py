@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from neurontools import paths
-from neurontools.cache.layout import COMPILER_PREFIX, STAMP
+from neurontools.cache.layouts import COMPILER_PREFIX, STAMP
 from neurontools.cache.remote.url import is_remote
 
 STAMP_PERIOD_S = 3600.0
@@ -23,7 +23,7 @@ _ORIGIN = "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class UsageTotals:
     """What this user's processes did with one root since `since_unix_s` (0.0: nothing yet)."""
 
     hits: int
@@ -90,7 +90,7 @@ class Usage:
         except OSError:
             return {}
 
-    def orphans(self) -> list[str]:
+    def orphan_counters(self) -> list[str]:
         """Return the counters of entries of today's layout that are gone; none for a root that is not local."""
         if is_remote(self._root):
             return []
@@ -103,7 +103,7 @@ class Usage:
             and not os.path.lexists(f"{self._root}{directory.removeprefix(counters)}/{name}")
         )
 
-    def totals(self) -> Totals:
+    def totals(self) -> UsageTotals:
         """Return the root's totals."""
         hits, misses, failures, damaged = (
             _read(f"{self._directory}/{name}")[0] for name in (_HITS, *_EVENTS)
@@ -112,7 +112,7 @@ class Usage:
             since = os.stat(f"{self._directory}/{_ORIGIN}").st_mtime
         except OSError:
             since = 0.0
-        return Totals(hits, misses, failures, damaged, since_unix_s=since)
+        return UsageTotals(hits, misses, failures, damaged, since_unix_s=since)
 
     def _append(self, path: str) -> None:
         try:

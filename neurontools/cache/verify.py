@@ -1,4 +1,4 @@
-"""Checking what is stored: names against content, headers, sizes, digests, markers, leftovers."""
+"""Checking stored entries: names, headers, sizes, digests, markers, orphans; and repairing what is wrong."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ import hashlib
 import json
 import os
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.entry_files import State
+from neurontools.cache.files import open_unseen, read_start
 from neurontools.cache.flags import FlagsRule, flags_rule
-from neurontools.cache.generations import NEFF_SUFFIX, Generation
-from neurontools.cache.leftovers import leftovers
-from neurontools.cache.owner import Liveness
-from neurontools.cache.reading import open_unseen, read_start
+from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout
+from neurontools.cache.lock_owner import Liveness, dead_waiter_files
+from neurontools.cache.locks import root_locked
+from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
+from neurontools.cache.pruning.removal import delete_tree
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.states import State
+from neurontools.cache.tables import below, counted, table
 from neurontools.cache.usage import Usage
-from neurontools.cache.waiters import dead_marks
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from neurontools.cache.entry_reader import Entry
-    from neurontools.cache.walk import Place
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_header import NeffHeader
+
 
 _CHUNK_BYTES = 1 << 20
 _MAX_FLAGS_BYTES = 1 << 20
@@ -38,7 +42,7 @@ _PROGRESS_STEP = 16
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
-class Problem(StrEnum):
+class ProblemKind(StrEnum):
     """What can be wrong. A LEFTOVER only takes room, and of what is UNREADABLE nothing else is known."""
 
     FLAGS = "flags"
@@ -54,18 +58,18 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifyProblem:
     """Something wrong: at which path, what, in words; `entry` is None for a leftover outside of entries."""
 
     path: str
-    problem: Problem
+    problem: ProblemKind
     words: str
     entry: Entry | None
 
 
-def check(
-    root: str, places: Sequence[Place], progress: Callable[[int, int], None] | None = None
-) -> tuple[int, tuple[Finding, ...]]:
+def verify_entries(
+    root: str, places: Sequence[EntryRef], progress: Callable[[int, int], None] | None = None
+) -> tuple[int, tuple[VerifyProblem, ...]]:
     """Return how many entries were checked, and what is wrong with them; what is locked by the living is left out.
 
     Args:
@@ -74,14 +78,14 @@ def check(
         progress: is told now and then how many entries of how many are done.
     """
     reader = EntryReader(root)
-    findings: list[Finding] = []
+    findings: list[VerifyProblem] = []
     checked = 0
     for number, place in enumerate(places):
         if progress is not None and number % _PROGRESS_STEP == 0:
             progress(number, len(places))
         entry = reader.read(place)
         if entry is None:
-            findings += unreadable([place.path])
+            findings += unreadable_problems([place.path])
             continue
         if entry.state is State.LOCKED:
             continue
@@ -90,119 +94,121 @@ def check(
     return checked, tuple(findings)
 
 
-def unreadable(directories: Iterable[str]) -> list[Finding]:
+def unreadable_problems(directories: Iterable[str]) -> list[VerifyProblem]:
     """Return what is to be said of directories that cannot be read; one that is gone is nothing."""
     there = (path for path in directories if os.path.lexists(path))
-    return [Finding(path, Problem.UNREADABLE, "the directory cannot be read", None) for path in there]
+    return [
+        VerifyProblem(path, ProblemKind.UNREADABLE, "the directory cannot be read", None) for path in there
+    ]
 
 
-def reason_against(findings: Sequence[Finding]) -> str:
+def damage_reason(findings: Sequence[VerifyProblem]) -> str:
     """Return why an entry with such findings is not to be carried elsewhere, "" where nothing speaks against it."""
     for finding in findings:
-        if finding.problem is not Problem.LEFTOVER:
-            return finding.words if finding.problem is Problem.UNREADABLE else f"damaged: {finding.words}"
+        if finding.problem is not ProblemKind.LEFTOVER:
+            return finding.words if finding.problem is ProblemKind.UNREADABLE else f"damaged: {finding.words}"
     return ""
 
 
-def check_leftovers(root: str) -> tuple[Finding, ...]:
+def verify_orphans(root: str) -> tuple[VerifyProblem, ...]:
     """Return what killed removals and imports left, and this user's counters of entries that are gone; locally."""
     if is_remote(root):
         return ()
-    left = [(item.path, item.words) for item in leftovers(root)]
-    left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphans()]
-    return tuple(Finding(path, Problem.LEFTOVER, words, None) for path, words in left)
+    left = [(item.path, item.words) for item in find_orphans(root)]
+    left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphan_counters()]
+    return tuple(VerifyProblem(path, ProblemKind.LEFTOVER, words, None) for path, words in left)
 
 
-def _check_entry(entry: Entry) -> Iterator[Finding]:
-    unreadable = list(_check_readable(entry))
-    yield from unreadable
-    if unreadable:
+def _check_entry(entry: Entry) -> Iterator[VerifyProblem]:
+    unreadable_problems = list(_check_readable(entry))
+    yield from unreadable_problems
+    if unreadable_problems:
         return
-    if entry.generation is Generation.CURRENT:
+    if entry.layout is CacheLayout.CURRENT:
         yield from _check_current(entry)
     else:
-        if entry.generation is Generation.VLLM and entry.state is State.INTERRUPTED:
-            yield Finding(entry.path, Problem.UNMARKED, entry.note, entry)
+        if entry.layout is CacheLayout.VLLM and entry.state is State.INTERRUPTED:
+            yield VerifyProblem(entry.path, ProblemKind.UNMARKED, entry.note, entry)
         for path in _neffs(entry.path):
             yield from _check_neff(entry, path)
 
 
-def _check_readable(entry: Entry) -> Iterator[Finding]:
+def _check_readable(entry: Entry) -> Iterator[VerifyProblem]:
     """Tell files that this user may not read, or that a file system does not give now: that is no damage."""
-    named = [f"{entry.path}/{layout.FLAGS}"] if entry.generation is Generation.CURRENT else []
+    named = [f"{entry.path}/{layouts.FLAGS}"] if entry.layout is CacheLayout.CURRENT else []
     for path in (*named, *_neffs(entry.path)):
         try:
             open_unseen(path).close()
         except OSError as error:
             if error.errno in _UNREADABLE:
                 words = f"cannot be read: {error.strerror}"
-                yield Finding(path, Problem.UNREADABLE, words, entry)
+                yield VerifyProblem(path, ProblemKind.UNREADABLE, words, entry)
 
 
-def _check_current(entry: Entry) -> Iterator[Finding]:
+def _check_current(entry: Entry) -> Iterator[VerifyProblem]:
     names = _names(entry.path)
     yield from _check_flags(entry, names)
-    for name in layout.GRAPH_NAMES:
+    for name in layouts.GRAPH_NAMES:
         if name in names and not _length(f"{entry.path}/{name}"):
-            yield Finding(f"{entry.path}/{name}", Problem.EMPTY, "the graph is empty", entry)
-    if layout.NEFF in names:
-        if layout.DONE not in names:
-            yield Finding(entry.path, Problem.UNMARKED, "a compile was ended while it wrote", entry)
-        yield from _check_neff(entry, f"{entry.path}/{layout.NEFF}")
-    elif layout.DONE in names:
-        yield Finding(entry.path, Problem.NO_NEFF, "marked as done without a neff", entry)
+            yield VerifyProblem(f"{entry.path}/{name}", ProblemKind.EMPTY, "the graph is empty", entry)
+    if layouts.NEFF in names:
+        if layouts.DONE not in names:
+            yield VerifyProblem(entry.path, ProblemKind.UNMARKED, "a compile was ended while it wrote", entry)
+        yield from _check_neff(entry, f"{entry.path}/{layouts.NEFF}")
+    elif layouts.DONE in names:
+        yield VerifyProblem(entry.path, ProblemKind.NO_NEFF, "marked as done without a neff", entry)
     yield from _check_leftovers(entry, names)
 
 
-def _check_leftovers(entry: Entry, names: set[str]) -> Iterator[Finding]:
+def _check_leftovers(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
     now = time.time()
-    dead = dead_marks(entry.path)
+    dead = dead_waiter_files(entry.path)
     for name in sorted(names):
         path = f"{entry.path}/{name}"
         # A repair moves the whole entry if anything else is wrong with it, so these come last.
-        if name.startswith(layout.TEMPORARY_PREFIX) and now - _changed(path) > _OLD_LEFTOVER_S:
-            yield Finding(path, Problem.LEFTOVER, "left by a killed writer", entry)
+        if name.startswith(layouts.TEMPORARY_PREFIX) and now - _changed(path) > _OLD_LEFTOVER_S:
+            yield VerifyProblem(path, ProblemKind.LEFTOVER, "left by a killed writer", entry)
         if name in dead:
-            yield Finding(path, Problem.LEFTOVER, "left by a killed waiter", entry)
-        is_lock = name.endswith(layout.LOCK_SUFFIX)
+            yield VerifyProblem(path, ProblemKind.LEFTOVER, "left by a killed waiter", entry)
+        is_lock = name.endswith(layouts.LOCK_SUFFIX)
         if is_lock and entry.lock is not None and entry.lock.liveness is Liveness.DEAD:
-            yield Finding(path, Problem.LEFTOVER, f"left by {entry.lock.holder}", entry)
+            yield VerifyProblem(path, ProblemKind.LEFTOVER, f"left by {entry.lock.holder}", entry)
 
 
-def _check_flags(entry: Entry, names: set[str]) -> Iterator[Finding]:
-    if layout.FLAGS not in names:
+def _check_flags(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
+    if layouts.FLAGS not in names:
         return
-    path = f"{entry.path}/{layout.FLAGS}"
+    path = f"{entry.path}/{layouts.FLAGS}"
     try:
         stored = json.loads(read_start(path, _MAX_FLAGS_BYTES))
     except (ValueError, RecursionError):
         stored = None
     if not isinstance(stored, list) or not all(isinstance(flag, str) for flag in stored):
-        yield Finding(path, Problem.FLAGS, "not a JSON list of flags", entry)
+        yield VerifyProblem(path, ProblemKind.FLAGS, "not a JSON list of flags", entry)
     elif flags_rule(entry.module, stored) is FlagsRule.NONE:
         wanted = entry.module.rpartition("+")[2]
-        yield Finding(
-            path, Problem.FLAGS, f"the flags do not give the {wanted} of the directory's name", entry
+        yield VerifyProblem(
+            path, ProblemKind.FLAGS, f"the flags do not give the {wanted} of the directory's name", entry
         )
 
 
-def _check_neff(entry: Entry, path: str) -> Iterator[Finding]:
+def _check_neff(entry: Entry, path: str) -> Iterator[VerifyProblem]:
     try:
         header = read_header(read_start(path, HEADER_BYTES))
     except NeffError as error:
-        yield Finding(path, Problem.HEADER, error.message, entry)
+        yield VerifyProblem(path, ProblemKind.HEADER, error.message, entry)
         return
     length = _length(path) - HEADER_BYTES
     if length != header.data_bytes:
         words = f"{length} bytes of data, {header.data_bytes} announced"
-        yield Finding(path, Problem.SIZE, words, entry)
+        yield VerifyProblem(path, ProblemKind.SIZE, words, entry)
     elif not _hash_matches(path, header):
-        yield Finding(path, Problem.HASH, "the data does not match the header's hash", entry)
+        yield VerifyProblem(path, ProblemKind.HASH, "the data does not match the header's hash", entry)
     elif entry.ours:
         yield from _check_content(entry, path)
 
 
-def _check_content(entry: Entry, path: str) -> Iterator[Finding]:
+def _check_content(entry: Entry, path: str) -> Iterator[VerifyProblem]:
     from neurontools.compiler.graph import module_hash_of
     from neurontools.compiler.neff import parse
 
@@ -210,14 +216,16 @@ def _check_content(entry: Entry, path: str) -> Iterator[Finding]:
         with open_unseen(path) as stored:
             neff = parse(stored.read())
     except NeffError as error:
-        yield Finding(path, Problem.CONTENT, error.message, entry)
+        yield VerifyProblem(path, ProblemKind.CONTENT, error.message, entry)
         return
     except OSError as error:
-        yield Finding(path, Problem.CONTENT, error.strerror or str(error), entry)
+        yield VerifyProblem(path, ProblemKind.CONTENT, error.strerror or str(error), entry)
         return
-    split = layout.split_module(entry.module)
+    split = layouts.split_module(entry.module)
     if split is not None and module_hash_of(neff.graph.digest()) != split[0]:
-        yield Finding(path, Problem.CONTENT, "its graph is not the one in the directory's name", entry)
+        yield VerifyProblem(
+            path, ProblemKind.CONTENT, "its graph is not the one in the directory's name", entry
+        )
 
 
 def _hash_matches(path: str, header: NeffHeader) -> bool:
@@ -262,3 +270,76 @@ def _changed(path: str) -> float:
         return os.lstat(path).st_mtime
     except OSError:
         return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was done about a path, or why nothing was (`done` False)."""
+
+    path: str
+    done: bool
+    words: str
+
+
+def repair(root: str, findings: Sequence[VerifyProblem]) -> tuple[Repair, ...]:
+    """Put what is damaged or unfinished into the quarantine and remove leftovers; what is in use stays."""
+    with ExitStack() as stack:
+        if any(finding.entry is not None and not finding.entry.ours for finding in findings):
+            with suppress(OSError):
+                stack.enter_context(root_locked(root))
+        return tuple(_repairs(root, findings))
+
+
+def _repairs(root: str, findings: Sequence[VerifyProblem]) -> Iterator[Repair]:
+    seen: set[str] = set()
+    for finding in findings:
+        if finding.problem is ProblemKind.LEFTOVER:
+            gone = _remove(root, finding.path)
+            yield Repair(finding.path, gone, "removed" if gone else "cannot be removed")
+        elif finding.problem is ProblemKind.UNREADABLE:
+            yield Repair(finding.path, False, f"left as it is, {finding.words}")
+        elif finding.entry is not None and finding.entry.path not in seen:
+            seen.add(finding.entry.path)
+            reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")
+            yield Repair(finding.entry.path, not reason, reason or "moved to the quarantine")
+
+
+def _remove(root: str, path: str) -> bool:
+    if is_orphan(root, path):
+        return remove_orphan(path)
+    delete_tree(path)
+    return not os.path.lexists(path)
+
+
+def format_problems(
+    root: str, checked: int, findings: Sequence[VerifyProblem], in_quarantine: int, width: int | None = None
+) -> str:
+    """Return what is wrong, one line each and no wider than a terminal's columns, and how much was checked."""
+    rows = [(finding.problem.value, finding.words, below(finding.path, root, width)) for finding in findings]
+    lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<", width=width, spare=(0,))] if rows else []
+    number = counted(len(rows), "problem", "problems")
+    lines.append(f"{counted(checked, 'entry', 'entries')} checked in {root}, {number}")
+    if in_quarantine:
+        lines.append(f"{in_quarantine} in quarantine; 'neuron-cache clean' empties it")
+    return "\n".join(lines)
+
+
+def format_repairs(repairs: Sequence[Repair]) -> str:
+    """Return what was done, one line each."""
+    return "\n".join(f"{repair.words}: {repair.path}" for repair in repairs)
+
+
+def verify_json(
+    root: str, checked: int, findings: Sequence[VerifyProblem], repairs: Sequence[Repair], in_quarantine: int
+) -> dict[str, Any]:
+    """Return the JSON form of findings and repairs."""
+    return {
+        "root": root,
+        "checked": checked,
+        "problems": [
+            {"path": finding.path, "problem": finding.problem.value, "what": finding.words}
+            for finding in findings
+        ],
+        "repairs": [{"path": repair.path, "done": repair.done, "what": repair.words} for repair in repairs],
+        "quarantine": in_quarantine,
+    }

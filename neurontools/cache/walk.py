@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.collector import collector_paused
-from neurontools.cache.generations import (
+from neurontools.cache.layouts import (
     NEFF_SUFFIX,
     NEWER_REGISTRY,
     OLDEST_FOLDER,
     OLDEST_PREFIX,
     REGISTRIES,
     SENTINEL,
-    Generation,
-    is_oldest_compiler,
+    CacheLayout,
+    is_oldest_compiler_dir,
     is_shard,
     is_vllm_key,
     oldest_graph_hash,
 )
-from neurontools.cache.tree import LOCAL, exists, tree_of
+from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.cache.tree import Item, Tree
+    from neurontools.cache.tree import CacheTree, DirectoryItem
 
 HINT = "'neuron-cache path' says which directory is meant and why; --cache-dir names another"
 _MAX_REGISTRY_DEPTH = 8
@@ -43,11 +43,11 @@ class NotACacheError(NeuronToolsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryRef:
     """Where an entry is; `compiler` is its version, "" where the layout does not tell."""
 
     path: str
-    generation: Generation
+    layout: CacheLayout
     compiler: str
     module: str
 
@@ -73,12 +73,12 @@ class Walk:
 
     root: str
     exists: bool = True
-    places: list[Place] = field(default_factory=list)
+    places: list[EntryRef] = field(default_factory=list)
     registry: list[RegistryRecord] = field(default_factory=list)
     skipped: int = 0
     unread: list[str] = field(default_factory=list)
     listed: list[str] = field(default_factory=list)
-    tree: Tree = LOCAL
+    tree: CacheTree = LOCAL
 
 
 @collector_paused()
@@ -93,7 +93,7 @@ def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
         NotACacheError: the root exists and is no directory, cannot be read, or holds no sign of a compile cache.
         RemoteError: the bucket cannot be listed.
     """
-    found = Walk(root, tree=tree_of(root, listed))
+    found = Walk(root, tree=open_tree(root, listed))
     items = _root_items(found)
     if items is None:
         found.exists = False
@@ -107,14 +107,16 @@ def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
         more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
         raise NotACacheError(
             f"{root} is not a compile cache: it holds other things ({names}{more}) "
-            f"and no {layout.COMPILER_PREFIX}* directory",
+            f"and no {layouts.COMPILER_PREFIX}* directory",
             HINT,
         )
     found.places.sort(key=attrgetter("path"))
     return found
 
 
-def looking_at(places: Sequence[Place], looked: Callable[[int, int], None] | None) -> Iterator[Place]:
+def with_progress(
+    places: Sequence[EntryRef], looked: Callable[[int, int], None] | None
+) -> Iterator[EntryRef]:
     """Yield places; `looked`, where there is one, is told now and then how many of how many were."""
     for number, place in enumerate(places):
         if looked is not None and number % _LOOKED_AT_ONCE == 0:
@@ -122,26 +124,30 @@ def looking_at(places: Sequence[Place], looked: Callable[[int, int], None] | Non
         yield place
 
 
-def place_of(root: str, path: str) -> Place | None:
+def parse_entry_path(root: str, path: str) -> EntryRef | None:
     """Return the place that a path inside a root is, None where no entry can be."""
     if not path.startswith(root.rstrip("/") + "/"):
         return None
     parts = path[len(root.rstrip("/")) + 1 :].rstrip("/").split("/")
     match parts:
-        case [compiler, module] if layout.is_compiler_dir(compiler) and layout.split_module(module):
-            version = compiler.removeprefix(layout.COMPILER_PREFIX)
-            return Place(path, Generation.CURRENT, version, module)
-        case [*above, compiler, module] if is_oldest_compiler(compiler) and oldest_graph_hash(module):
+        case [compiler, module] if layouts.is_compiler_dir(compiler) and layouts.split_module(module):
+            version = compiler.removeprefix(layouts.COMPILER_PREFIX)
+            return EntryRef(path, CacheLayout.CURRENT, version, module)
+        case [*above, compiler, module] if is_oldest_compiler_dir(compiler) and oldest_graph_hash(module):
             version = compiler.removeprefix(OLDEST_PREFIX)
-            return Place(path, Generation.OLDEST, version, module) if above in ([], [OLDEST_FOLDER]) else None
+            return (
+                EntryRef(path, CacheLayout.OLDEST, version, module)
+                if above in ([], [OLDEST_FOLDER])
+                else None
+            )
         case [first, second, name] if is_shard(first) and is_shard(second) and name.endswith(NEFF_SUFFIX):
-            return Place(path, Generation.TORCHNEURON, "", name.removesuffix(NEFF_SUFFIX))
+            return EntryRef(path, CacheLayout.TORCHNEURON, "", name.removesuffix(NEFF_SUFFIX))
         case [key] if is_vllm_key(key):
-            return Place(path, Generation.VLLM, "", key)
+            return EntryRef(path, CacheLayout.VLLM, "", key)
     return None
 
 
-def _root_items(found: Walk) -> list[Item] | None:
+def _root_items(found: Walk) -> list[DirectoryItem] | None:
     root = found.root
     try:
         with found.tree.scandir(root) as listing:
@@ -154,30 +160,32 @@ def _root_items(found: Walk) -> list[Item] | None:
         raise NotACacheError(f"cannot read the compile cache {root}: {error.strerror}", HINT) from error
 
 
-def _is_marked(found: Walk, items: list[Item]) -> bool:
+def _is_marked(found: Walk, items: list[DirectoryItem]) -> bool:
     names = {item.name for item in items}
-    marks = {layout.TRASH, layout.CACHE_TAG, layout.QUARANTINE, layout.IMPORTING}
-    if names <= {layout.ROOT_LOCK} or names & marks:
+    marks = {layouts.TRASH, layouts.CACHE_TAG, layouts.QUARANTINE, layouts.IMPORTING}
+    if names <= {layouts.ROOT_LOCK} or names & marks:
         return True
     return any(
-        layout.is_compiler_dir(item.name) or is_oldest_compiler(item.name) or _is_oldest_folder(found, item)
+        layouts.is_compiler_dir(item.name)
+        or is_oldest_compiler_dir(item.name)
+        or _is_oldest_folder(found, item)
         for item in items
     )
 
 
-def _walk_item(found: Walk, item: Item) -> None:
+def _walk_item(found: Walk, item: DirectoryItem) -> None:
     name = item.name
-    if name in layout.OWN_NAMES:
+    if name in layouts.OWN_NAMES:
         return
     if not _is_directory(item):
         found.skipped += 1
-    elif layout.is_compiler_dir(name):
-        _walk_compiler(found, item.path, name.removeprefix(layout.COMPILER_PREFIX))
-    elif is_oldest_compiler(name):
+    elif layouts.is_compiler_dir(name):
+        _walk_compiler(found, item.path, name.removeprefix(layouts.COMPILER_PREFIX))
+    elif is_oldest_compiler_dir(name):
         _walk_oldest(found, item.path, name.removeprefix(OLDEST_PREFIX))
     elif _is_oldest_folder(found, item):
         for inner in _items(found, item.path):
-            if is_oldest_compiler(inner.name) and _is_directory(inner):
+            if is_oldest_compiler_dir(inner.name) and _is_directory(inner):
                 _walk_oldest(found, inner.path, inner.name.removeprefix(OLDEST_PREFIX))
             else:
                 found.skipped += 1
@@ -188,8 +196,8 @@ def _walk_item(found: Walk, item: Item) -> None:
 def _walk_compiler(found: Walk, path: str, compiler: str) -> None:
     for item in _items(found, path):
         name = item.name
-        if layout.split_module(name) is not None and _is_directory(item):
-            found.places.append(Place(item.path, Generation.CURRENT, compiler, name))
+        if layouts.split_module(name) is not None and _is_directory(item):
+            found.places.append(EntryRef(item.path, CacheLayout.CURRENT, compiler, name))
         elif name in REGISTRIES and _is_directory(item):
             _walk_registry(found, item.path, compiler, name, ())
         else:
@@ -199,15 +207,15 @@ def _walk_compiler(found: Walk, path: str, compiler: str) -> None:
 def _walk_oldest(found: Walk, path: str, compiler: str) -> None:
     for item in _items(found, path):
         if oldest_graph_hash(item.name) and _is_directory(item):
-            found.places.append(Place(item.path, Generation.OLDEST, compiler, item.name))
+            found.places.append(EntryRef(item.path, CacheLayout.OLDEST, compiler, item.name))
         else:
             found.skipped += 1
 
 
-def _walk_vllm(found: Walk, items: list[Item]) -> None:
+def _walk_vllm(found: Walk, items: list[DirectoryItem]) -> None:
     """Take directories named like vLLM's keys: 32 hex digits are no sure sign, but one finished entry is."""
     if any(exists(found.tree, f"{item.path}/{SENTINEL}") for item in items):
-        found.places += [Place(item.path, Generation.VLLM, "", item.name) for item in items]
+        found.places += [EntryRef(item.path, CacheLayout.VLLM, "", item.name) for item in items]
     else:
         found.skipped += len(items)
 
@@ -223,7 +231,7 @@ def _walk_shard(found: Walk, path: str) -> bool:
         for item in _items(found, second.path):
             if item.name.endswith(NEFF_SUFFIX) and item.is_file(follow_symlinks=False):
                 module = item.name.removesuffix(NEFF_SUFFIX)
-                found.places.append(Place(item.path, Generation.TORCHNEURON, "", module))
+                found.places.append(EntryRef(item.path, CacheLayout.TORCHNEURON, "", module))
             else:
                 others += 1
     if len(found.places) == before:
@@ -250,17 +258,17 @@ def _record(path: str, compiler: str, kind: str, above: tuple[str, ...]) -> Regi
     return RegistryRecord(path, compiler, kind, optimum, arch, "/".join(model))
 
 
-def _is_oldest_folder(found: Walk, item: Item) -> bool:
+def _is_oldest_folder(found: Walk, item: DirectoryItem) -> bool:
     if item.name != OLDEST_FOLDER or not _is_directory(item):
         return False
     try:
         with found.tree.scandir(item.path) as listing:
-            return any(is_oldest_compiler(inner.name) for inner in listing)
+            return any(is_oldest_compiler_dir(inner.name) for inner in listing)
     except OSError:
         return False
 
 
-def _items(found: Walk, path: str) -> Iterator[Item]:
+def _items(found: Walk, path: str) -> Iterator[DirectoryItem]:
     found.listed.append(path)
     try:
         with found.tree.scandir(path) as listing:
@@ -271,7 +279,7 @@ def _items(found: Walk, path: str) -> Iterator[Item]:
         found.unread.append(path)
 
 
-def _is_directory(item: Item) -> bool:
+def _is_directory(item: DirectoryItem) -> bool:
     try:
         return item.is_dir(follow_symlinks=False)
     except OSError:

@@ -63,7 +63,7 @@ class LogCounts:
         return self.hits / lookups if lookups else None
 
 
-def lines_of(file: IO[bytes], progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
     """Yield the lines of a log of any size; what is longer than 64 KiB comes in pieces.
 
     Args:
@@ -185,7 +185,7 @@ def _count_miss(counts: LogCounts, module: str) -> None:
     counts.missed[module] = counts.missed.get(module, 0) + 1
 
 
-def counts_text(counts: LogCounts) -> str:
+def format_counts(counts: LogCounts) -> str:
     """Return the counts as a table and, where modules were compiled again, which."""
     share = counts.hit_share
     rows = [

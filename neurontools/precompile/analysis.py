@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entry_io import read_failure
 from neurontools.compiler.compile import check_supported
 from neurontools.compiler.graph import GraphError, graph_from_bytes
@@ -146,7 +146,7 @@ def _space(name: str) -> str:
 
 def _read(entry: str) -> Graph:
     try:
-        with open(f"{entry}/{layout.GRAPH}", "rb") as stored:
+        with open(f"{entry}/{layouts.GRAPH}", "rb") as stored:
             return graph_from_bytes(stored.read())
     except OSError as error:
         raise NeuronToolsError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import is_in_use
 from neurontools.cache.files import remove_quietly
 from neurontools.cache.locks import try_lock
-from neurontools.cache.pruning.removal import is_network
-from neurontools.cache.pruning.rules import Rules, reason_to_spare
+from neurontools.cache.pruning.removal import is_network_root
+from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def clear_neffs(
     Raises:
         NeuronToolsError: the cache cannot be written to.
     """
-    network = is_network(root)
+    network = is_network_root(root)
     gone, spared = [], []
     for entry in entries:
-        reason = reason_to_spare(entry, Rules(grace_s=0.0), time.time(), network=network)
+        reason = reason_to_spare(entry, PruneRules(grace_s=0.0), time.time(), network=network)
         if not reason and is_in_use(entry.path):
             reason = "in use"
         if not reason and not dry_run:
@@ -46,7 +46,7 @@ def clear_neffs(
         if reason:
             spared.append((entry.path, reason))
         else:
-            gone.append(f"{entry.path}/{layout.NEFF}")
+            gone.append(f"{entry.path}/{layouts.NEFF}")
     return tuple(gone), tuple(spared)
 
 
@@ -64,8 +64,8 @@ def _clear(root: str, entry: str) -> str:
         return "locked meanwhile"
     try:
         # The marker first: a reader sees a finished entry or one that waits to be compiled, never a marker alone.
-        remove_quietly(f"{entry}/{layout.DONE}")
-        remove_quietly(f"{entry}/{layout.NEFF}")
+        remove_quietly(f"{entry}/{layouts.DONE}")
+        remove_quietly(f"{entry}/{layouts.NEFF}")
     finally:
         lock.release()
     return ""

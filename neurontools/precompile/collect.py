@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache.extraction import EXTRACT_VARIABLE, NoteKind, read_notes
+from neurontools.cache.extraction import EXTRACT_VARIABLE, RecordKind, read_records
 from neurontools.compat import launch
 from neurontools.errors import NeuronToolsError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from neurontools.cache.extraction import Note
+    from neurontools.cache.extraction import ExtractionRecord
 
 IGNORE_ERROR_VARIABLE = "NEURON_IGNORE_TRAINING_SCRIPT_ERROR_AND_COMPILE"
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
@@ -42,7 +42,7 @@ class Collected:
     code: int
     roots: tuple[str, ...]
     entries: tuple[str, ...]
-    on_cpu: tuple[Note, ...]
+    on_cpu: tuple[ExtractionRecord, ...]
 
 
 def default_workdir() -> str:
@@ -74,15 +74,15 @@ def collect(
     notes = _notes_file(workdir)
     try:
         code = _run(command, {**environ, EXTRACT_VARIABLE: "1", env.EXTRACTION_LOG: notes}, stdout)
-        found = tuple(read_notes(notes))
+        found = tuple(read_records(notes))
     finally:
         os.unlink(notes)
-    noted = {kind: tuple(dict.fromkeys(note for note in found if note.kind is kind)) for kind in NoteKind}
+    noted = {kind: tuple(dict.fromkeys(note for note in found if note.kind is kind)) for kind in RecordKind}
     return Collected(
         code=code,
-        roots=tuple(note.text for note in noted[NoteKind.ROOT]),
-        entries=tuple(note.text for note in noted[NoteKind.GRAPH]),
-        on_cpu=noted[NoteKind.ON_CPU],
+        roots=tuple(note.text for note in noted[RecordKind.ROOT]),
+        entries=tuple(note.text for note in noted[RecordKind.GRAPH]),
+        on_cpu=noted[RecordKind.ON_CPU],
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.flags import read_environment_flags
+from neurontools.cache.flags import parse_environment_flags
 from neurontools.errors import UsageError
 from neurontools.precompile import farm
 from neurontools.precompile.farm import FarmOptions, Job
@@ -69,7 +69,7 @@ def plan(root: str, environ: Mapping[str, str], nodes: Nodes, collected: tuple[s
         NotACacheError: the root is no cache.
     """
     groups = groups_of(root)
-    retry = read_environment_flags(environ).retry_failed
+    retry = parse_environment_flags(environ).retry_failed
     failed = frozenset(entry.path for entry in groups.failed) if not retry else frozenset()
     return Task(
         root=root,

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def report_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "compilation_summary": summary,
         "compilation_report": {
-            f"{job.entry}/{layout.GRAPH}": {
+            f"{job.entry}/{layouts.GRAPH}": {
                 "status": not job.error,
                 "retry": job.retries,
                 "compile_time": round(job.seconds, 6),
@@ -75,7 +75,7 @@ def total_lines(outcome: Outcome) -> tuple[str, ...]:
 
 def grab_line(paths: Sequence[str]) -> str:
     """Return the line that names what is going to be compiled."""
-    return f"master grab hlos to compile: {[f'{path}/{layout.GRAPH}' for path in paths]}"
+    return f"master grab hlos to compile: {[f'{path}/{layouts.GRAPH}' for path in paths]}"
 
 
 def remaining_line(groups: Groups) -> str:

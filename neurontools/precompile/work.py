@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.entries import scan
-from neurontools.cache.generations import Generation
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.layouts import CacheLayout
 from neurontools.compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
 
 MOST_NEIGHBOURS = 8
 _WAITING = frozenset({State.TODO, State.INTERRUPTED})
@@ -43,7 +43,7 @@ def groups_of(root: str) -> Groups:
     found = [
         entry
         for entry in scan(root, details=False).entries
-        if entry.generation is Generation.CURRENT and entry.compiler == COMPILER_VERSION
+        if entry.layout is CacheLayout.CURRENT and entry.compiler == COMPILER_VERSION
     ]
     return Groups(
         todo=tuple(entry for entry in found if entry.state in _WAITING),

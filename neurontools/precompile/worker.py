@@ -10,13 +10,12 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
-from neurontools.cache.extraction import drop_libraries, stored_libraries
-from neurontools.cache.flags import read_environment_flags
+from neurontools.cache import layouts
+from neurontools.cache.extraction import read_libraries, remove_libraries
+from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.logs import apply_level
-from neurontools.cache.lookup import Lookup, Request
-from neurontools.cache.root import CacheRoot
-from neurontools.cache.store import bucket_behind
+from neurontools.cache.lookup import CompileRequest, Lookup
+from neurontools.cache.store import CacheRoot, bucket_behind
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of
@@ -62,12 +61,12 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
         NeuronToolsError: the graph or its flags cannot be read, or the compiler refuses it.
         OSError: the entry cannot be read or written to.
     """
-    with open(f"{entry}/{layout.GRAPH}", "rb") as stored:
+    with open(f"{entry}/{layouts.GRAPH}", "rb") as stored:
         graph = graph_from_bytes(stored.read())
     flags = _flags(entry)
     lookup = Lookup(
         root,
-        Request(
+        CompileRequest(
             graph=graph,
             digest=graph.digest(),
             device=device_of(flags),
@@ -82,11 +81,11 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
     )
     if not lookup.run().entry:
         raise NeuronToolsError("the NEFF could not be stored", "see the cache's warning above")
-    drop_libraries(entry)
+    remove_libraries(entry)
 
 
 def _flags(entry: str) -> tuple[str, ...]:
-    path = f"{entry}/{layout.FLAGS}"
+    path = f"{entry}/{layouts.FLAGS}"
     with open(path, "rb") as stored:
         try:
             flags = json.loads(stored.read())
@@ -101,7 +100,7 @@ def _libraries(entry: str, graph: Graph) -> tuple[NativePart, ...]:
     if not graph.libraries:
         return ()
     try:
-        found = stored_libraries(entry)
+        found = read_libraries(entry)
     except (KeyError, TypeError, ValueError):
         found = ()
     if len(found) < len(graph.libraries):
@@ -117,7 +116,7 @@ def main(root: str) -> None:
     """Serve stdin and stdout; a signal to end gives the locks back, and so does the death of whoever asked."""
     signal.signal(signal.SIGTERM, _end)
     show_cache_lines()
-    apply_level(read_environment_flags(os.environ).log_level)
+    apply_level(parse_environment_flags(os.environ).log_level)
     try:
         serve(root, sys.stdin, sys.stdout)
     except BrokenPipeError:

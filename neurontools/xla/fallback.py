@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from neurontools.cache.extraction import NoteKind, take_note
+from neurontools.cache.extraction import RecordKind, record
 from neurontools.xla import metrics
 from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
 from neurontools.xla.call_capture import call_arguments
@@ -94,7 +94,7 @@ def _count(operator: Operator) -> None:
     metrics.count(operator.name)
     if operator.name not in _EXPECTED and operator.name not in _warned:
         _warned.add(operator.name)
-        take_note(NoteKind.ON_CPU, operator.name, current_source())
+        record(RecordKind.ON_CPU, operator.name, current_source())
         _log.warning("%s is not recorded on the xla device: it runs on the CPU", operator.name)
 
 

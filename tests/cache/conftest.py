@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.version import COMPILER_VERSION
@@ -38,9 +38,9 @@ class Tree:
         files: dict[str, bytes] | None = None,
         unused_s: float = 0.0,
     ) -> Path:
-        path = self.root / layout.compiler_name(compiler) / layout.module_name(graph, flags)
+        path = self.root / layouts.compiler_name(compiler) / layouts.module_name(graph, flags)
         path.mkdir(parents=True)
-        content = {layout.GRAPH: b"graph", layout.FLAGS: json.dumps(list(flags)).encode(), **(files or {})}
+        content = {layouts.GRAPH: b"graph", layouts.FLAGS: json.dumps(list(flags)).encode(), **(files or {})}
         for name, data in content.items():
             (path / name).write_bytes(data)
             os.utime(path / name, (NOW - unused_s, NOW - unused_s))
@@ -49,17 +49,17 @@ class Tree:
 
     def done(self, **options: object) -> Path:
         neff = compile_graph(mlp(), TRN1, (), "mlp")
-        return self.entry(files={layout.NEFF: neff, layout.DONE: b""}, **options)  # type: ignore[arg-type]
+        return self.entry(files={layouts.NEFF: neff, layouts.DONE: b""}, **options)  # type: ignore[arg-type]
 
     def failed(self, log: str = "ERROR: [NCC_EVRF004] no\n", **options: object) -> Path:
-        return self.entry(files={layout.LOG: log.encode()}, **options)  # type: ignore[arg-type]
+        return self.entry(files={layouts.LOG: log.encode()}, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def tree(home: Path) -> Tree:
     root = home / "compile-cache"
     root.mkdir()
-    (root / layout.ROOT_LOCK).touch()
+    (root / layouts.ROOT_LOCK).touch()
     return Tree(root)
 
 
@@ -89,10 +89,10 @@ def entry(open_cache: Callable[..., CompileCache]) -> Path:
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make times and sizes on disk the same on every computer."""
-    from neurontools.cache import looks
+    from neurontools.cache import entry_files
 
     def allocated(found: os.stat_result) -> int:
         return -(-found.st_size // 4096) * 4096
 
-    monkeypatch.setattr(looks, "allocated", allocated)
+    monkeypatch.setattr(entry_files, "allocated", allocated)
     monkeypatch.setattr("time.time", lambda: NOW)

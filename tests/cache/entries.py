@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from neurontools.cache.entry_reader import Entry
-from neurontools.cache.states import State
+from neurontools.cache.entries import Entry
+from neurontools.cache.entry_files import State
 from tests.cache.conftest import NOW
 
 

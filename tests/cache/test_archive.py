@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.archives import archive, importer
 from neurontools.cache.archives.archive import ExportError
 from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
-from neurontools.cache.entry_io import hold, let_go
+from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import hold, release
 from neurontools.cache.locks import try_lock
-from neurontools.cache.states import State
 from neurontools.commands.cache import main
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.version import COMPILER_VERSION
@@ -90,13 +90,13 @@ def test_unpacked_by_tar_it_is_a_cache(packed: Path, home: Path) -> None:
 def test_only_what_is_finished_sound_and_chosen_is_exported(
     entry: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = entry.parent / layout.module_name("77", ())
+    failed = entry.parent / layouts.module_name("77", ())
     failed.mkdir()
-    (failed / layout.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
-    damaged = entry.parent / layout.module_name("78", ())
+    (failed / layouts.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
+    damaged = entry.parent / layouts.module_name("78", ())
     damaged.mkdir()
-    (damaged / layout.NEFF).write_bytes(b"x" * 2000)
-    (damaged / layout.DONE).touch()
+    (damaged / layouts.NEFF).write_bytes(b"x" * 2000)
+    (damaged / layouts.DONE).touch()
     assert main(["export", str(home / "x.tar"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["entries"] == [str(entry)]
@@ -132,7 +132,7 @@ def test_for_ci_takes_what_would_be_hit(
     assert [row["reason"] for row in shown["unwanted"]] == ["of other flags"]
     assert main(["export", "--for-ci", str(home / "y.tar")]) == 1
     monkeypatch.delenv("NEURON_CC_FLAGS")
-    foreign = entry.parents[1] / layout.compiler_name("2.99.0.0+abcd") / entry.name
+    foreign = entry.parents[1] / layouts.compiler_name("2.99.0.0+abcd") / entry.name
     entry.parent.rename(foreign.parent)
     assert main(["export", "--for-ci", str(home / "z.tar")]) == 1
     assert "of another compiler" in capsys.readouterr().err
@@ -142,18 +142,18 @@ def test_an_unfinished_entry_is_completed_and_a_locked_one_left(
     entry: Path, packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(entry.parents[1])
-    (entry / layout.NEFF).unlink()
-    (entry / layout.DONE).unlink()
-    (entry / layout.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
+    (entry / layouts.NEFF).unlink()
+    (entry / layouts.DONE).unlink()
+    (entry / layouts.LOG).write_text("ERROR: [NCC_EVRF004] no\n")
     lock = try_lock(root, str(entry))
     assert lock is not None
     assert import_archive(str(packed), root).locked == (os.path.relpath(entry, root),)
     lock.release()
     held = hold(str(entry))
     assert import_archive(str(packed), root).imported == (os.path.relpath(entry, root),)
-    let_go(held)
+    release(held)
     assert scan(root).entries[0].state is State.DONE
-    assert not (entry / layout.LOG).exists()
+    assert not (entry / layouts.LOG).exists()
     assert main(["verify"]) == 0
 
 
@@ -183,13 +183,13 @@ CHANGES = {
     "more behind the end": lambda files: files.update({"more": b""}),
     "a path that leads out": lambda files: relist(files, COMPILER_VERSION, "../../evil"),
     "an absolute path": lambda files: relist(files, "neuronxcc-", "/neuronxcc-"),
-    "a lock": lambda files: relist(files, layout.DONE, layout.LOCK),
-    "a name that leads out": lambda files: relist(files, layout.DONE, "../../evil"),
+    "a lock": lambda files: relist(files, layouts.DONE, layouts.LOCK),
+    "a name that leads out": lambda files: relist(files, layouts.DONE, "../../evil"),
     "a negative size": lambda files: relist(files, '"size": 0', '"size": -1'),
     "a changed file": lambda files: files.update(
-        {name: data + b" " for name, data in files.items() if name.endswith(layout.FLAGS)}
+        {name: data + b" " for name, data in files.items() if name.endswith(layouts.FLAGS)}
     ),
-    "a missing file": lambda files: files.pop(next(name for name in files if name.endswith(layout.NEFF))),
+    "a missing file": lambda files: files.pop(next(name for name in files if name.endswith(layouts.NEFF))),
     "no list": lambda files: files.update({n: b"[]" for n in files if n.endswith(archive.ENTRY)}),
 }
 
@@ -204,7 +204,7 @@ def test_a_forged_archive_imports_nothing(
     assert capsys.readouterr().err.startswith(f"error: cannot import {forged}: ")
     assert scan(str(home / "other")).entries == ()
     assert sorted({*os.listdir(home)} - {"other"}) == before
-    assert not (home / "other" / layout.IMPORTING).exists()
+    assert not (home / "other" / layouts.IMPORTING).exists()
 
 
 def test_an_unsound_neff_with_right_checksums_is_refused(packed: Path, home: Path) -> None:
@@ -213,7 +213,7 @@ def test_an_unsound_neff_with_right_checksums_is_refused(packed: Path, home: Pat
     other = compile_graph(mlp(width=16), TRN1, (), "other")
 
     def change(files: dict[str, bytes]) -> None:
-        name = next(name for name in files if name.endswith(layout.NEFF))
+        name = next(name for name in files if name.endswith(layouts.NEFF))
         relist(files, hashlib.sha256(files[name]).hexdigest(), hashlib.sha256(other).hexdigest())
         relist(files, f'"size": {len(files[name])}', f'"size": {len(other)}')
         files[name] = other
@@ -318,7 +318,7 @@ def test_a_full_disk_leaves_no_entry(
     assert main(["export", str(home / "y.tar")]) == 1
     monkeypatch.undo()
     assert scan(str(home / "other")).entries == ()
-    assert not (home / "other" / layout.IMPORTING).exists()
+    assert not (home / "other" / layouts.IMPORTING).exists()
     assert [name for name in os.listdir(home) if name.startswith("y.tar")] == []
 
 
@@ -339,9 +339,9 @@ def test_a_directory_that_a_removal_takes_away_is_made_again(
 
 def test_what_a_killed_import_left_is_cleared_by_the_next(packed: Path, entry: Path) -> None:
     root = entry.parents[1]
-    left = root / layout.IMPORTING / "4711-dead" / "neuronxcc-1"
+    left = root / layouts.IMPORTING / "4711-dead" / "neuronxcc-1"
     left.mkdir(parents=True)
     (left / "half").touch()
     assert len(scan(str(root)).entries) == 1
     import_archive(str(packed), str(root))
-    assert not (root / layout.IMPORTING).exists()
+    assert not (root / layouts.IMPORTING).exists()

@@ -11,16 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import layout
-from neurontools.cache.browser.browser import ORDERS, Browser
-from neurontools.cache.browser.changes import stamp_of
-from neurontools.cache.browser.tree import LEVELS, make_groups, visible_rows
-from neurontools.cache.entries import scan
+from neurontools.cache import layouts
+from neurontools.cache.browser import LEVELS, ORDERS, Browser, change_stamp, make_groups, visible_rows
+from neurontools.cache.entries import Entry, scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import hold
-from neurontools.cache.entry_reader import Entry
 from neurontools.cache.filters import FilterSyntaxError
-from neurontools.cache.owner import this_process
-from neurontools.cache.states import State
+from neurontools.cache.lock_owner import new_lock_owner
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree
@@ -119,9 +116,9 @@ def opened(tree: Tree) -> Browser:
 
 def test_what_must_stay_cannot_be_marked_and_says_why(tree: Tree) -> None:
     plain, pinned, locked, used = (tree.done(graph=graph) for graph in ("11", "22", "33", "44"))
-    (pinned / layout.PIN).touch()
-    (locked / layout.DONE).unlink()
-    (locked / layout.LOCK).write_bytes(this_process().to_bytes())
+    (pinned / layouts.PIN).touch()
+    (locked / layouts.DONE).unlink()
+    (locked / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     held = hold(str(used))
     assert held is not None
     browser = opened(tree)
@@ -137,7 +134,7 @@ def test_marks_follow_what_becomes_of_the_entries(tree: Tree) -> None:
     first, second, third = (tree.done(graph=graph) for graph in ("11", "22", "33"))
     browser = opened(tree)
     assert browser.mark_shown() == ()
-    (second / layout.PIN).touch()
+    (second / layouts.PIN).touch()
     for file in third.iterdir():
         file.unlink()
     third.rmdir()
@@ -215,16 +212,16 @@ def test_closing_steps_out_and_opening_steps_in(tree: Tree) -> None:
 
 
 def test_the_stamp_changes_with_the_cache(tree: Tree) -> None:
-    stamps = [stamp_of(str(tree.root))]
+    stamps = [change_stamp(str(tree.root))]
     entry = tree.done()
-    stamps.append(stamp_of(str(tree.root)))
-    assert stamp_of(str(tree.root)) == stamps[-1]
-    (entry / layout.PIN).touch()
-    stamps.append(stamp_of(str(tree.root)))
+    stamps.append(change_stamp(str(tree.root)))
+    assert change_stamp(str(tree.root)) == stamps[-1]
+    (entry / layouts.PIN).touch()
+    stamps.append(change_stamp(str(tree.root)))
     for path in sorted(tree.root.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
-    stamps.append(stamp_of(str(tree.root)))
+    stamps.append(change_stamp(str(tree.root)))
     tree.root.rmdir()
-    stamps.append(stamp_of(str(tree.root)))
+    stamps.append(change_stamp(str(tree.root)))
     assert len(set(stamps)) == len(stamps)
     assert Path(tree.root).exists() is False

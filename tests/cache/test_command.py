@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.commands.cache import build_parser, main
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_an_unreadable_entry_is_told(tree: Tree, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "scandir", scandir)
     found = entries.scan(str(tree.root))
     assert (len(found.entries), found.skipped, found.unread) == (1, 0, 1)
-    assert (refused / layout.NEFF).exists()
+    assert (refused / layouts.NEFF).exists()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
-from neurontools.cache.owner import this_process
+from neurontools.cache import layouts
+from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.commands.cache import main
 from neurontools.commands.parallel_compile import main as parallel_compile
 from neurontools.compiler.version import COMPILER_VERSION
@@ -45,7 +45,7 @@ def set_age(path: Path, age_s: float) -> None:
 @pytest.fixture
 def mixed(tree: Tree) -> Iterator[Tree]:
     """Every state at several ages, pinned, in use, under locks of every kind; leftovers and a quarantine."""
-    me, numbers = this_process(), itertools.count(10)
+    me, numbers = new_lock_owner(), itertools.count(10)
     dead = replace(me, pid=2**22 - 3, start_ticks=1)
     locks = {
         "none": (b"", 100.0),
@@ -66,18 +66,18 @@ def mixed(tree: Tree) -> Iterator[Tree]:
         one(tree.failed, age_s, compiler)
         one(tree.entry, age_s, compiler)
         broken = one(tree.done, age_s, compiler)
-        (broken / layout.DONE).unlink()
+        (broken / layouts.DONE).unlink()
         set_age(broken, age_s)
     for content, silent_s in locks.values():
         for make in (tree.done, tree.entry, tree.failed):
             path = one(make, 3 * DAY)
-            (path / layout.LOCK).write_bytes(content)
+            (path / layouts.LOCK).write_bytes(content)
             moment = time.time() - silent_s
-            os.utime(path / layout.LOCK, (moment, moment))
-    (one(tree.failed, 40 * DAY) / layout.PIN).touch()
+            os.utime(path / layouts.LOCK, (moment, moment))
+    (one(tree.failed, 40 * DAY) / layouts.PIN).touch()
     used = os.open(one(tree.done, 40 * DAY), os.O_RDONLY)
     fcntl.flock(used, fcntl.LOCK_SH)
-    for left in (layout.TRASH, layout.IMPORTING, layout.QUARANTINE):
+    for left in (layouts.TRASH, layouts.IMPORTING, layouts.QUARANTINE):
         (tree.root / left / "1-x").mkdir(parents=True)
         (tree.root / left / "1-x" / "file").write_text("x")
     yield tree
@@ -130,7 +130,7 @@ def test_the_parallel_compile_does_what_it_said(
 
 
 def test_clean_names_what_is_in_quarantine(mixed: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = str(mixed.root / layout.QUARANTINE / "1-x")
+    kept = str(mixed.root / layouts.QUARANTINE / "1-x")
     assert main(["clean", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert kept in shown
@@ -142,8 +142,8 @@ def test_what_dead_compiles_left_goes_at_once_with_its_lock(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tree.done()
-    (path / layout.LOCK).write_bytes(replace(this_process(), pid=2**22 - 3, start_ticks=1).to_bytes())
-    (path / layout.DONE).unlink()
+    (path / layouts.LOCK).write_bytes(replace(new_lock_owner(), pid=2**22 - 3, start_ticks=1).to_bytes())
+    (path / layouts.DONE).unlink()
     assert main(["prune", "--locks", "--interrupted", "-y"]) == 0
     assert not path.exists()
     assert "1 entry removed" in capsys.readouterr().out

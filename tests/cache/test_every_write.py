@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.archives.exporter import export_entries
 from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import look_up
-from neurontools.cache.marks import remove_pin, set_pin, set_tag
-from neurontools.cache.owner import this_process
-from neurontools.cache.pruning.preparing import prepare
+from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.pins_and_tags import remove_pin, set_pin, set_tag
+from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.removal import break_locks, breakable_locks
-from neurontools.cache.pruning.rules import Rules
-from neurontools.cache.repairing import repair
-from neurontools.cache.states import State
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check
-from neurontools.cache.walk import Place, place_of, walk
+from neurontools.cache.verify import repair, verify_entries
+from neurontools.cache.walk import EntryRef, parse_entry_path, walk
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.options import CompileError
 from neurontools.errors import NeuronToolsError
@@ -78,8 +77,8 @@ def entry_of(root: str, graph: Graph) -> Path:
     return Path(opened(root).entry_of(graph, TRN1))
 
 
-def the_place(root: str, graph: Graph) -> Place:
-    place = place_of(root, str(entry_of(root, graph)))
+def the_place(root: str, graph: Graph) -> EntryRef:
+    place = parse_entry_path(root, str(entry_of(root, graph)))
     assert place is not None
     return place
 
@@ -91,22 +90,24 @@ def extract(root: str) -> None:
 def dies_while_compiling(root: str) -> None:
     entry = entry_of(root, WANTED)
     entry.mkdir()
-    (entry / layout.GRAPH).write_bytes(WANTED.to_bytes())
-    (entry / layout.LOCK).write_bytes(replace(this_process(), start_ticks=1).to_bytes())
+    (entry / layouts.GRAPH).write_bytes(WANTED.to_bytes())
+    (entry / layouts.LOCK).write_bytes(replace(new_lock_owner(), start_ticks=1).to_bytes())
 
 
 def rots(root: str) -> None:
     needed(root, WANTED)
-    neff = entry_of(root, WANTED) / layout.NEFF
+    neff = entry_of(root, WANTED) / layouts.NEFF
     neff.write_bytes(neff.read_bytes()[:-1])
 
 
 def prune(root: str) -> None:
-    prepare(scan(root, details=False), Rules(everything=True, grace_s=0.0), quarantine=True).carry_out()
+    prepare_pruning(
+        scan(root, details=False), PruneRules(everything=True, grace_s=0.0), quarantine=True
+    ).carry_out()
 
 
 def fix(root: str) -> None:
-    repair(root, check(root, walk(root).places)[1])
+    repair(root, verify_entries(root, walk(root).places)[1])
 
 
 def break_stale(root: str) -> None:
@@ -148,7 +149,7 @@ CASES = (
 
 
 def contents(entry: Path) -> dict[str, str]:
-    files = (layout.GRAPH, layout.FLAGS, layout.NEFF, layout.DONE)
+    files = (layouts.GRAPH, layouts.FLAGS, layouts.NEFF, layouts.DONE)
     return {name: hashlib.sha256((entry / name).read_bytes()).hexdigest() for name in files}
 
 
@@ -157,7 +158,7 @@ def check_sound(root: str, rotten: str = "") -> None:
     for entry in scan(root).entries:
         if entry.state is not State.DONE or entry.path == rotten:
             continue
-        graph = graph_from_bytes(Path(entry.path, layout.GRAPH).read_bytes())
+        graph = graph_from_bytes(Path(entry.path, layouts.GRAPH).read_bytes())
         found = look_up(entry.path, graph.digest(), validate_hash=True)
         assert found is not None
         assert found.held is not None

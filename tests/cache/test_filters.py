@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache.fields import ALIASES, FIELDS, Kind
-from neurontools.cache.filters import Condition, Filter, FilterSyntaxError, describe, parse_filters
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.fields import ALIASES, FIELDS, FieldKind
+from neurontools.cache.filters import EntryFilter, FilterCondition, FilterSyntaxError, describe, parse_filters
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.entries import an_entry
 
 _OPERATORS = {
-    Kind.WORD: ["=", "!="],
-    Kind.TEXT: ["=", "!=", "~", "!~"],
-    Kind.SIZE: ["=", "!=", "<", "<=", ">", ">="],
-    Kind.NUMBER: ["=", "!=", "<", "<=", ">", ">="],
-    Kind.AGE: ["<", "<=", ">", ">="],
+    FieldKind.WORD: ["=", "!="],
+    FieldKind.TEXT: ["=", "!=", "~", "!~"],
+    FieldKind.SIZE: ["=", "!=", "<", "<=", ">", ">="],
+    FieldKind.NUMBER: ["=", "!=", "<", "<=", ">", ">="],
+    FieldKind.AGE: ["<", "<=", ">", ">="],
 }
 
 
@@ -58,7 +58,7 @@ def test_several_filters_must_all_hold() -> None:
     chosen = parse_filters(["state=done", "size>5"])
     assert chosen.matches(an_entry(size_bytes=6), NOW)
     assert not chosen.matches(an_entry(size_bytes=5), NOW)
-    assert parse_filters([]) == Filter()
+    assert parse_filters([]) == EntryFilter()
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_texts_that_nearly_are_filters_too(text: str) -> None:
     assert 0 <= trouble(text) <= len(text)
 
 
-def _values(kind: Kind, words: tuple[str, ...]) -> st.SearchStrategy[str | float]:
+def _values(kind: FieldKind, words: tuple[str, ...]) -> st.SearchStrategy[str | float]:
     match kind:
-        case Kind.WORD:
+        case FieldKind.WORD:
             return st.sampled_from([str(word) for word in words])
-        case Kind.TEXT:
+        case FieldKind.TEXT:
             return st.text(
                 st.characters(exclude_characters="'", categories=["L", "N", "P", "Zs"]), max_size=12
             )
@@ -135,22 +135,22 @@ def _values(kind: Kind, words: tuple[str, ...]) -> st.SearchStrategy[str | float
 
 
 @st.composite
-def conditions(draw: st.DrawFn) -> Condition:
+def conditions(draw: st.DrawFn) -> FilterCondition:
     field = draw(st.sampled_from(list(FIELDS.values())))
     values = draw(st.lists(_values(field.kind, field.words), min_size=1, max_size=3))
-    return Condition(field, draw(st.sampled_from(_OPERATORS[field.kind])), tuple(values))
+    return FilterCondition(field, draw(st.sampled_from(_OPERATORS[field.kind])), tuple(values))
 
 
 @given(st.lists(conditions(), min_size=1, max_size=4))
-def test_what_is_written_is_read_again(made: list[Condition]) -> None:
+def test_what_is_written_is_read_again(made: list[FilterCondition]) -> None:
     assert parse_filters([describe(made)]).conditions == tuple(made)
 
 
 @given(conditions())
-def test_a_negation_matches_what_the_condition_does_not(made: Condition) -> None:
+def test_a_negation_matches_what_the_condition_does_not(made: FilterCondition) -> None:
     opposite = {"=": "!=", "!=": "=", "~": "!~", "!~": "~"}.get(made.operator)
     if opposite is not None:
-        other = Condition(made.field, opposite, made.values)
+        other = FilterCondition(made.field, opposite, made.values)
         assert made.matches(an_entry(), NOW) is not other.matches(an_entry(), NOW)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache.flags import FlagSettings, flags_hash, old_flags_hash, read_flags
+from neurontools.cache.flags import FlagSettings, flags_hash, old_flags_hash, parse_flags
 from neurontools.errors import UsageError
 
 # Published paths (compile-runtime.md section 1.3): flags, hash by the old rule, hash by the new rule.
@@ -31,7 +31,7 @@ def test_the_order_of_flags_matters() -> None:
 
 
 def test_wrapper_flags_never_reach_the_compiler() -> None:
-    settings = read_flags(
+    settings = parse_flags(
         "--cache_dir=/c --no_cache --model-type=transformer --retry_failed_compilation --log_level=INFO "
         "--dump --compile_workdir /w -O1"
     )
@@ -45,7 +45,7 @@ def test_wrapper_flags_never_reach_the_compiler() -> None:
 
 
 def test_a_value_may_follow_a_blank_and_hold_blanks() -> None:
-    assert read_flags("--cache_dir '/a b' --x='1 2'") == FlagSettings(("--x=1 2",), cache_dir="/a b")
+    assert parse_flags("--cache_dir '/a b' --x='1 2'") == FlagSettings(("--x=1 2",), cache_dir="/a b")
 
 
 @given(st.lists(st.text("ab-=_ '\"\\$*#\t", max_size=12)))
@@ -54,9 +54,9 @@ def test_any_quoted_flags_come_back(words: list[str]) -> None:
 
     wrapper = ("--cache_dir", "--no_cache", "--retry", "--log_level", "--dump", "--compile_workdir")
     flags = [word for word in words if not word.startswith(wrapper)]
-    assert read_flags(shlex.join(flags)).compiler == tuple(flags)
+    assert parse_flags(shlex.join(flags)).compiler == tuple(flags)
 
 
 def test_an_open_quote_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="NEURON_CC_FLAGS"):
-        read_flags("--x='1")
+        parse_flags("--x='1")

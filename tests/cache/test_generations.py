@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import NotACacheError, read_entry, scan
+from neurontools.cache.entry_files import State, first_error_line, is_killed_compile
 from neurontools.cache.flags import FlagsRule, flags_rule
-from neurontools.cache.generations import Generation
-from neurontools.cache.states import State, first_error_line, was_ended_from_outside
+from neurontools.cache.layouts import CacheLayout
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.golden_files import compare
@@ -28,10 +28,8 @@ def old(home: Path) -> Path:
 
 
 def test_every_generation_is_read_with_its_state(old: Path) -> None:
-    found = {
-        entry.module.partition("+")[0]: (entry.generation, entry.state) for entry in scan(str(old)).entries
-    }
-    current = Generation.CURRENT
+    found = {entry.module.partition("+")[0]: (entry.layout, entry.state) for entry in scan(str(old)).entries}
+    current = CacheLayout.CURRENT
     assert found == {
         "MODULE_9219523464496887986": (current, State.DONE),
         "MODULE_0a1b2c3d4e5f60718293": (current, State.DONE),
@@ -44,12 +42,12 @@ def test_every_generation_is_read_with_its_state(old: Path) -> None:
         "MODULE_205": (current, State.TODO),
         "MODULE_206": (current, State.TODO),
         "MODULE_207": (current, State.INTERRUPTED),
-        "MODULE_6037029842375": (Generation.OLDEST, State.DONE),
-        "MODULE_77": (Generation.OLDEST, State.TODO),
-        "abcd9f3e1122": (Generation.TORCHNEURON, State.DONE),
-        "abce000000aa": (Generation.TORCHNEURON, State.INTERRUPTED),
-        "00112233445566778899aabbccddeeff": (Generation.VLLM, State.DONE),
-        "ffeeddccbbaa99887766554433221100": (Generation.VLLM, State.INTERRUPTED),
+        "MODULE_6037029842375": (CacheLayout.OLDEST, State.DONE),
+        "MODULE_77": (CacheLayout.OLDEST, State.TODO),
+        "abcd9f3e1122": (CacheLayout.TORCHNEURON, State.DONE),
+        "abce000000aa": (CacheLayout.TORCHNEURON, State.INTERRUPTED),
+        "00112233445566778899aabbccddeeff": (CacheLayout.VLLM, State.DONE),
+        "ffeeddccbbaa99887766554433221100": (CacheLayout.VLLM, State.INTERRUPTED),
     }
 
 
@@ -115,7 +113,7 @@ def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Pat
     sharded = home / "neff_cache"
     (sharded / "0a" / "1b").mkdir(parents=True)
     (sharded / "0a" / "1b" / "0a1b.neff").write_bytes(b"x")
-    assert [entry.generation for entry in scan(str(sharded)).entries] == [Generation.TORCHNEURON]
+    assert [entry.layout for entry in scan(str(sharded)).entries] == [CacheLayout.TORCHNEURON]
     objects = home / "objects"
     (objects / "0a" / "1b").mkdir(parents=True)
     (objects / "0a" / "1b" / "0a1b").touch()
@@ -135,7 +133,7 @@ def test_a_path_that_is_no_cache_says_what_it_found(home: Path, capsys: pytest.C
 def test_links_are_never_followed(home: Path) -> None:
     root, outside = home / "c", home / "outside"
     outside.mkdir()
-    (outside / layout.NEFF).write_bytes(b"x")
+    (outside / layouts.NEFF).write_bytes(b"x")
     (root / "neuronxcc-1+a").mkdir(parents=True)
     (root / "neuronxcc-1+a" / "MODULE_1+00000000").symlink_to(outside)
     (root / "neuronxcc-2+b").symlink_to(outside)
@@ -155,7 +153,7 @@ def test_links_are_never_followed(home: Path) -> None:
     ],
 )
 def test_a_kill_is_told_from_a_refusal(log: str, ended: bool) -> None:
-    assert was_ended_from_outside(log) is ended
+    assert is_killed_compile(log) is ended
 
 
 def test_a_kill_at_the_end_of_a_long_log_is_seen(tree: Tree) -> None:

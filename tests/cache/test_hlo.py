@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.graphs.graph_facts import GraphForm, Tensor
 from neurontools.cache.graphs.graph_reading import UnreadableGraphError, read_graph
 from neurontools.cache.graphs.hlo import HloError, read_hlo
@@ -119,7 +119,7 @@ def test_shapes_inside_of_shapes_end() -> None:
 
 
 def test_show_prints_a_summary_of_it(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = tree.entry(compiler="2.16.372.0+4a9b2326", files={layout.GRAPH: WHOLE})
+    entry = tree.entry(compiler="2.16.372.0+4a9b2326", files={layouts.GRAPH: WHOLE})
     assert main(["show", str(entry)]) == 0
     shown = capsys.readouterr().out
     assert "5 operators of an HLO module (model.hlo_module.pb" in shown

@@ -13,11 +13,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.strategies import integers, sampled_from
 
-from neurontools.cache import browse, index, layout
-from neurontools.cache.browse import list_entries
+from neurontools.cache import index, layouts, listing
 from neurontools.cache.entries import scan
-from neurontools.cache.filters import Filter
-from neurontools.cache.listing import parse_order, select
+from neurontools.cache.filters import EntryFilter
+from neurontools.cache.listing import list_entries, parse_order, select
 from neurontools.cache.location import resolve
 from neurontools.cache.usage import Usage
 from tests.cache.conftest import DAY, NOW, Tree
@@ -46,7 +45,7 @@ def settle(root: Path, moment: float = NOW) -> None:
 
 
 def shown(root: Path, order: str = "used", limit: int = 3) -> list[str]:
-    _, rows = list_entries(resolve(url=str(root)), parse_order(order), Filter(), now=NOW, limit=limit)
+    _, rows = list_entries(resolve(url=str(root)), parse_order(order), EntryFilter(), now=NOW, limit=limit)
     return [row.path for row in rows]
 
 
@@ -62,7 +61,7 @@ def no_walk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         def walk(_: str) -> None:
             raise AssertionError("the index was not used")
 
-        monkeypatch.setattr(browse, "walk", walk)
+        monkeypatch.setattr(listing, "walk", walk)
 
     return forbid
 
@@ -78,7 +77,7 @@ def test_what_is_shown_is_read_fresh(big: Tree, no_walk: Callable[[], None]) -> 
     path = next(big.root.glob("*/MODULE_0+*"))
     (path / "more").write_bytes(b"x" * 100_000)
     no_walk()
-    _, rows = list_entries(resolve(url=str(big.root)), parse_order("used"), Filter(), now=NOW, limit=1)
+    _, rows = list_entries(resolve(url=str(big.root)), parse_order("used"), EntryFilter(), now=NOW, limit=1)
     assert rows[0].path == str(path)
     assert rows[0].size_bytes > 100_000
     assert rows[0].flags == ("--target=trn1",)
@@ -141,7 +140,7 @@ class IndexedRoot(RuleBasedStateMachine):
         self.patch.setattr(index, "FEWEST_ENTRIES", 0)
         self.tree = Tree(Path(self.home, "root"))
         self.tree.root.mkdir()
-        (self.tree.root / layout.ROOT_LOCK).touch()
+        (self.tree.root / layouts.ROOT_LOCK).touch()
         self.moment = NOW
         self.number = 0
 
@@ -173,11 +172,11 @@ class IndexedRoot(RuleBasedStateMachine):
 
     @rule(which=integers(0, 20))
     def one_is_finished(self, which: int) -> None:
-        todo = [path for path in self.entries() if not (path / layout.NEFF).exists()]
+        todo = [path for path in self.entries() if not (path / layouts.NEFF).exists()]
         if todo:
             path = todo[which % len(todo)]
-            (path / layout.NEFF).write_bytes(b"neff")
-            (path / layout.DONE).touch()
+            (path / layouts.NEFF).write_bytes(b"neff")
+            (path / layouts.DONE).touch()
 
     @invariant()
     def both_listings_agree(self) -> None:

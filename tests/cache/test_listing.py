@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import NotACacheError, scan
-from neurontools.cache.owner import this_process
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
@@ -44,17 +44,17 @@ def full(tree: Tree) -> Tree:
     Usage(str(tree.root)).count("misses")
     for _ in range(2):
         Usage(str(tree.root)).count_hit(str(done))
-    (done / layout.STAMP).unlink()
+    (done / layouts.STAMP).unlink()
     _settle(tree.root)
     tree.done(graph="8068656800389078395", unused_s=40 * DAY, compiler="2.12.68.0+4480452af")
     tree.failed(graph="111", flags=("--target=trn1", "--model-type=transformer"), unused_s=5000)
     tree.failed("died with <Signals.SIGKILL: 9>\n", graph="222", unused_s=90000)
     tree.entry(graph="333", unused_s=10)
-    half = tree.entry(graph="444", files={layout.NEFF: b"half"}, unused_s=7 * DAY)
+    half = tree.entry(graph="444", files={layouts.NEFF: b"half"}, unused_s=7 * DAY)
     locked = tree.entry(graph="555", unused_s=20)
-    (locked / layout.LOCK).touch()
-    dead = replace(this_process(), start_ticks=1)
-    left = tree.entry(graph="666", files={layout.LOCK: dead.to_bytes()}, unused_s=2 * DAY)
+    (locked / layouts.LOCK).touch()
+    dead = replace(new_lock_owner(), start_ticks=1)
+    left = tree.entry(graph="666", files={layouts.LOCK: dead.to_bytes()}, unused_s=2 * DAY)
     assert half.exists()
     assert left.exists()
     tree.entry(graph="0123456789abcdef0123", flags=(), unused_s=100)
@@ -90,7 +90,7 @@ def _settle(root: Path) -> None:
     ],
 )
 def test_golden_texts(name: str, arguments: list[str], full: Tree, shown: Callable[..., str]) -> None:
-    locks = full.root.glob(f"*/*/{layout.LOCK}")
+    locks = full.root.glob(f"*/*/{layouts.LOCK}")
     for lock in locks:
         os.utime(lock, (NOW - 20, NOW - 20))
     compare(name, shown(*arguments))
@@ -151,7 +151,7 @@ def test_quiet_prints_paths_that_exist(full: Tree, capsys: pytest.CaptureFixture
 def test_looking_changes_nothing(full: Tree) -> None:
     def times() -> dict[str, tuple[int, int]]:
         return {
-            str(path): (path.lstat().st_mtime_ns, path.name == layout.NEFF and path.lstat().st_atime_ns)
+            str(path): (path.lstat().st_mtime_ns, path.name == layouts.NEFF and path.lstat().st_atime_ns)
             for path in full.root.rglob("*")
         }
 
@@ -162,13 +162,13 @@ def test_looking_changes_nothing(full: Tree) -> None:
 
 def test_hard_links_count_once(tree: Tree) -> None:
     first, second = tree.done(), tree.done(graph="2")
-    (second / layout.NEFF).unlink()
-    os.link(first / layout.NEFF, second / layout.NEFF)
+    (second / layouts.NEFF).unlink()
+    os.link(first / layouts.NEFF, second / layouts.NEFF)
     sizes = [entry.size_bytes for entry in scan(str(tree.root)).entries]
-    neff = (first / layout.NEFF).stat().st_blocks * 512
+    neff = (first / layouts.NEFF).stat().st_blocks * 512
     assert (
         sum(sizes)
-        == sum(path.stat().st_blocks * 512 for path in tree.root.glob("*/*/*") if path.name != layout.NEFF)
+        == sum(path.stat().st_blocks * 512 for path in tree.root.glob("*/*/*") if path.name != layouts.NEFF)
         + neff
     )
 
@@ -176,22 +176,22 @@ def test_hard_links_count_once(tree: Tree) -> None:
 @pytest.mark.parametrize("name", ["model.hlo.pb", "model.hlo_module.pb.gz"])
 def test_older_graph_names_are_accepted(tree: Tree, name: str) -> None:
     path = tree.entry()
-    (path / layout.GRAPH).rename(path / name)
+    (path / layouts.GRAPH).rename(path / name)
     assert [entry.state for entry in scan(str(tree.root)).entries] == [State.TODO]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'"text"', b"[" * 5000, b"\xff", b'{"a": 1}'])
 def test_damaged_flags_are_no_reason_to_fail(tree: Tree, content: bytes) -> None:
-    (tree.done() / layout.FLAGS).write_bytes(content)
+    (tree.done() / layouts.FLAGS).write_bytes(content)
     assert [entry.flags for entry in scan(str(tree.root)).entries] == [()]
 
 
 def test_a_special_file_in_an_entry_does_not_stop_the_listing(tree: Tree) -> None:
     path = tree.done()
-    (path / layout.FLAGS).unlink()
-    os.mkfifo(path / layout.FLAGS)
-    (path / layout.NEFF).unlink()
-    (path / layout.NEFF).symlink_to("/dev/zero")
+    (path / layouts.FLAGS).unlink()
+    os.mkfifo(path / layouts.FLAGS)
+    (path / layouts.NEFF).unlink()
+    (path / layouts.NEFF).symlink_to("/dev/zero")
     (entry,) = scan(str(tree.root)).entries
     assert (entry.flags, entry.name) == ((), "")
 
@@ -252,7 +252,7 @@ def test_numbers_that_are_none_in_what_others_wrote_are_survived(
     tree: Tree, capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
     entry = tree.done()
-    (entry / layout.ORIGIN).write_text(
+    (entry / layouts.ORIGIN).write_text(
         f'{{"compile_s": {number}, "started_unix_s": {number}, "host": "h", "pid": 1, "user": "0", "program": "p"}}'
     )
     assert main(["show", str(entry)]) == 0

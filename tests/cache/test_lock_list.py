@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import layout, lookup
+from neurontools.cache import layouts, lookup
 from neurontools.cache.events import Events
 from neurontools.cache.lock_list import HeldLock
+from neurontools.cache.lock_owner import Liveness, Waiter, list_waiters, new_lock_owner, remove_dead_waiters
 from neurontools.cache.locks import LockState, examine_lock
-from neurontools.cache.owner import Liveness, this_process
-from neurontools.cache.runs import total_of
+from neurontools.cache.stats import sum_events
 from neurontools.cache.store import CompileCache
-from neurontools.cache.waiters import Waiter, remove_dead_waiters, waiters_of
 from neurontools.commands.cache import main
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
@@ -98,16 +97,16 @@ def test_a_waiter_is_seen_and_takes_over_from_the_dead(
 
     def announce_and_kill(waiter: Waiter) -> None:
         announce(waiter)
-        assert [owner.pid for owner in waiters_of(entry)] == [os.getpid()]
+        assert [owner.pid for owner in list_waiters(entry)] == [os.getpid()]
         compiling.kill()
         compiling.wait()
 
     monkeypatch.setattr(Waiter, "announce", announce_and_kill)
     assert not cache.get_or_compile(mlp(), TRN1, "mlp").hit
     assert f"Took over {entry} from process {compiling.pid}" in caplog.text
-    assert waiters_of(entry) == ()
-    assert not [name for name in os.listdir(entry) if name.startswith(layout.WAITER_PREFIX)]
-    assert total_of(Events(cache.root).read()).waits == 1
+    assert list_waiters(entry) == ()
+    assert not [name for name in os.listdir(entry) if name.startswith(layouts.WAITER_PREFIX)]
+    assert sum_events(Events(cache.root).read()).waits == 1
 
 
 def test_a_wait_can_be_limited(
@@ -129,31 +128,33 @@ def test_a_timeout_that_is_none_is_refused(open_cache: Opener) -> None:
 
 def test_marks_of_killed_waiters_do_not_count_and_go(tree: Tree) -> None:
     path = tree.entry()
-    dead = replace(this_process(), start_ticks=1)
-    (path / f"{layout.WAITER_PREFIX}1-a").write_bytes(dead.to_bytes())
-    (path / f"{layout.WAITER_PREFIX}2-b").write_bytes(b"nonsense")
-    assert waiters_of(str(path)) == ()
+    dead = replace(new_lock_owner(), start_ticks=1)
+    (path / f"{layouts.WAITER_PREFIX}1-a").write_bytes(dead.to_bytes())
+    (path / f"{layouts.WAITER_PREFIX}2-b").write_bytes(b"nonsense")
+    assert list_waiters(str(path)) == ()
     remove_dead_waiters(str(path))
-    assert sorted(name for name in os.listdir(path) if name.startswith(".")) == [f"{layout.WAITER_PREFIX}2-b"]
+    assert sorted(name for name in os.listdir(path) if name.startswith(".")) == [
+        f"{layouts.WAITER_PREFIX}2-b"
+    ]
 
 
 def test_the_table_shows_foreign_locks_of_either_name(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = tree.entry(graph="1"), tree.entry(graph="2")
     (old / "model.hlo.pb.lock").touch()
     os.utime(old / "model.hlo.pb.lock", (1, 1))
-    (new / layout.LOCK).touch()
+    (new / layouts.LOCK).touch()
     assert main(["locks"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in shown[:3]] == ["STATE", "unknown, old", "unknown"]
     assert "2 locks in" in shown[3]
     assert "1 of them stale" in shown[3]
     assert main(["locks", "-q"]) == 0
-    assert capsys.readouterr().out.splitlines() == [str(old / "model.hlo.pb.lock"), str(new / layout.LOCK)]
+    assert capsys.readouterr().out.splitlines() == [str(old / "model.hlo.pb.lock"), str(new / layouts.LOCK)]
     assert main(["locks", "--break-stale", "4h", "--dry-run"]) == 0
     assert (old / "model.hlo.pb.lock").exists()
     assert main(["locks", "--break-stale", "4h"]) == 2
     assert main(["locks", "--break-stale", "4h", "-y"]) == 0
-    assert [(old / "model.hlo.pb.lock").exists(), (new / layout.LOCK).exists()] == [False, True]
+    assert [(old / "model.hlo.pb.lock").exists(), (new / layouts.LOCK).exists()] == [False, True]
 
 
 @given(st.sampled_from(Liveness), st.floats(0, 1e6), st.floats(0, 1e6))
@@ -182,9 +183,9 @@ def test_no_lock_appears_in_an_entry_that_is_being_taken_away(tree: Tree) -> Non
 
     thread = threading.Thread(target=lock)
     thread.start()
-    aside = tree.root / layout.TRASH
+    aside = tree.root / layouts.TRASH
     path.rename(aside)
     os.close(descriptor)
     thread.join(timeout=30)
     assert [type(result) for result in outcome] == [FileNotFoundError]
-    assert examine_lock(str(aside / layout.LOCK)) is None
+    assert examine_lock(str(aside / layouts.LOCK)) is None

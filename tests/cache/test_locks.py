@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.cache import entry_io, layout, lookup
+from neurontools.cache import entry_io, layouts, lookup
 from neurontools.cache.entries import is_in_use, scan
+from neurontools.cache.entry_files import State
+from neurontools.cache.lock_owner import STALE_S, Liveness, new_lock_owner, owner_liveness, parse_lock_owner
 from neurontools.cache.locks import examine_lock, try_lock
-from neurontools.cache.owner import STALE_S, Liveness, liveness, owner_from_bytes, this_process
-from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage
 from neurontools.machine.instances.catalogue import instance_type
@@ -143,8 +143,8 @@ def test_waiters_of_a_killed_compiler_go_on_with_one_compile(
 def foreign_lock(cache: CompileCache) -> Path:
     entry = Path(cache.entry_of(mlp(), TRN1))
     entry.mkdir(parents=True)
-    (entry / layout.LOCK).touch()
-    return entry / layout.LOCK
+    (entry / layouts.LOCK).touch()
+    return entry / layouts.LOCK
 
 
 def test_a_foreign_lock_is_waited_for_and_told_about(
@@ -169,7 +169,7 @@ def test_a_foreign_lock_is_waited_for_and_told_about(
     assert told.is_set()
     assert (result.hit, result.entry) == (False, str(lock.parent))
     assert (
-        f"Another process must be compiling {lock.parent}/{layout.GRAPH}, been waiting for: 0.0 minutes"
+        f"Another process must be compiling {lock.parent}/{layouts.GRAPH}, been waiting for: 0.0 minutes"
         in caplog.text
     )
 
@@ -178,7 +178,7 @@ def test_an_old_foreign_lock_is_still_respected(open_cache: Opener) -> None:
     cache = open_cache()
     lock = foreign_lock(cache)
     os.utime(lock, (1, 1))
-    layout.make_root(cache.root)
+    layouts.make_root(cache.root)
     assert try_lock(cache.root, str(lock.parent)) is None
 
 
@@ -199,47 +199,47 @@ def test_two_threads_compile_once(open_cache: Opener) -> None:
 
 
 def test_an_owner_is_alive_while_its_process_is() -> None:
-    owner = this_process()
-    assert liveness(owner, 10**9) is Liveness.ALIVE
-    assert liveness(replace(owner, start_ticks=owner.start_ticks + 1), 0) is Liveness.DEAD
-    assert liveness(replace(owner, pid=2**22 + 5), 0) is Liveness.DEAD
-    assert liveness(None, 10**9) is Liveness.UNKNOWN
+    owner = new_lock_owner()
+    assert owner_liveness(owner, 10**9) is Liveness.ALIVE
+    assert owner_liveness(replace(owner, start_ticks=owner.start_ticks + 1), 0) is Liveness.DEAD
+    assert owner_liveness(replace(owner, pid=2**22 + 5), 0) is Liveness.DEAD
+    assert owner_liveness(None, 10**9) is Liveness.UNKNOWN
 
 
 @pytest.mark.parametrize("foreign", [{"boot_id": "another"}, {"pid_namespace": "pid:[1]"}])
 def test_elsewhere_only_the_heartbeat_decides(foreign: dict[str, str]) -> None:
-    owner = replace(this_process(), pid=2**22 + 5, **foreign)  # type: ignore[arg-type]
-    assert liveness(owner, STALE_S - 1) is Liveness.ALIVE
-    assert liveness(owner, STALE_S + 1) is Liveness.DEAD
+    owner = replace(new_lock_owner(), pid=2**22 + 5, **foreign)  # type: ignore[arg-type]
+    assert owner_liveness(owner, STALE_S - 1) is Liveness.ALIVE
+    assert owner_liveness(owner, STALE_S + 1) is Liveness.DEAD
 
 
 def test_a_zombie_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    owner = replace(this_process(), pid=child.pid, start_ticks=ticks)
+    owner = replace(new_lock_owner(), pid=child.pid, start_ticks=ticks)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert liveness(owner, 0) is Liveness.DEAD
+    assert owner_liveness(owner, 0) is Liveness.DEAD
     child.wait()
 
 
 def test_an_owner_survives_its_file() -> None:
-    owner = this_process()
-    assert owner_from_bytes(owner.to_bytes()) == owner
+    owner = new_lock_owner()
+    assert parse_lock_owner(owner.to_bytes()) == owner
 
 
 @pytest.mark.parametrize("content", [b"", b"1234", b"{}", b"[]", b"\xff", b'{"pid": 1e999}', b"[" * 9999])
 def test_a_lock_that_names_nobody_is_foreign(content: bytes) -> None:
-    assert owner_from_bytes(content) is None
+    assert parse_lock_owner(content) is None
 
 
 def test_a_lock_tells_its_owner_at_every_moment(open_cache: Opener) -> None:
     cache = open_cache()
     entry = cache.entry_of(mlp(), TRN1)
-    layout.make_root(cache.root)
+    layouts.make_root(cache.root)
     os.makedirs(entry)
     lock = try_lock(cache.root, entry)
     assert lock is not None
-    stored = json.loads(Path(entry, layout.LOCK).read_text())
+    stored = json.loads(Path(entry, layouts.LOCK).read_text())
     assert stored["pid"] == os.getpid()
     assert try_lock(cache.root, entry) is None
     lock.release()
@@ -249,12 +249,12 @@ def test_a_lock_tells_its_owner_at_every_moment(open_cache: Opener) -> None:
 def test_a_lock_that_was_taken_over_is_not_removed_by_its_first_owner(open_cache: Opener) -> None:
     cache = open_cache()
     entry = cache.entry_of(mlp(), TRN1)
-    layout.make_root(cache.root)
+    layouts.make_root(cache.root)
     os.makedirs(entry)
     first = try_lock(cache.root, entry)
     assert first is not None
-    path = Path(entry, layout.LOCK)
-    path.write_bytes(this_process().to_bytes())
+    path = Path(entry, layouts.LOCK)
+    path.write_bytes(new_lock_owner().to_bytes())
     first.release()
     assert path.exists()
 
@@ -265,15 +265,15 @@ def test_a_heart_beats(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(locks, "HEARTBEAT_S", 0.01)
     cache = open_cache()
     entry = cache.entry_of(mlp(), TRN1)
-    layout.make_root(cache.root)
+    layouts.make_root(cache.root)
     os.makedirs(entry)
     lock = try_lock(cache.root, entry)
     assert lock is not None
-    os.utime(f"{entry}/{layout.LOCK}", (1, 1))
+    os.utime(f"{entry}/{layouts.LOCK}", (1, 1))
     deadline = time.monotonic() + 30
-    while os.stat(f"{entry}/{layout.LOCK}").st_mtime == 1 and time.monotonic() < deadline:
+    while os.stat(f"{entry}/{layouts.LOCK}").st_mtime == 1 and time.monotonic() < deadline:
         time.sleep(0.01)
-    state = examine_lock(f"{entry}/{layout.LOCK}")
+    state = examine_lock(f"{entry}/{layouts.LOCK}")
     lock.release()
     assert state is not None
     assert state.age_s < 60
@@ -285,14 +285,14 @@ def test_a_process_does_not_wait_for_a_lock_of_its_own_that_it_could_not_remove(
     cache = open_cache()
     entry = Path(cache.entry_of(mlp(), TRN1))
     entry.mkdir(parents=True)
-    Path(cache.root, layout.ROOT_LOCK).touch()
+    Path(cache.root, layouts.ROOT_LOCK).touch()
     lock = try_lock(cache.root, str(entry))
     assert lock is not None
     assert try_lock(cache.root, str(entry)) is None
     with monkeypatch.context() as patch:
         patch.setattr("neurontools.cache.locks.remove_quietly", lambda _: None)
         lock.release()
-    found = examine_lock(f"{entry}/{layout.LOCK}")
+    found = examine_lock(f"{entry}/{layouts.LOCK}")
     assert found is not None
     assert found.liveness is Liveness.ALIVE
     assert not cache.get_or_compile(mlp(), TRN1, "mlp").hit
@@ -309,5 +309,5 @@ def test_an_entry_that_a_removal_puts_back_is_held_all_the_same(
     held = entry_io.hold(str(entry))
     assert held is not None
     assert is_in_use(str(entry))
-    entry_io.let_go(held)
+    entry_io.release(held)
     assert not is_in_use(str(entry))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache.generations import Generation
-from neurontools.cache.marks import MarkError, set_pin
-from neurontools.cache.walk import Place
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.pins_and_tags import TagError, set_pin
+from neurontools.cache.walk import EntryRef
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, Tree
 
@@ -77,7 +77,7 @@ def test_nonsense_is_refused(tree: Tree, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_entry_that_is_a_file_or_gone_cannot_be_pinned(tmp_path: Path) -> None:
-    with pytest.raises(MarkError, match="single file"):
-        set_pin(Place(str(tmp_path / "x.neff"), Generation.TORCHNEURON, "", "x"))
-    with pytest.raises(MarkError, match="gone"):
-        set_pin(Place(str(tmp_path / "x"), Generation.CURRENT, "", "x"))
+    with pytest.raises(TagError, match="single file"):
+        set_pin(EntryRef(str(tmp_path / "x.neff"), CacheLayout.TORCHNEURON, "", "x"))
+    with pytest.raises(TagError, match="gone"):
+        set_pin(EntryRef(str(tmp_path / "x"), CacheLayout.CURRENT, "", "x"))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import stats, walk
-from neurontools.cache.browse import list_entries
-from neurontools.cache.filters import Filter
-from neurontools.cache.listing import parse_order
+from neurontools.cache.filters import EntryFilter
+from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
 from neurontools.commands import cache_options
 from neurontools.commands.cache import main
@@ -37,9 +36,9 @@ def five(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
 def test_a_list_and_sums_tell_at_how_many_they_looked(five: Tree) -> None:
     told: list[tuple[int, int]] = []
     where = resolve({}, str(five.root))
-    list_entries(where, parse_order("used"), Filter(), now=0.0, looked=lambda *far: told.append(far))
+    list_entries(where, parse_order("used"), EntryFilter(), now=0.0, looked=lambda *far: told.append(far))
     assert told == [(0, 5), (2, 5), (4, 5)]
-    stats.collect(walk.walk(where.root), lambda _: False, lambda *far: told.append(far))
+    stats.collect_stats(walk.walk(where.root), lambda _: False, lambda *far: told.append(far))
     assert told[3:] == told[:3]
 
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import entries, layout
+from neurontools.cache import entries, layouts
 from neurontools.cache.entries import Entry, Scan, scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import hold
+from neurontools.cache.lock_owner import Liveness, new_lock_owner
 from neurontools.cache.locks import LockState
-from neurontools.cache.owner import Liveness, this_process
 from neurontools.cache.pruning import removal
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, Rules, make_plan
-from neurontools.cache.states import State
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, PruneRules, make_plan
 from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
@@ -59,7 +59,7 @@ def entry(number: int, **changes: object) -> Entry:
 
 
 def plan_paths(
-    rules: Rules, *found: Entry, in_use: frozenset[str] = frozenset(), network: bool = False
+    rules: PruneRules, *found: Entry, in_use: frozenset[str] = frozenset(), network: bool = False
 ) -> list[str]:
     plan = make_plan(Scan("/c", True, found, 0), rules, NOW, in_use.__contains__, network=network)
     return [choice.entry.module for choice in plan.remove]
@@ -88,7 +88,7 @@ _ENTRIES = st.lists(
     unique_by=lambda one: one.path,
 )
 _RULES = st.builds(
-    Rules,
+    PruneRules,
     max_bytes=st.none() | st.integers(0, 5000),
     older_than_s=st.none() | st.integers(0, 10**6).map(float),
     failed=st.booleans(),
@@ -99,7 +99,7 @@ _RULES = st.builds(
 
 @given(_ENTRIES, _RULES, st.data(), st.booleans())
 def test_a_plan_keeps_its_promises(
-    found: list[Entry], rules: Rules, data: st.DataObject, network: bool
+    found: list[Entry], rules: PruneRules, data: st.DataObject, network: bool
 ) -> None:
     loaded = frozenset(one.path for one in found if data.draw(st.booleans()))
     plan = make_plan(Scan("/c", True, tuple(found), 0), rules, NOW, loaded.__contains__, network=network)
@@ -122,29 +122,29 @@ def test_a_plan_keeps_its_promises(
 
 @given(_ENTRIES)
 def test_without_matching_rules_nothing_goes(found: list[Entry]) -> None:
-    assert plan_paths(Rules(older_than_s=1e9), *found) == []
-    assert plan_paths(Rules(max_bytes=10**9), *found) == []
+    assert plan_paths(PruneRules(older_than_s=1e9), *found) == []
+    assert plan_paths(PruneRules(max_bytes=10**9), *found) == []
 
 
 def test_the_longest_unused_go_first_and_only_as_many_as_needed() -> None:
     found = [entry(1), entry(3), entry(2)]
-    assert plan_paths(Rules(max_bytes=150), *found) == ["3", "2"]
-    assert plan_paths(Rules(max_bytes=300), *found) == []
+    assert plan_paths(PruneRules(max_bytes=150), *found) == ["3", "2"]
+    assert plan_paths(PruneRules(max_bytes=300), *found) == []
 
 
 def test_useless_entries_go_before_useful_ones() -> None:
-    assert plan_paths(Rules(max_bytes=100), entry(9), entry(1, state=State.FAILED)) == ["1"]
+    assert plan_paths(PruneRules(max_bytes=100), entry(9), entry(1, state=State.FAILED)) == ["1"]
 
 
 def test_age_counts_from_the_last_use() -> None:
     old_but_used = entry(1, made_unix_s=NOW - 90 * DAY, used_unix_s=NOW - DAY)
-    assert plan_paths(Rules(older_than_s=30 * DAY), old_but_used) == []
+    assert plan_paths(PruneRules(older_than_s=30 * DAY), old_but_used) == []
 
 
 def test_each_kind_of_entry_has_its_grace() -> None:
     def goes(age_s: float, *, ours: bool, network: bool) -> bool:
         found = entry(1, ours=ours, made_unix_s=NOW - age_s, used_unix_s=NOW - age_s)
-        return plan_paths(Rules(max_bytes=0), found, network=network) == ["1"]
+        return plan_paths(PruneRules(max_bytes=0), found, network=network) == ["1"]
 
     assert goes(0, ours=True, network=False)
     assert not goes(FOREIGN_GRACE_S - 1, ours=False, network=False)
@@ -170,7 +170,7 @@ def test_prune_removes_what_it_announced(tree: Tree, capsys: pytest.CaptureFixtu
     assert done["freed_bytes"] == sum(row["size_bytes"] for row in done["removed"])
     assert [old.exists(), kept.exists(), failed.exists()] == [False, True, False]
     assert Usage(str(tree.root)).hits(str(failed)) == (0, 0.0)
-    assert not (tree.root / layout.TRASH).exists()
+    assert not (tree.root / layouts.TRASH).exists()
 
 
 def test_nothing_to_do_is_fine(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,16 +214,16 @@ def test_a_hit_also_marks_its_entry(open_cache: Callable[..., CompileCache]) -> 
 @pytest.mark.parametrize("change", ["loaded", "locked", "used", "gone"])
 def test_what_happens_after_the_plan_is_respected(tree: Tree, change: str) -> None:
     path = tree.done(unused_s=DAY)
-    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    work = prepare_pruning(scan(str(tree.root)), PruneRules(max_bytes=0))
     assert len(work.plan.remove) == 1
     held = None
     match change:
         case "loaded":
             held = hold(str(path))
         case "locked":
-            (path / layout.LOCK).write_bytes(this_process().to_bytes())
+            (path / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
         case "used":
-            (path / layout.STAMP).touch()
+            (path / layouts.STAMP).touch()
         case "gone":
             path.rename(tree.root / "elsewhere")
     outcome, _ = work.carry_out()
@@ -238,46 +238,46 @@ def test_an_entry_that_is_locked_during_the_rename_comes_back(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tree.done(unused_s=DAY)
-    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    work = prepare_pruning(scan(str(tree.root)), PruneRules(max_bytes=0))
 
     def lock_first(*_: object, **__: object) -> str:
-        (path / layout.LOCK).write_bytes(this_process().to_bytes())
+        (path / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
         return ""
 
     monkeypatch.setattr(removal, "changed_since", lock_first)
     outcome, _ = work.carry_out()
     assert [choice.reason for choice in outcome.spared] == ["taken by another process"]
-    assert (path / layout.NEFF).exists()
+    assert (path / layouts.NEFF).exists()
 
 
 def test_an_entry_that_was_made_anew_during_the_rename_is_left_alone(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tree.done(unused_s=DAY)
-    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    work = prepare_pruning(scan(str(tree.root)), PruneRules(max_bytes=0))
     rename = os.rename
 
     def race(source: str, target: str) -> None:
         rename(source, target)
         if source == str(path):
-            (Path(target) / layout.LOCK).write_bytes(this_process().to_bytes())
+            (Path(target) / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
             path.mkdir()
-            (path / layout.NEFF).write_bytes(b"new")
+            (path / layouts.NEFF).write_bytes(b"new")
 
     monkeypatch.setattr(removal.os, "rename", race)
     outcome, _ = work.carry_out()
     assert len(outcome.removed) == 1
-    assert (path / layout.NEFF).read_bytes() == b"new"
-    assert not (tree.root / layout.TRASH).exists()
+    assert (path / layouts.NEFF).read_bytes() == b"new"
+    assert not (tree.root / layouts.TRASH).exists()
 
 
 def test_foreign_entries_are_removed_under_the_root_lock(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.done(compiler="2.12.68.0+4480452af", unused_s=DAY)
-    work = prepare(scan(str(tree.root)), Rules(max_bytes=0))
+    work = prepare_pruning(scan(str(tree.root)), PruneRules(max_bytes=0))
     seen = []
 
     def look(*_: object, **__: object) -> str:
-        with open(tree.root / layout.ROOT_LOCK) as lock:
+        with open(tree.root / layouts.ROOT_LOCK) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -290,13 +290,13 @@ def test_foreign_entries_are_removed_under_the_root_lock(tree: Tree, monkeypatch
 
 
 def test_a_killed_prune_leaves_only_trash_that_the_next_one_clears(tree: Tree) -> None:
-    trash = tree.root / layout.TRASH / "123-abc"
+    trash = tree.root / layouts.TRASH / "123-abc"
     trash.mkdir(parents=True)
-    (trash / layout.NEFF).write_bytes(b"x" * 5000)
+    (trash / layouts.NEFF).write_bytes(b"x" * 5000)
     tree.failed()
     assert len(scan(str(tree.root)).entries) == 1
     assert main(["prune", "--failed", "-y"]) == 0
-    assert not (tree.root / layout.TRASH).exists()
+    assert not (tree.root / layouts.TRASH).exists()
 
 
 def test_prunes_at_the_same_time_do_not_disturb_each_other(tree: Tree) -> None:
@@ -309,7 +309,7 @@ def test_prunes_at_the_same_time_do_not_disturb_each_other(tree: Tree) -> None:
     shown = [job.communicate() for job in jobs]
     assert [(job.returncode, errors) for job, (_, errors) in zip(jobs, shown, strict=True)] == [(0, "")] * 4
     assert sum(len(json.loads(output)["removed"]) for output, _ in shown) == 120
-    assert sorted(path.name for path in tree.root.iterdir()) == [layout.ROOT_LOCK]
+    assert sorted(path.name for path in tree.root.iterdir()) == [layouts.ROOT_LOCK]
 
 
 def test_links_in_an_entry_are_removed_and_not_followed(tree: Tree, home: Path) -> None:
@@ -326,26 +326,26 @@ def test_stale_locks_are_broken_and_fresh_ones_are_not(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fresh, stale, living = tree.entry(graph="1"), tree.entry(graph="2"), tree.entry(graph="3")
-    (fresh / layout.LOCK).touch()
-    (stale / layout.LOCK).touch()
-    os.utime(stale / layout.LOCK, (1, 1))
-    (living / layout.LOCK).write_bytes(this_process().to_bytes())
-    os.utime(living / layout.LOCK, (1, 1))
+    (fresh / layouts.LOCK).touch()
+    (stale / layouts.LOCK).touch()
+    os.utime(stale / layouts.LOCK, (1, 1))
+    (living / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
+    os.utime(living / layouts.LOCK, (1, 1))
     assert main(["prune", "--break-stale", "4h", "--dry-run"]) == 0
-    assert (stale / layout.LOCK).exists()
+    assert (stale / layouts.LOCK).exists()
     assert main(["prune", "--break-stale", "4h", "-y"]) == 0
-    assert f"lock {stale / layout.LOCK} of a process that left no name" in capsys.readouterr().out
-    assert [(path / layout.LOCK).exists() for path in (fresh, stale, living)] == [True, False, True]
+    assert f"lock {stale / layouts.LOCK} of a process that left no name" in capsys.readouterr().out
+    assert [(path / layouts.LOCK).exists() for path in (fresh, stale, living)] == [True, False, True]
 
 
 def test_prune_wants_a_rule(tree: Tree) -> None:
     with pytest.raises(UsageError, match="nothing says what to remove"):
-        prepare(scan(str(tree.root)), Rules())
+        prepare_pruning(scan(str(tree.root)), PruneRules())
 
 
 def test_a_root_that_cannot_be_written_is_said(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.failed(unused_s=DAY)
-    work = prepare(scan(str(tree.root)), Rules(failed=True))
+    work = prepare_pruning(scan(str(tree.root)), PruneRules(failed=True))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system")
@@ -438,9 +438,9 @@ def test_network_file_systems_are_told_by_their_type(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "builtins.open", lambda path, *a, **k: real(mounts if "mountinfo" in str(path) else path, *a, **k)
     )
-    assert removal.is_network("/shared/cache")
-    assert not removal.is_network("/shared/local/cache")
-    assert not removal.is_network("/sharedcache")
+    assert removal.is_network_root("/shared/cache")
+    assert not removal.is_network_root("/shared/local/cache")
+    assert not removal.is_network_root("/sharedcache")
 
 
 _LOOKUPS = """
@@ -467,7 +467,11 @@ def test_pruning_under_running_jobs_harms_none(home: Path) -> None:
     ]
     removed = 0
     while any(job.poll() is None for job in jobs):
-        outcome, _ = prepare(scan(str(root)), Rules(max_bytes=0)).carry_out() if root.exists() else (None, ())
+        outcome, _ = (
+            prepare_pruning(scan(str(root)), PruneRules(max_bytes=0)).carry_out()
+            if root.exists()
+            else (None, ())
+        )
         removed += len(outcome.removed) if outcome is not None else 0
     errors = [job.communicate()[1] for job in jobs]
     assert ([job.returncode for job in jobs], "".join(errors)) == ([0, 0], "")

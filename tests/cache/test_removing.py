@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
-from neurontools.cache.compilers import current_compilers
+from neurontools.cache import layouts
 from neurontools.cache.entries import Scan, scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import hold
-from neurontools.cache.owner import this_process
+from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pruning import policy
 from neurontools.cache.pruning.policy import read_policy
-from neurontools.cache.pruning.rules import Rules, make_plan
-from neurontools.cache.states import State
+from neurontools.cache.pruning.rules import PruneRules, current_compilers, make_plan
 from neurontools.commands.cache import main
 from neurontools.compiler.version import COMPILER_VERSION
 from neurontools.errors import UsageError
@@ -33,7 +32,7 @@ from tests.compiler.graphs import mlp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
     from neurontools.cache.store import CompileCache
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -43,40 +42,40 @@ def number(which: int, **changes: object) -> Entry:
     return an_entry(path=f"/c/v/{which}", module=str(which), **({"used_unix_s": NOW - DAY * which} | changes))
 
 
-def removed(rules: Rules, *found: Entry) -> list[str]:
+def removed(rules: PruneRules, *found: Entry) -> list[str]:
     plan = make_plan(Scan("/c", True, found, 0), rules, NOW, lambda _: False)
     return [choice.entry.module for choice in plan.remove]
 
 
 def test_keep_last_alone_removes_the_others() -> None:
     found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 2, 3)]
-    assert removed(Rules(keep_last=2), *found) == ["3"]
-    assert removed(Rules(keep_last=0), *found) == ["3", "2", "1"]
+    assert removed(PruneRules(keep_last=2), *found) == ["3"]
+    assert removed(PruneRules(keep_last=0), *found) == ["3", "2", "1"]
 
 
 def test_keep_last_protects_from_the_other_rules() -> None:
     found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 40, 50)]
-    assert removed(Rules(keep_last=2, older_than_s=30 * DAY), *found) == ["50"]
-    assert removed(Rules(keep_last=1, max_bytes=0), *found) == ["50", "40"]
+    assert removed(PruneRules(keep_last=2, older_than_s=30 * DAY), *found) == ["50"]
+    assert removed(PruneRules(keep_last=1, max_bytes=0), *found) == ["50", "40"]
 
 
 def test_every_rule_but_keep_last_and_grace_selects() -> None:
     quiet = {"keep_last": 1, "grace_s": 1.0}
-    values = {field.name: quiet.get(field.name, field.default) for field in fields(Rules)}
-    assert not Rules(**values).selects
+    values = {field.name: quiet.get(field.name, field.default) for field in fields(PruneRules)}
+    assert not PruneRules(**values).selects
     loud = {"max_bytes": 0, "older_than_s": 0.0, "named": frozenset({"/x"})}
     for name in values.keys() - quiet.keys():
-        assert Rules(**(values | {name: loud.get(name, True)})).selects
+        assert PruneRules(**(values | {name: loud.get(name, True)})).selects
 
 
 def test_only_finished_entries_count_as_last_used() -> None:
     failed = number(1, state=State.FAILED)
-    assert removed(Rules(keep_last=1), failed, number(2)) == ["1"]
+    assert removed(PruneRules(keep_last=1), failed, number(2)) == ["1"]
 
 
 def test_what_is_pinned_always_stays(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     path = tree.done(unused_s=90 * DAY)
-    (path / layout.PIN).touch()
+    (path / layouts.PIN).touch()
     for arguments in (
         ["prune", "--older-than", "1d", "-y"],
         ["clean", "-y"],
@@ -91,7 +90,7 @@ def test_what_is_pinned_always_stays(tree: Tree, capsys: pytest.CaptureFixture[s
 def test_incomplete_entries_have_time_to_be_compiled() -> None:
     fresh = number(1, state=State.TODO, used_unix_s=NOW, made_unix_s=NOW)
     old = an_entry(path="/c/v/2", module="2", state=State.TODO, used_unix_s=1, made_unix_s=1)
-    assert removed(Rules(incomplete=True), fresh, old, number(3)) == ["2"]
+    assert removed(PruneRules(incomplete=True), fresh, old, number(3)) == ["2"]
 
 
 def test_old_compilers_are_all_but_ours_and_the_newest_real_one() -> None:
@@ -100,7 +99,7 @@ def test_old_compilers_are_all_but_ours_and_the_newest_real_one() -> None:
     assert current_compilers(set()) == {COMPILER_VERSION}
     old = number(1, compiler="2.9.4.0+a1", made_unix_s=0)
     new = number(2, compiler="2.16.372.0+b2", made_unix_s=0)
-    assert removed(Rules(old_compilers=True), old, new, number(3, compiler="", made_unix_s=0)) == ["1"]
+    assert removed(PruneRules(old_compilers=True), old, new, number(3, compiler="", made_unix_s=0)) == ["1"]
 
 
 def test_entries_of_every_generation_can_be_removed(home: Path) -> None:
@@ -125,9 +124,9 @@ def test_entries_of_every_generation_can_be_removed(home: Path) -> None:
 
 def test_rm_removes_what_is_named_and_nothing_else(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, third = (tree.done(graph=f"{which}00", unused_s=DAY) for which in (1, 2, 3))
-    assert main(["rm", "100", str(second / layout.NEFF), "--dry-run"]) == 0
+    assert main(["rm", "100", str(second / layouts.NEFF), "--dry-run"]) == 0
     assert first.exists()
-    assert main(["rm", "100", str(second / layout.NEFF), "-y"]) == 0
+    assert main(["rm", "100", str(second / layouts.NEFF), "-y"]) == 0
     assert [path.exists() for path in (first, second, third)] == [False, False, True]
     assert main(["rm", "100", "-y"]) == 1
     assert "no entry '100'" in capsys.readouterr().err
@@ -140,7 +139,7 @@ def test_rm_refuses_what_is_in_use(tree: Tree, capsys: pytest.CaptureFixture[str
     assert main(["rm", str(path), "-y"]) == 1
     os.close(held)
     assert "in use" in capsys.readouterr().out
-    (path / layout.LOCK).write_bytes(this_process().to_bytes())
+    (path / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     assert main(["rm", str(path), "-y"]) == 1
     assert path.exists()
 
@@ -157,17 +156,17 @@ def test_rm_never_leaves_the_root(name: str, tree: Tree, capsys: pytest.CaptureF
 
 
 def test_clean_empties_the_quarantine_too(tree: Tree) -> None:
-    (tree.root / layout.QUARANTINE / "x").mkdir(parents=True)
+    (tree.root / layouts.QUARANTINE / "x").mkdir(parents=True)
     assert main(["clean", "-y"]) == 0
-    assert sorted(path.name for path in tree.root.iterdir()) == [layout.ROOT_LOCK]
+    assert sorted(path.name for path in tree.root.iterdir()) == [layouts.ROOT_LOCK]
 
 
 def test_locks_alone_can_be_pruned(tree: Tree) -> None:
     path = tree.entry()
-    (path / layout.LOCK).touch()
-    os.utime(path / layout.LOCK, (1, 1))
+    (path / layouts.LOCK).touch()
+    os.utime(path / layouts.LOCK, (1, 1))
     assert main(["prune", "--locks", "-y"]) == 0
-    assert not (path / layout.LOCK).exists()
+    assert not (path / layouts.LOCK).exists()
 
 
 def test_one_that_cannot_be_removed_does_not_stop_the_others(
@@ -218,7 +217,7 @@ def test_every_part_of_a_policy_is_read() -> None:
             "NEURONTOOLS_CACHE_REMOVE": "failed,interrupted, incomplete ,old-compilers,locks",
         }
     )
-    assert read.rules == Rules(
+    assert read.rules == PruneRules(
         max_bytes=20 * 10**9,
         older_than_s=30 * DAY,
         keep_last=5,
@@ -271,16 +270,16 @@ def test_a_program_that_just_ends_prunes_too(tree: Tree) -> None:
 
 
 def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    from neurontools.cache.pruning import preparing, prune_text
+    from neurontools.cache.pruning import prune
 
     for which in range(30):
         tree.failed(graph=str(which), unused_s=DAY)
-    work = preparing.prepare(scan(str(tree.root)), Rules(failed=True))
-    asked = prune_text.plan_text(work.plan, most=prune_text.MOST_ASKED)
+    work = prune.prepare_pruning(scan(str(tree.root)), PruneRules(failed=True))
+    asked = prune.format_plan(work.plan, most=prune.MOST_ASKED)
     assert "... and 10 more; --dry-run lists all" in asked
     assert main(["prune", "--failed", "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["removed"]) == 30
-    assert prune_text.question(work.plan, ()).startswith("Remove 30 entries, ")
+    assert prune.removal_question(work.plan, ()).startswith("Remove 30 entries, ")
 
 
 @pytest.mark.parametrize(

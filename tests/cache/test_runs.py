@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from neurontools.cache import events
 from neurontools.cache.events import EventKind, Events
-from neurontools.cache.origin import read_origin
-from neurontools.cache.runs import runs_of, total_of
-from neurontools.cache.wrapper_log import LogCounts, count_lines, lines_of
+from neurontools.cache.provenance import read_provenance
+from neurontools.cache.stats import group_runs, sum_events
+from neurontools.cache.wrapper_log import LogCounts, count_lines, read_lines
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.trees import CACHES
@@ -38,10 +38,10 @@ def test_a_hit_saves_what_the_compile_took(
     entry = open_cache().get_or_compile(mlp(), TRN1, "mlp").entry
     open_cache().get_or_compile(mlp(), TRN1, "mlp")
     open_cache().get_or_compile(mlp(), TRN1, "mlp")
-    origin = read_origin(entry)
+    origin = read_provenance(entry)
     assert origin is not None
     assert (origin.pid, origin.host) == (os.getpid(), os.uname().nodename)
-    total = total_of(Events(open_cache().root).read())
+    total = sum_events(Events(open_cache().root).read())
     assert (total.hits, total.misses) == (2, 1)
     assert total.saved_s == pytest.approx(2 * origin.compile_s, abs=1e-4)
     assert total.compiled_s == pytest.approx(origin.compile_s, abs=1e-4)
@@ -77,7 +77,7 @@ def test_runs_are_told_apart(
         written.add(EventKind.WAIT, "MODULE_2", 0.5)
         written.close()
     found = {
-        run.name: (run.hits, run.saved_s, run.waits, run.waited_s) for run in runs_of(Events(root).read())
+        run.name: (run.hits, run.saved_s, run.waits, run.waited_s) for run in group_runs(Events(root).read())
     }
     assert found == {"a": (2, 4.0, 2, 1.0), "b": (1, 2.0, 1, 0.5)}
     os.makedirs(root)
@@ -172,7 +172,7 @@ def test_a_compile_whose_module_no_line_names_is_counted() -> None:
 
 def test_a_log_without_line_ends_is_read_in_pieces() -> None:
     told: list[int] = []
-    lines = list(lines_of(io.BytesIO(b"\0" * 3_000_000), told.append))
+    lines = list(read_lines(io.BytesIO(b"\0" * 3_000_000), told.append))
     assert (max(map(len, lines)), sum(map(len, lines))) == (65536, 3_000_000)
     assert told == sorted(told)
     assert len(told) == 2

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.cache import layout, verify
+from neurontools.cache import layouts, verify
 from neurontools.cache.archives import exporter
-from neurontools.cache.placing import staging
-from neurontools.cache.turns import in_turn
+from neurontools.cache.install import staging_directory
+from neurontools.cache.locks import directory_lock
 from neurontools.commands.cache import main
 from tests.cache.bucket.conftest import fill
 
@@ -52,17 +52,17 @@ def refuse(monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EACC
 @pytest.mark.usefixtures("for_the_group")
 def test_the_quarantine_is_open_to_the_group(tree: Tree) -> None:
     path = tree.done()
-    (path / layout.NEFF).write_bytes(b"x")
+    (path / layouts.NEFF).write_bytes(b"x")
     assert main(["verify", "--fix"]) == 0
-    quarantine = tree.root / layout.QUARANTINE
+    quarantine = tree.root / layouts.QUARANTINE
     assert group_may_write(quarantine)
     assert all(group_may_write(place) for place in quarantine.iterdir())
 
 
 @pytest.mark.usefixtures("for_the_group")
 def test_the_place_of_imports_goes_with_them(tree: Tree) -> None:
-    place = tree.root / layout.IMPORTING
-    with staging(str(tree.root)) as inner:
+    place = tree.root / layouts.IMPORTING
+    with staging_directory(str(tree.root)) as inner:
         assert group_may_write(place)
         assert not group_may_write(place / os.path.basename(inner))
     assert not place.exists()
@@ -74,7 +74,7 @@ def test_who_waits_for_a_turn_gets_a_directory_that_is_there(tmp_path: Path) -> 
 
     def take() -> None:
         for _ in range(50):
-            with in_turn(str(place)):
+            with directory_lock(str(place)):
                 found.append(place.is_dir() and not any(place.iterdir()))
                 (place / "mine").touch()
                 (place / "mine").unlink()
@@ -90,19 +90,19 @@ def test_who_waits_for_a_turn_gets_a_directory_that_is_there(tmp_path: Path) -> 
 def test_what_is_no_directory_is_no_turn(tmp_path: Path) -> None:
     (tmp_path / "turn").touch()
     for path in (str(tmp_path / "turn"), "/proc/nowhere/turn"):
-        with pytest.raises(OSError, match=r"File exists|No such file"), in_turn(path):
+        with pytest.raises(OSError, match=r"File exists|No such file"), directory_lock(path):
             pass
 
 
 def test_what_is_left_in_a_turn_stays_for_the_next(tmp_path: Path) -> None:
     place = tmp_path / "turn"
-    with in_turn(str(place)):
+    with directory_lock(str(place)):
         (place / "left").touch()
-    with in_turn(str(place)):
+    with directory_lock(str(place)):
         assert (place / "left").exists()
 
 
-@pytest.mark.parametrize("name", [layout.NEFF, layout.FLAGS])
+@pytest.mark.parametrize("name", [layouts.NEFF, layouts.FLAGS])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_what_cannot_be_read_is_told_and_left_alone(
     tree: Tree,
@@ -123,8 +123,8 @@ def test_what_cannot_be_read_is_told_and_left_alone(
 def test_what_cannot_be_read_is_not_carried_elsewhere(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = min(fill(home / "compile-cache", 2).rglob(layout.NEFF)).parent
-    refuse(monkeypatch, path / layout.NEFF)
+    path = min(fill(home / "compile-cache", 2).rglob(layouts.NEFF)).parent
+    refuse(monkeypatch, path / layouts.NEFF)
     words = f"left out {path}: cannot be read: Permission denied"
     assert main(["export", str(home / "x.tar")]) == 0
     assert words in capsys.readouterr().err

@@ -11,22 +11,21 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import read_entry, scan
-from neurontools.cache.owner import this_process
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import Rules
-from neurontools.cache.repairing import repair
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import check
+from neurontools.cache.verify import repair, verify_entries
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device
-NEFFS = {layout.NEFF, layout.DONE}
+NEFFS = {layouts.NEFF, layouts.DONE}
 
 
 class EntryLife(RuleBasedStateMachine):
@@ -35,7 +34,7 @@ class EntryLife(RuleBasedStateMachine):
         self.home = tempfile.mkdtemp(prefix="nt-", dir="/tmp")
         self.cache = CompileCache.open({}, f"{self.home}/cache")
         self.entry = Path(self.cache.entry_of(mlp(), TRN1))
-        layout.make_root(self.cache.root)
+        layouts.make_root(self.cache.root)
 
     def teardown(self) -> None:
         self.cache.close()
@@ -50,37 +49,37 @@ class EntryLife(RuleBasedStateMachine):
 
     @rule()
     def extraction_leaves_a_graph(self) -> None:
-        self.write(layout.GRAPH, mlp().to_bytes())
+        self.write(layouts.GRAPH, mlp().to_bytes())
 
     @rule()
     def a_writer_dies_before_the_done_marker(self) -> None:
-        self.write(layout.NEFF, b"half")
-        (self.entry / layout.DONE).unlink(missing_ok=True)
+        self.write(layouts.NEFF, b"half")
+        (self.entry / layouts.DONE).unlink(missing_ok=True)
 
     @rule()
     def a_writer_dies_while_writing(self) -> None:
-        self.write(layout.TEMPORARY_PREFIX + "1-2-3", b"half")
+        self.write(layouts.TEMPORARY_PREFIX + "1-2-3", b"half")
 
     @rule()
     def a_marker_is_left_alone(self) -> None:
-        self.write(layout.DONE, b"")
+        self.write(layouts.DONE, b"")
 
     @rule()
     def a_compile_failed(self) -> None:
-        self.write(layout.LOG, b"ERROR: [NCC_EVRF004] no complex numbers\n")
+        self.write(layouts.LOG, b"ERROR: [NCC_EVRF004] no complex numbers\n")
 
     @rule()
     def a_compile_was_killed(self) -> None:
-        self.write(layout.LOG, b"died with <Signals.SIGKILL: 9>\n")
+        self.write(layouts.LOG, b"died with <Signals.SIGKILL: 9>\n")
 
     @rule()
     def a_dead_process_left_its_lock(self) -> None:
-        self.write(layout.LOCK, replace(this_process(), start_ticks=1).to_bytes())
+        self.write(layouts.LOCK, replace(new_lock_owner(), start_ticks=1).to_bytes())
 
-    @precondition(lambda self: layout.NEFF in self.names())
+    @precondition(lambda self: layouts.NEFF in self.names())
     @rule()
     def a_bit_of_the_neff_rots(self) -> None:
-        path = self.entry / layout.NEFF
+        path = self.entry / layouts.NEFF
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2])
 
@@ -88,32 +87,32 @@ class EntryLife(RuleBasedStateMachine):
     @rule()
     def somebody_prunes(self) -> None:
         self.cache.close()
-        pruning = prepare(scan(self.cache.root), Rules(older_than_s=-1.0, grace_s=0))
+        pruning = prepare_pruning(scan(self.cache.root), PruneRules(older_than_s=-1.0, grace_s=0))
         removal, _ = pruning.carry_out()
-        assert len(removal.removed) == (0 if layout.PIN in self.names() else 1)
-        assert self.entry.exists() == (layout.PIN in self.names())
+        assert len(removal.removed) == (0 if layouts.PIN in self.names() else 1)
+        assert self.entry.exists() == (layouts.PIN in self.names())
 
     @precondition(lambda self: self.names())
     @rule()
     def somebody_pins_or_unpins(self) -> None:
-        pin = self.entry / layout.PIN
+        pin = self.entry / layouts.PIN
         pin.unlink() if pin.exists() else pin.touch()
 
     @rule()
     def somebody_verifies_and_fixes(self) -> None:
         self.cache.close()
         places = walk(self.cache.root).places
-        repairs = repair(self.cache.root, check(self.cache.root, places)[1])
+        repairs = repair(self.cache.root, verify_entries(self.cache.root, places)[1])
         assert all(done.done for done in repairs)
-        assert check(self.cache.root, walk(self.cache.root).places)[1] == ()
+        assert verify_entries(self.cache.root, walk(self.cache.root).places)[1] == ()
 
     @rule()
     def a_waiter_was_killed(self) -> None:
-        self.write(layout.WAITER_PREFIX + "1-x", replace(this_process(), start_ticks=1).to_bytes())
+        self.write(layouts.WAITER_PREFIX + "1-x", replace(new_lock_owner(), start_ticks=1).to_bytes())
 
     @rule()
     def somebody_needs_it(self) -> None:
-        poisoned = layout.NEFF not in self.names() and self.log().startswith("ERROR: [")
+        poisoned = layouts.NEFF not in self.names() and self.log().startswith("ERROR: [")
         try:
             result = self.cache.get_or_compile(mlp(), TRN1, "mlp")
         except CompileError:
@@ -125,7 +124,7 @@ class EntryLife(RuleBasedStateMachine):
         assert self.cache.get_or_compile(mlp(), TRN1, "mlp").hit
 
     def log(self) -> str:
-        path = self.entry / layout.LOG
+        path = self.entry / layouts.LOG
         return path.read_text() if path.exists() else ""
 
     @invariant()
@@ -138,8 +137,8 @@ class EntryLife(RuleBasedStateMachine):
         assert (found.state is State.DONE) == (names >= NEFFS)
         assert found.state is not State.LOCKED
         if found.state is State.FAILED:
-            assert layout.LOG in names
-            assert layout.NEFF not in names
+            assert layouts.LOG in names
+            assert layouts.NEFF not in names
 
 
 TestEntryLife = EntryLife.TestCase

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.flags import flags_hash
 from neurontools.cache.logs import WrapperFormatter
-from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage
 from neurontools.compiler.compile import COMPILER_VERSION
@@ -200,7 +200,7 @@ def test_a_failure_is_remembered_until_a_retry(open_cache: Opener, caplog: pytes
     with pytest.raises(CompileError):
         open_cache(NEURON_CC_FLAGS="--retry_failed_compilation").get_or_compile(BROKEN, TRN1, "broken")
     assert Usage(cache.root).totals().misses == 2
-    assert not os.path.exists(f"{entry}/{layout.LOCK}")
+    assert not os.path.exists(f"{entry}/{layouts.LOCK}")
 
 
 def test_an_interrupted_compile_is_no_failure(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_hits_and_last_use_are_counted(open_cache: Opener) -> None:
     cache = open_cache()
     entry = cache.get_or_compile(mlp(), TRN1, "mlp").entry
     old = 1_600_000_000
-    for name in (layout.DONE, layout.NEFF):
+    for name in (layouts.DONE, layouts.NEFF):
         os.utime(f"{entry}/{name}", (old, old))
     for _ in range(3):
         cache.get_or_compile(mlp(), TRN1, "mlp")
@@ -318,7 +318,7 @@ def test_the_stamp_is_renewed_at_most_hourly(open_cache: Opener) -> None:
     cache = open_cache()
     entry = cache.get_or_compile(mlp(), TRN1, "mlp").entry
     cache.get_or_compile(mlp(), TRN1, "mlp")
-    stamp = Path(entry) / layout.STAMP
+    stamp = Path(entry) / layouts.STAMP
     recent = stamp.stat().st_mtime_ns
     cache.get_or_compile(mlp(), TRN1, "mlp")
     assert stamp.stat().st_mtime_ns == recent

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import layout, use
+from neurontools.cache import in_use, layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.entry_io import hold, let_go
-from neurontools.cache.generations import Generation
-from neurontools.cache.states import State
-from neurontools.cache.stats import Stats, collect
+from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import hold, release
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.stats import Stats, collect_stats
 from neurontools.cache.walk import walk
 from neurontools.commands.cache import main
 from tests.cache.trees import lay_out
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def sums_of(root: Path) -> Stats:
-    return collect(walk(str(root)), use.in_use_of(str(root)))
+    return collect_stats(walk(str(root)), in_use.in_use_checker(str(root)))
 
 
 def test_sums_of_all_layouts_are_those_of_a_scan(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_sums_of_all_layouts_are_those_of_a_scan(tmp_path: Path) -> None:
     assert sums.total.count == len(found.entries)
     assert sums.total.size_bytes == sum(entry.size_bytes for entry in found.entries)
     assert sums.skipped == found.skipped
-    for kind in Generation:
-        sizes = [entry.size_bytes for entry in found.entries if entry.generation is kind]
+    for kind in CacheLayout:
+        sizes = [entry.size_bytes for entry in found.entries if entry.layout is kind]
         assert [(group.count, group.size_bytes) for group in sums.layouts if group.name == kind] == [
             (len(sizes), sum(sizes))
         ] * bool(sizes)
@@ -50,13 +50,13 @@ def test_sums_of_all_layouts_are_those_of_a_scan(tmp_path: Path) -> None:
 
 def test_what_is_held_or_locked_is_active_and_not_reclaimable(tree: Tree) -> None:
     loaded, locked, _ = tree.done(), tree.entry(graph="2"), tree.done(graph="3")
-    (locked / layout.LOCK).touch()
+    (locked / layouts.LOCK).touch()
     held = hold(str(loaded))
     assert held is not None
     try:
         sums = sums_of(tree.root)
     finally:
-        let_go(held)
+        release(held)
     assert (sums.total.count, sums.total.active) == (3, 2)
     sizes = {entry.path: entry.size_bytes for entry in scan(str(tree.root)).entries}
     assert sums.total.reclaimable_bytes == sums.total.size_bytes - sizes[str(loaded)] - sizes[str(locked)]
@@ -69,11 +69,11 @@ def test_who_holds_an_entry_is_seen_without_the_kernels_list(
     held = hold(str(tree.done()))
     assert held is not None
     tree.done(graph="3")
-    monkeypatch.setattr(use, "_FIRST_NAMESPACE", "pid:[1]")
+    monkeypatch.setattr(in_use, "_FIRST_NAMESPACE", "pid:[1]")
     try:
         assert sums_of(tree.root).total.active == 1
     finally:
-        let_go(held)
+        release(held)
 
 
 def test_an_entry_that_goes_after_the_listing_is_left_out(tree: Tree) -> None:
@@ -81,7 +81,7 @@ def test_an_entry_that_goes_after_the_listing_is_left_out(tree: Tree) -> None:
     gone = tree.done(graph="2")
     found = walk(str(tree.root))
     shutil.rmtree(gone)
-    sums = collect(found, use.in_use_of(str(tree.root)))
+    sums = collect_stats(found, in_use.in_use_checker(str(tree.root)))
     assert (sums.total.count, sums.skipped, sums.unread) == (1, 0, 0)
 
 
@@ -109,16 +109,18 @@ def test_what_cannot_be_read_is_told_from_what_no_layout_knows(
 
 
 def test_a_file_of_two_entries_counts_once(tree: Tree) -> None:
-    first, second = tree.done(), tree.entry(graph="2", files={layout.DONE: b""})
+    first, second = tree.done(), tree.entry(graph="2", files={layouts.DONE: b""})
     before = sums_of(tree.root).total.size_bytes
-    os.link(first / layout.NEFF, second / layout.NEFF)
+    os.link(first / layouts.NEFF, second / layouts.NEFF)
     assert sums_of(tree.root).total.size_bytes == before
 
 
 def test_progress_is_told_of_many_entries(tree: Tree) -> None:
     tree.done()
     told: list[tuple[int, int]] = []
-    collect(walk(str(tree.root)), use.in_use_of(str(tree.root)), lambda *numbers: told.append(numbers))
+    collect_stats(
+        walk(str(tree.root)), in_use.in_use_checker(str(tree.root)), lambda *numbers: told.append(numbers)
+    )
     assert told == [(0, 1)]
 
 
@@ -128,11 +130,11 @@ def test_groups_add_up_whatever_states_there_are(
     tmp_path_factory: pytest.TempPathFactory, states: list[State]
 ) -> None:
     files = {
-        State.DONE: (layout.NEFF, layout.DONE),
-        State.FAILED: (layout.LOG,),
-        State.LOCKED: (layout.LOCK,),
-        State.TODO: (layout.GRAPH,),
-        State.INTERRUPTED: (layout.NEFF,),
+        State.DONE: (layouts.NEFF, layouts.DONE),
+        State.FAILED: (layouts.LOG,),
+        State.LOCKED: (layouts.LOCK,),
+        State.TODO: (layouts.GRAPH,),
+        State.INTERRUPTED: (layouts.NEFF,),
     }
     root = tmp_path_factory.mktemp("cache")
     for number, state in enumerate(states):

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold
-from neurontools.cache.owner import this_process
-from neurontools.cache.quarantine import MOST_KEPT, REASON, quarantine_entry, quarantined
+from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.orphans import MOST_KEPT, REASON, list_quarantine, quarantine_entry
 from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
@@ -57,21 +57,21 @@ def test_a_cache_of_every_generation_is_judged_by_its_own_rules(
     assert problems(capsys) == ["header", "no done marker", "no done marker", "header"]
     assert problems(capsys, "--fix") != []
     assert problems(capsys) == []
-    assert len(quarantined(str(root))) == 3
+    assert len(list_quarantine(str(root))) == 3
 
 
 DAMAGE = {
-    "flags": lambda path: (path / layout.FLAGS).write_text('["--target=trn2"]'),
-    "flags unreadable": lambda path: (path / layout.FLAGS).write_text("{"),
-    "header": lambda path: (path / layout.NEFF).write_bytes(b"x" * 2000),
-    "size": lambda path: (path / layout.NEFF).write_bytes((path / layout.NEFF).read_bytes()[:-1]),
-    "hash": lambda path: flip(path / layout.NEFF, HEADER_BYTES + 20),
-    "content": lambda path: (path / layout.NEFF).write_bytes(
+    "flags": lambda path: (path / layouts.FLAGS).write_text('["--target=trn2"]'),
+    "flags unreadable": lambda path: (path / layouts.FLAGS).write_text("{"),
+    "header": lambda path: (path / layouts.NEFF).write_bytes(b"x" * 2000),
+    "size": lambda path: (path / layouts.NEFF).write_bytes((path / layouts.NEFF).read_bytes()[:-1]),
+    "hash": lambda path: flip(path / layouts.NEFF, HEADER_BYTES + 20),
+    "content": lambda path: (path / layouts.NEFF).write_bytes(
         write_header(b"no archive", name="x", build_version="y", lnc=1) + b"no archive"
     ),
-    "no done marker": lambda path: (path / layout.DONE).unlink(),
-    "no neff": lambda path: (path / layout.NEFF).unlink(),
-    "empty file": lambda path: (path / layout.GRAPH).write_bytes(b""),
+    "no done marker": lambda path: (path / layouts.DONE).unlink(),
+    "no neff": lambda path: (path / layouts.NEFF).unlink(),
+    "empty file": lambda path: (path / layouts.GRAPH).write_bytes(b""),
 }
 
 
@@ -90,7 +90,7 @@ def test_each_kind_of_damage_is_found_and_put_aside(
     assert entry.exists()
     assert problems(capsys, "--fix") == [kind.removesuffix(" unreadable")]
     assert not entry.exists()
-    (kept,) = quarantined(str(entry.parents[1]))
+    (kept,) = list_quarantine(str(entry.parents[1]))
     with open(f"{kept}/{REASON}") as reason:
         assert reason.readline() == f"{entry}\n"
     assert problems(capsys) == []
@@ -99,7 +99,7 @@ def test_each_kind_of_damage_is_found_and_put_aside(
 
 
 def test_checking_is_no_use(entry: Path) -> None:
-    neff = entry / layout.NEFF
+    neff = entry / layouts.NEFF
     os.utime(neff, (1, 2))
     assert main(["verify"]) == 0
     assert neff.stat().st_atime == 1
@@ -111,42 +111,42 @@ def test_another_graph_under_the_name_is_found(
     cache = open_cache()
     other = cache.get_or_compile(mlp(8), TRN1, "mlp").entry
     cache.close()
-    (entry / layout.NEFF).write_bytes(Path(other, layout.NEFF).read_bytes())
+    (entry / layouts.NEFF).write_bytes(Path(other, layouts.NEFF).read_bytes())
     assert problems(capsys) == ["content"]
 
 
 def test_a_lookup_puts_damage_aside_and_compiles(
     entry: Path, open_cache: Callable[..., CompileCache]
 ) -> None:
-    damaged = (entry / layout.NEFF).read_bytes()[:-9]
-    (entry / layout.NEFF).write_bytes(damaged)
+    damaged = (entry / layouts.NEFF).read_bytes()[:-9]
+    (entry / layouts.NEFF).write_bytes(damaged)
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
     assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
-    (kept,) = quarantined(str(entry.parents[1]))
-    with open(f"{kept}/{layout.NEFF}", "rb") as stored:
+    (kept,) = list_quarantine(str(entry.parents[1]))
+    with open(f"{kept}/{layouts.NEFF}", "rb") as stored:
         assert stored.read() == damaged
 
 
 def test_a_digest_is_checked_at_load_when_asked(entry: Path, open_cache: Callable[..., CompileCache]) -> None:
-    data = bytearray((entry / layout.NEFF).read_bytes())
+    data = bytearray((entry / layouts.NEFF).read_bytes())
     # The gzip header's time and system bytes are not part of what is unpacked, only of the digest.
     data[HEADER_BYTES + 9] ^= 1
-    (entry / layout.NEFF).write_bytes(data)
+    (entry / layouts.NEFF).write_bytes(data)
     assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
     assert not open_cache(NEURON_RT_VALIDATE_HASH="true").get_or_compile(mlp(), TRN1, "mlp").hit
     assert open_cache(NEURON_RT_VALIDATE_HASH="true").get_or_compile(mlp(), TRN1, "mlp").hit
-    assert len(quarantined(str(entry.parents[1]))) == 1
+    assert len(list_quarantine(str(entry.parents[1]))) == 1
 
 
 def test_leftovers_are_found_and_removed(tree: Tree, capsys: pytest.CaptureFixture[str], entry: Path) -> None:
-    old = entry / f"{layout.TEMPORARY_PREFIX}1-2-3"
+    old = entry / f"{layouts.TEMPORARY_PREFIX}1-2-3"
     old.write_bytes(b"half")
     os.utime(old, (1, 1))
-    (entry / f"{layout.TEMPORARY_PREFIX}fresh").write_bytes(b"now")
-    dead = replace(this_process(), start_ticks=1)
-    (entry / layout.LOCK).write_bytes(dead.to_bytes())
-    (entry / f"{layout.WAITER_PREFIX}1-x").write_bytes(dead.to_bytes())
-    (tree.root / layout.TRASH / "1-abc").mkdir(parents=True)
+    (entry / f"{layouts.TEMPORARY_PREFIX}fresh").write_bytes(b"now")
+    dead = replace(new_lock_owner(), start_ticks=1)
+    (entry / layouts.LOCK).write_bytes(dead.to_bytes())
+    (entry / f"{layouts.WAITER_PREFIX}1-x").write_bytes(dead.to_bytes())
+    (tree.root / layouts.TRASH / "1-abc").mkdir(parents=True)
     gone = tree.done(graph="77", unused_s=DAY)
     Usage(str(tree.root)).count_hit(str(gone))
     for path in (*gone.iterdir(), gone):
@@ -154,20 +154,20 @@ def test_leftovers_are_found_and_removed(tree: Tree, capsys: pytest.CaptureFixtu
     assert problems(capsys) == ["leftover"] * 5
     assert problems(capsys, "--fix") == ["leftover"] * 5
     assert problems(capsys) == []
-    assert (entry / layout.NEFF).exists()
-    assert (entry / f"{layout.TEMPORARY_PREFIX}fresh").exists()
+    assert (entry / layouts.NEFF).exists()
+    assert (entry / f"{layouts.TEMPORARY_PREFIX}fresh").exists()
 
 
 def test_what_is_locked_is_left_out_and_what_is_in_use_stays(
     entry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (entry / layout.DONE).unlink()
+    (entry / layouts.DONE).unlink()
     held = hold(str(entry))
     assert held is not None
     assert main(["verify", "--fix"]) == 1
     os.close(held)
     assert "in use: " in capsys.readouterr().out
-    (entry / layout.LOCK).write_bytes(this_process().to_bytes())
+    (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     assert problems(capsys) == []
     assert entry.exists()
 
@@ -186,12 +186,12 @@ def test_the_quarantine_stays_small(tree: Tree) -> None:
         tree.entry(graph=str(number))
     for judged in scan(str(tree.root)).entries:
         assert quarantine_entry(str(tree.root), judged, "x") == ""
-    assert len(quarantined(str(tree.root))) == MOST_KEPT
+    assert len(list_quarantine(str(tree.root))) == MOST_KEPT
 
 
 def test_one_entry_can_be_checked(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    tree.entry(graph="1000", files={layout.DONE: b""})
-    tree.entry(graph="2000", files={layout.DONE: b""})
+    tree.entry(graph="1000", files={layouts.DONE: b""})
+    tree.entry(graph="2000", files={layouts.DONE: b""})
     assert problems(capsys, "1000") == ["no neff"]
     assert len(problems(capsys)) == 2
 
@@ -200,7 +200,7 @@ def test_one_entry_can_be_checked(tree: Tree, capsys: pytest.CaptureFixture[str]
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_no_flipped_bit_is_ever_run(entry: Path, offset: int, bit: int) -> None:
     """With NEURON_RT_VALIDATE_HASH, and by `verify`, every flipped bit behind the header is found."""
-    path = entry / layout.NEFF
+    path = entry / layouts.NEFF
     sound = path.read_bytes()
     damaged = bytearray(sound)
     damaged[HEADER_BYTES + offset % (len(sound) - HEADER_BYTES)] ^= 1 << bit

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.events import EventKind, Events, events_path
-from neurontools.cache.owner import this_process
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.events import EventKind, Events, EventTail, events_path
+from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.walk import NotACacheError
-from neurontools.cache.watch import watch_text
-from neurontools.cache.watch.event_tail import EventTail
-from neurontools.cache.watch.watching import Happening, Kind, Watch
+from neurontools.cache.watch import CacheWatcher, WatchEvent, WatchEventKind, event_json, format_event
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
@@ -40,14 +38,14 @@ if TYPE_CHECKING:
 TRN1 = instance_type("trn1.2xlarge").device
 
 
-def kinds(watch: Watch) -> list[tuple[str, str]]:
+def kinds(watch: CacheWatcher) -> list[tuple[str, str]]:
     return [(item.kind.value, item.module.partition("+")[0].removeprefix("MODULE_")) for item in watch.look()]
 
 
 def test_the_first_look_only_learns_what_is_there(tree: Tree) -> None:
     tree.done()
     tree.failed(graph="1234")
-    watch = Watch(str(tree.root))
+    watch = CacheWatcher(str(tree.root))
     assert watch.look() == ()
     assert watch.look() == ()
     assert watch.summary.entries == 2
@@ -55,46 +53,46 @@ def test_the_first_look_only_learns_what_is_there(tree: Tree) -> None:
 
 def test_a_compile_that_is_under_way_is_told_at_once(tree: Tree) -> None:
     entry = tree.entry()
-    (entry / layout.LOCK).write_bytes(this_process().to_bytes())
-    watch = Watch(str(tree.root))
+    (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
+    watch = CacheWatcher(str(tree.root))
     (found,) = watch.look()
-    assert found.kind is Kind.COMPILING
+    assert found.kind is WatchEventKind.COMPILING
     assert f"process {os.getpid()} on " in found.words
     assert watch.summary.compiling == 1
 
 
 def test_compiles_hits_and_failures_are_told_once(open_cache: Opener) -> None:
     cache = open_cache()
-    watch = Watch(cache.root)
+    watch = CacheWatcher(cache.root)
     assert watch.look() == ()
     cache.get_or_compile(mlp(), TRN1, "mlp")
     there, compiled = watch.look()
-    assert there.kind is Kind.CACHE_BACK
-    assert compiled.kind is Kind.COMPILED
+    assert there.kind is WatchEventKind.CACHE_BACK
+    assert compiled.kind is WatchEventKind.COMPILED
     assert compiled.path == cache.entry_of(mlp(), TRN1)
     assert compiled.seconds is not None
     assert f"process {os.getpid()} on " in compiled.words
     assert watch.look() == ()
     cache.get_or_compile(mlp(), TRN1, "mlp")
     (hit,) = watch.look()
-    assert (hit.kind, hit.path, hit.seconds) == (Kind.HIT, compiled.path, compiled.seconds)
+    assert (hit.kind, hit.path, hit.seconds) == (WatchEventKind.HIT, compiled.path, compiled.seconds)
     with pytest.raises(CompileError):
         cache.get_or_compile(mlp(dtype="complex64"), TRN1, "mlp")
     (failed,) = watch.look()
-    assert failed.kind is Kind.FAILED
+    assert failed.kind is WatchEventKind.FAILED
     assert failed.words.startswith("[NCC_EVRF004]")
     assert (watch.summary.compiled, watch.summary.failed, watch.summary.hits) == (1, 1, 1)
 
 
 def test_what_comes_from_elsewhere_arrives_and_what_goes_is_removed(tree: Tree) -> None:
     tree.done()
-    watch = Watch(str(tree.root))
+    watch = CacheWatcher(str(tree.root))
     watch.look()
     other = tree.done(graph="1234")
     assert kinds(watch) == [("arrived", "1234")]
     shutil.rmtree(other)
     assert kinds(watch) == [("removed", "1234")]
-    prepare(scan(str(tree.root)), Rules(everything=True, grace_s=0.0)).carry_out()
+    prepare_pruning(scan(str(tree.root)), PruneRules(everything=True, grace_s=0.0)).carry_out()
     assert [kind for kind, _ in kinds(watch)] == ["removed"]
     shutil.rmtree(tree.root)
     assert kinds(watch) == [("cache gone", "")]
@@ -105,29 +103,29 @@ def test_what_comes_from_elsewhere_arrives_and_what_goes_is_removed(tree: Tree) 
 def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     entry = tree.entry()
-    watch = Watch(str(tree.root))
+    watch = CacheWatcher(str(tree.root))
     watch.look()
     from neurontools.machine.processes import start_ticks
 
-    owner = replace(this_process(), pid=process.pid, start_ticks=start_ticks(process.pid) or 0)
-    (entry / layout.LOCK).write_bytes(owner.to_bytes())
+    owner = replace(new_lock_owner(), pid=process.pid, start_ticks=start_ticks(process.pid) or 0)
+    (entry / layouts.LOCK).write_bytes(owner.to_bytes())
     assert [kind for kind, _ in kinds(watch)] == ["compiling"]
     assert kinds(watch) == []
     process.kill()
     process.communicate()
     (found,) = watch.look()
-    assert found.kind is Kind.INTERRUPTED
+    assert found.kind is WatchEventKind.INTERRUPTED
     assert f"left behind by process {process.pid}" in found.words
 
 
 def test_who_waits_for_a_compile_is_told(tree: Tree) -> None:
     entry = tree.entry()
-    (entry / layout.LOCK).write_bytes(this_process().to_bytes())
-    watch = Watch(str(tree.root))
+    (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
+    watch = CacheWatcher(str(tree.root))
     watch.look()
-    (entry / f"{layout.WAITER_PREFIX}1").write_bytes(this_process().to_bytes())
+    (entry / f"{layouts.WAITER_PREFIX}1").write_bytes(new_lock_owner().to_bytes())
     (found,) = watch.look()
-    assert (found.kind, f"process {os.getpid()} on " in found.words) == (Kind.WAITING, True)
+    assert (found.kind, f"process {os.getpid()} on " in found.words) == (WatchEventKind.WAITING, True)
     assert watch.summary.waiting == 1
 
 
@@ -135,7 +133,7 @@ def test_a_directory_with_other_things_is_refused(home: Path) -> None:
     (home / "photos").mkdir()
     (home / "photos" / "cat.jpg").touch()
     with pytest.raises(NotACacheError):
-        Watch(str(home / "photos")).look()
+        CacheWatcher(str(home / "photos")).look()
 
 
 def test_events_are_followed_over_a_change_of_files_and_half_lines(home: Path) -> None:
@@ -163,18 +161,24 @@ def test_events_are_followed_over_a_change_of_files_and_half_lines(home: Path) -
     ("item", "text"),
     [
         (
-            Happening(0.0, Kind.HIT, "MODULE_1", "/c/MODULE_1", 1.5, "run 7"),
+            WatchEvent(0.0, WatchEventKind.HIT, "MODULE_1", "/c/MODULE_1", 1.5, "run 7"),
             "hit           1.50 s  MODULE_1  run 7",
         ),
-        (Happening(0.0, Kind.COMPILED, "MODULE_1", "/c/MODULE_1", 600.0), "compiled         10m  MODULE_1"),
-        (Happening(0.0, Kind.CACHE_GONE, path="/c"), "cache gone            /c"),
-        (Happening(0.0, Kind.FAILED, "M", "/c/M", words="a\x1b[2Jb"), "failed                M  a?[2Jb"),
+        (
+            WatchEvent(0.0, WatchEventKind.COMPILED, "MODULE_1", "/c/MODULE_1", 600.0),
+            "compiled         10m  MODULE_1",
+        ),
+        (WatchEvent(0.0, WatchEventKind.CACHE_GONE, path="/c"), "cache gone            /c"),
+        (
+            WatchEvent(0.0, WatchEventKind.FAILED, "M", "/c/M", words="a\x1b[2Jb"),
+            "failed                M  a?[2Jb",
+        ),
     ],
 )
-def test_a_happening_is_a_line(item: Happening, text: str) -> None:
-    line = watch_text.happening_text(item)
+def test_a_happening_is_a_line(item: WatchEvent, text: str) -> None:
+    line = format_event(item)
     assert line.partition("  ")[2].replace("\\x1b", "?") == text
-    assert json.loads(watch_text.happening_json(item))["event"] == item.kind.value
+    assert json.loads(event_json(item))["event"] == item.kind.value
 
 
 def test_the_command_follows_a_cache_in_a_pipe_until_it_is_idle(home: Path, open_cache: Opener) -> None:
@@ -204,7 +208,7 @@ def test_ctrl_c_ends_it_without_a_word(home: Path, open_cache: Opener) -> None:
     cache = open_cache(str(home / "compile-cache"))
     entry = Path(cache.entry_of(mlp(), TRN1))
     entry.mkdir(parents=True)
-    (entry / layout.LOCK).write_bytes(this_process().to_bytes())
+    (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     command = [str(Path(sys.executable).parent / "neuron-cache"), "watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

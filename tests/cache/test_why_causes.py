@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.cache import events, layout
+from neurontools.cache import events, layouts
 from neurontools.cache.graphs.graph_reading import facts_of_graph
 from neurontools.cache.why.cause import CauseName, Confidence
 from neurontools.cache.why.causes import causes_of
@@ -168,7 +168,7 @@ def test_a_graph_that_was_cached_before_shows_a_cut_that_is_new() -> None:
 
 
 def real(tree: Tree, name: str, content: bytes, flags: tuple[str, ...] = ("--target=trn1",)) -> str:
-    return str(tree.entry(graph=name, flags=flags, compiler=REAL, files={layout.GRAPH: content}))
+    return str(tree.entry(graph=name, flags=flags, compiler=REAL, files={layouts.GRAPH: content}))
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -214,8 +214,8 @@ def test_an_upgraded_compiler_is_told_across_directories(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = hlo_modules.mlp()
-    old = tree.entry(graph="7", compiler="2.15.1.0+aaaa", files={layout.GRAPH: content})
-    new = tree.entry(graph="7", compiler=REAL, files={layout.GRAPH: content})
+    old = tree.entry(graph="7", compiler="2.15.1.0+aaaa", files={layouts.GRAPH: content})
+    new = tree.entry(graph="7", compiler=REAL, files={layouts.GRAPH: content})
     report = ask(capsys, str(new))
     assert report["nearest"]["path"] == str(old)
     assert (report["causes"][0]["name"], report["causes"][0]["confidence"]) == ("compiler changed", "certain")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.graphs.graph_reading import UnreadableGraphError, read_graph
 from neurontools.cache.walk import walk
 from neurontools.cache.why.diff import diff_graphs
@@ -42,7 +42,7 @@ def test_entries_of_all_layouts_are_compared_as_far_as_they_can_be_read(home: Pa
 
 
 def test_an_entry_that_is_compared_with_itself_is_one(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(tree.entry(files={layout.GRAPH: OURS}))
+    path = str(tree.entry(files={layouts.GRAPH: OURS}))
     assert main(["why", path, path]) == 0
     assert "this is one entry" in capsys.readouterr().out
 
@@ -50,26 +50,26 @@ def test_an_entry_that_is_compared_with_itself_is_one(tree: Tree, capsys: pytest
 def test_an_entry_alone_in_its_cache_has_nothing_to_be_compared_with(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(tree.entry(files={layout.GRAPH: OURS}))
-    tree.entry(graph="1", files={layout.GRAPH: hlo_modules.mlp()})
+    path = str(tree.entry(files={layouts.GRAPH: OURS}))
+    tree.entry(graph="1", files={layouts.GRAPH: hlo_modules.mlp()})
     assert main(["why", path]) == 0
     assert "the one other entry of this cache is not like it" in capsys.readouterr().out
-    tree.entry(graph="2", files={layout.GRAPH: b"no graph"})
+    tree.entry(graph="2", files={layouts.GRAPH: b"no graph"})
     assert main(["why", path]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "none of the 2 other entries is like it; 1 entry has a graph that cannot be read" in shown
 
 
 def test_the_only_entry_of_a_cache_is_said_to_be_that(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why", str(tree.entry(files={layout.GRAPH: OURS}))]) == 0
+    assert main(["why", str(tree.entry(files={layouts.GRAPH: OURS}))]) == 0
     assert "it is the only entry of this cache" in capsys.readouterr().out
 
 
 def test_an_entry_whose_graph_cannot_be_read_is_not_said_to_be_like_no_other(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(tree.entry(files={layout.GRAPH: b"\x08half"}))
-    tree.entry(graph="2", files={layout.GRAPH: OURS})
+    path = str(tree.entry(files={layouts.GRAPH: b"\x08half"}))
+    tree.entry(graph="2", files={layouts.GRAPH: OURS})
     assert main(["why", path]) == 0
     shown = capsys.readouterr().out
     assert "not known: its graph cannot be read" in shown
@@ -79,8 +79,8 @@ def test_an_entry_whose_graph_cannot_be_read_is_not_said_to_be_like_no_other(
 def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = str(tree.entry(graph="1", files={layout.GRAPH: OURS}))
-    other = str(tree.entry(graph="2", files={layout.GRAPH: hlo_modules.mlp()}))
+    one = str(tree.entry(graph="1", files={layouts.GRAPH: OURS}))
+    other = str(tree.entry(graph="2", files={layouts.GRAPH: hlo_modules.mlp()}))
     assert main(["why", one, other]) == 0
     shown = capsys.readouterr().out
     assert "they cannot be compared" in shown.replace("\n  ", " ")
@@ -91,8 +91,8 @@ def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
 def test_flags_that_cannot_be_read_are_not_said_to_be_gone(
     tree: Tree, capsys: pytest.CaptureFixture[str], stored: bytes
 ) -> None:
-    one = str(tree.entry(graph="1", files={layout.GRAPH: OURS}))
-    other = str(tree.entry(graph="2", files={layout.GRAPH: OURS, layout.FLAGS: stored}))
+    one = str(tree.entry(graph="1", files={layouts.GRAPH: OURS}))
+    other = str(tree.entry(graph="2", files={layouts.GRAPH: OURS, layouts.FLAGS: stored}))
     assert main(["why", one, other]) == 0
     shown = capsys.readouterr().out
     assert "is gone" not in shown
@@ -105,8 +105,8 @@ def test_flags_that_cannot_be_read_are_not_said_to_be_gone(
 
 def test_a_graph_that_is_gone_is_taken_from_the_neff(tree: Tree) -> None:
     path = tree.done()
-    (path / layout.GRAPH).unlink()
-    other = tree.entry(graph="2", files={layout.GRAPH: mlp(rows=2).to_bytes()})
+    (path / layouts.GRAPH).unlink()
+    other = tree.entry(graph="2", files={layouts.GRAPH: mlp(rows=2).to_bytes()})
     report = explain_pair(str(tree.root), str(path), str(other))
     assert [cause.name.value for cause in report.causes] == ["last partial batch"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache.entries import scan
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
 from neurontools.machine.info import StartOptions
 from neurontools.machine.launch import start
 

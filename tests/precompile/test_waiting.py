@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import is_in_use, scan
 from neurontools.cache.entry_io import hold
-from neurontools.cache.lock_list import locks_of
+from neurontools.cache.lock_list import list_locks
 from neurontools.cache.usage import copy_dir
 from neurontools.cache.walk import walk
 from neurontools.compiler.version import COMPILER_VERSION
@@ -41,11 +41,11 @@ def waiting_in(root: Path, number: int) -> list[Path]:
     entries = []
     for rows in range(1, number + 1):
         graph = mlp(rows)
-        module = layout.module_name(str(int(graph.digest()[:15], 16)), FLAGS)
-        entry = root / layout.compiler_name(COMPILER_VERSION) / module
+        module = layouts.module_name(str(int(graph.digest()[:15], 16)), FLAGS)
+        entry = root / layouts.compiler_name(COMPILER_VERSION) / module
         entry.mkdir(parents=True)
-        (entry / layout.GRAPH).write_bytes(graph.to_bytes())
-        (entry / layout.FLAGS).write_text(json.dumps(FLAGS))
+        (entry / layouts.GRAPH).write_bytes(graph.to_bytes())
+        (entry / layouts.FLAGS).write_text(json.dumps(FLAGS))
         entries.append(entry)
     return sorted(entries)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_no_process_and_no_lock(
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert compile_processes(root) == []
-    assert locks_of(walk(str(root)).places) == ()
+    assert list_locks(walk(str(root)).places) == ()
     # A compile that was ended between the NEFF and its marker is told from one that has not begun.
     assert set(states(root.parent)) <= {"done", "todo", "interrupted"}
     assert "todo" in states(root.parent)
@@ -108,7 +108,7 @@ def test_the_death_of_the_tool_ends_its_processes(
     # The processes hold the other end: it is closed when the last of them has ended.
     _, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors
-    assert locks_of(walk(str(root)).places) == ()
+    assert list_locks(walk(str(root)).places) == ()
     assert set(states(root.parent)) == {"done", "todo"}
     assert tool(TOOL, "--command", "compile", "--num_parallel", "8").returncode == 0
     assert states(root.parent) == ["done"] * MANY
@@ -125,9 +125,9 @@ def test_a_cache_whose_path_has_blanks(home: Path, tool: Tool) -> None:
 
 def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
     first = min(waiting(home, 2))
-    graph = json.loads((first / layout.GRAPH).read_bytes())
+    graph = json.loads((first / layouts.GRAPH).read_bytes())
     graph["libraries"] = ["ab" * 32]
-    (first / layout.GRAPH).write_text(json.dumps(graph))
+    (first / layouts.GRAPH).write_text(json.dumps(graph))
     done = tool(TOOL, "--command", "compile")
     assert done.returncode == 1
     assert (
@@ -140,10 +140,10 @@ def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> No
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        (layout.GRAPH, "{", "not a graph"),
-        (layout.FLAGS, "{", "is not JSON"),
-        (layout.FLAGS, "{}", "is not a list of flags"),
-        (layout.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
+        (layouts.GRAPH, "{", "not a graph"),
+        (layouts.FLAGS, "{", "is not JSON"),
+        (layouts.FLAGS, "{}", "is not a list of flags"),
+        (layouts.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
     ],
 )
 def test_a_damaged_entry_fails_with_its_reason(
@@ -151,10 +151,10 @@ def test_a_damaged_entry_fails_with_its_reason(
 ) -> None:
     entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_1234+e30acd3a"
     entry.mkdir(parents=True)
-    (entry / layout.GRAPH).write_text(
+    (entry / layouts.GRAPH).write_text(
         '{"schema":1,"slots":[],"inputs":[],"lifted":0,"nodes":[],"outputs":[],"libraries":[]}'
     )
-    (entry / layout.FLAGS).write_text('["--target=trn1"]')
+    (entry / layouts.FLAGS).write_text('["--target=trn1"]')
     (entry / file).write_text(content)
     done = tool(TOOL, "--command", "compile")
     assert done.returncode == 1
@@ -165,7 +165,7 @@ def test_a_damaged_entry_fails_with_its_reason(
 def test_a_failure_is_logged_with_the_number_of_its_retries(home: Path, tool: Tool) -> None:
     graph = mlp(dtype="complex64")
     (entry,) = waiting(home, 1)
-    (entry / layout.GRAPH).write_bytes(graph.to_bytes())
+    (entry / layouts.GRAPH).write_bytes(graph.to_bytes())
     done = tool(TOOL, "--command", "compile", env={**os.environ, "NEURON_PARALLEL_COMPILE_MAX_RETRIES": "2"})
     assert done.returncode == 1
     assert [f"after {number} retries." in done.stderr for number in range(4)] == [True, True, True, False]
@@ -176,7 +176,7 @@ def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
     entries = waiting(home, 2)
     assert tool(TOOL, "--command", "compile").returncode == 0
     dry = tool(TOOL, "--command", "clear-neffs", "--dry-run")
-    assert (dry.stdout.count(layout.NEFF), states(home)) == (2, ["done", "done"])
+    assert (dry.stdout.count(layouts.NEFF), states(home)) == (2, ["done", "done"])
     first = min(entries)
     held = hold(str(first))
     assert held is not None
@@ -190,7 +190,7 @@ def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
 
 def test_clean_removes_all_and_clear_locks_what_no_living_process_holds(home: Path, tool: Tool) -> None:
     entries = waiting(home, 2)
-    (entries[0] / layout.LOCK).touch()
+    (entries[0] / layouts.LOCK).touch()
     assert tool(TOOL, "--command", "scan").stdout.startswith("todo[1]\nlocked[1]\n")
     dry = tool(TOOL, "--command", "clear-locks", "--dry-run")
     assert "1 of 1 locks to remove" in dry.stdout
@@ -223,7 +223,7 @@ def test_for_a_bucket_every_command_works_on_the_copy_that_runs_use(
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "xdg-cache"))
     copy = copy_dir("s3://nowhere/team")
     entries = waiting_in(Path(copy), 2)
-    (entries[0] / layout.LOCK).touch()
+    (entries[0] / layouts.LOCK).touch()
     # A bucket that nobody may ask: nothing listens there.
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "s3://nowhere/team")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

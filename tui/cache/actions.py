@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache import lock_list, marks
-from neurontools.cache.browser.browser import Browser
+from neurontools.cache import lock_list, pins_and_tags
+from neurontools.cache.browser import Browser
 from neurontools.cache.entries import scan
-from neurontools.cache.pruning import prune_text
-from neurontools.cache.pruning.removal import is_network
+from neurontools.cache.pruning import prune
+from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.quantities import format_size
-from neurontools.cache.show import describe_entry
-from neurontools.cache.show_text import details_text
+from neurontools.cache.show import format_details, read_details
 from neurontools.cache.tables import counted
-from neurontools.cache.walk import Place, walk
+from neurontools.cache.walk import EntryRef, walk
 from neurontools.cache.why import pair_report, report_text
 
 if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
-    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.prune import Pruning
     from neurontools.errors import NeuronToolsError
 
 
 def new_browser(root: str) -> Browser:
     """Return the browser of a root, with nothing read yet."""
-    return Browser(root, network=is_network(root))
+    return Browser(root, network=is_network_root(root))
 
 
 def read_entries(root: str) -> tuple[Entry, ...]:
@@ -43,7 +42,7 @@ def entry_text(root: str, entry: Entry, width: int) -> str:
     Raises:
         NeuronToolsError: it is gone.
     """
-    return details_text(describe_entry(root, place_of(entry)), time.time(), width)
+    return format_details(read_details(root, place_of(entry)), time.time(), width)
 
 
 def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
@@ -63,7 +62,7 @@ def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
 
 def locks_text(root: str) -> str:
     """Return what `neuron-cache locks` says."""
-    return lock_list.locks_text(root, lock_list.locks_of(walk(root).places), time.time())
+    return lock_list.format_locks(root, lock_list.list_locks(walk(root).places), time.time())
 
 
 def change_pins(entries: tuple[Entry, ...]) -> str:
@@ -73,7 +72,9 @@ def change_pins(entries: tuple[Entry, ...]) -> str:
         MarkError: one is gone or cannot be written to.
     """
     unpin = all(entry.pinned for entry in entries)
-    changed = sum((marks.remove_pin if unpin else marks.set_pin)(place_of(entry)) for entry in entries)
+    changed = sum(
+        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(place_of(entry)) for entry in entries
+    )
     return f"{changed} unpinned" if unpin else f"{changed} pinned"
 
 
@@ -83,7 +84,7 @@ def add_tag(entries: tuple[Entry, ...], tag: str) -> str:
     Raises:
         NeuronToolsError: a tag cannot be called that, or an entry not be written to.
     """
-    return f"{sum(marks.set_tag(place_of(entry), tag) for entry in entries)} tagged {tag}"
+    return f"{sum(pins_and_tags.set_tag(place_of(entry), tag) for entry in entries)} tagged {tag}"
 
 
 def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def delete(work: Pruning) -> str:
     """Delete entries, as far as they may still go, and return what came of it."""
     removal, _ = work.carry_out()
     spared = (*work.plan.spare, *removal.spared)
-    words = prune_text.removal_text(removal).splitlines()[-1]
+    words = prune.format_removal(removal).splitlines()[-1]
     if spared:
         words += f"; {len(spared)} spared: {spared[0].reason}"
     return words
@@ -114,6 +115,6 @@ def trouble_of(error: NeuronToolsError) -> str:
     return " ".join(error.message.split())
 
 
-def place_of(entry: Entry) -> Place:
+def place_of(entry: Entry) -> EntryRef:
     """Return where an entry is."""
-    return Place(entry.path, entry.generation, entry.compiler, entry.module)
+    return EntryRef(entry.path, entry.layout, entry.compiler, entry.module)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from textual import events
 
-    from neurontools.cache.browser.marks import Refusal
+    from neurontools.cache.browser import Refusal
     from neurontools.cache.entries import Entry
 
 INTERRUPTED = 130

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.worker import Worker, WorkerState
 
-from neurontools.cache.browser.changes import stamp_of
+from neurontools.cache.browser import change_stamp
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.cache.screens import ReadScreen
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from neurontools.cache.browser.browser import Browser
+    from neurontools.cache.browser import Browser
     from neurontools.cache.entries import Entry
 
 REFRESH_S = 2.0
@@ -77,11 +77,11 @@ class CacheFrame(KeysInTurn):
             self.in_thread(self._read, "read")
 
     def _read(self) -> tuple[int, tuple[Entry, ...]]:
-        stamp = stamp_of(self.browser.root)
+        stamp = change_stamp(self.browser.root)
         return stamp, actions.read_entries(self.browser.root)
 
     def _look_for_changes(self) -> None:
-        if not self._reading and stamp_of(self.browser.root) != self._stamp:
+        if not self._reading and change_stamp(self.browser.root) != self._stamp:
             self.action_read()
 
     def in_thread(self, body: Callable[[], Any], name: str) -> None:
@@ -112,7 +112,7 @@ class CacheFrame(KeysInTurn):
 
     def _tell_error(self, error: BaseException | None) -> None:
         if isinstance(error, NeuronToolsError):
-            self._stamp = stamp_of(self.browser.root)
+            self._stamp = change_stamp(self.browser.root)
             self.say(actions.trouble_of(error))
         elif error is not None:
             raise error

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.cache.entry_files import State
 from neurontools.cache.quantities import format_age, format_size
-from neurontools.cache.states import State
 from neurontools.cache.tables import counted
 from neurontools.tui.widgets.lines import Line, Role, clean, fit, fixed, heat, width_of
 
 if TYPE_CHECKING:
-    from neurontools.cache.browser.browser import Browser
-    from neurontools.cache.browser.tree import Row
+    from neurontools.cache.browser import Browser, BrowserRow
 
 HEAD_LINES = 3
 SMALLEST = (40, 8)
@@ -116,7 +115,7 @@ def head_line(width: int) -> Line:
 
 
 def row_line(
-    row: Row, width: int, *, now: float, marked: frozenset[str], current: bool, colour: bool
+    row: BrowserRow, width: int, *, now: float, marked: frozenset[str], current: bool, colour: bool
 ) -> Line:
     """Return one row of the tree.
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from neurontools.cache import layout
-from neurontools.cache.generations import SENTINEL, Generation
-from neurontools.cache.marks import is_tag_file
-from neurontools.cache.walk import Place, place_of
+from neurontools.cache import layouts
+from neurontools.cache.layouts import SENTINEL, CacheLayout
+from neurontools.cache.pins_and_tags import is_tag_file
+from neurontools.cache.walk import EntryRef, parse_entry_path
 from neurontools.errors import MissingDependencyError, NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ ENTRY = ".export.json"
 VERSION = 1
 MOST_JSON_BYTES = 1 << 20
 SUFFIXES = (".tar.zst", ".tar.gz", ".tgz", ".tar")
-_PORTABLE = frozenset({*layout.GRAPH_NAMES, layout.FLAGS, layout.NEFF, layout.DONE})
-_LAST = frozenset({layout.NEFF, layout.DONE, layout.LOG})
-_MARKERS = frozenset({layout.DONE, SENTINEL})
+_PORTABLE = frozenset({*layouts.GRAPH_NAMES, layouts.FLAGS, layouts.NEFF, layouts.DONE})
+_LAST = frozenset({layouts.NEFF, layouts.DONE, layouts.LOG})
+_MARKERS = frozenset({layouts.DONE, SENTINEL})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ZSTD_MAGIC, _GZIP_MAGIC = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
@@ -75,7 +75,7 @@ def in_writing_order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: (name in _LAST or name == SENTINEL, name in _MARKERS, name))
 
 
-def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, Place]:
+def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, EntryRef]:
     """Return an entry's list of files, checked, and its place below a root.
 
     Raises:
@@ -87,8 +87,8 @@ def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, Place]:
         files = tuple(_parse_file(file) for file in fields["files"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ExportError(f"the archive's list of an entry is damaged: {type(error).__name__}") from error
-    place = place_of(root, f"{root}/{path}")
-    if place is None or place.generation is not Generation.CURRENT or path.count("/") != 1:
+    place = parse_entry_path(root, f"{root}/{path}")
+    if place is None or place.layout is not CacheLayout.CURRENT or path.count("/") != 1:
         raise ExportError(f"the archive names {path[:120]!a}, which is not the path of an entry")
     names = [file.name for file in files]
     if not all(is_portable(name) for name in names) or names != in_writing_order(list(set(names))):

@@ -17,19 +17,19 @@ from neurontools.base.locks import flock
 from neurontools.cache import verify
 from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
-from neurontools.cache.entry_io import hold, let_go
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.generations import Generation
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import hold, release
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from neurontools.cache.entry_reader import Entry
-    from neurontools.cache.walk import Place
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.walk import EntryRef
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY = ".writing-"
@@ -63,7 +63,7 @@ class _Contents:
 
 def export_entries(
     root: str,
-    places: Sequence[Place],
+    places: Sequence[EntryRef],
     target: str,
     *,
     judge: Callable[[Entry], str] = lambda _: "",
@@ -134,7 +134,7 @@ def _write(
     file: IO[bytes],
     target: str,
     root: str,
-    places: Sequence[Place],
+    places: Sequence[EntryRef],
     judge: Callable[[Entry], str],
     progress: Callable[[int, int], None] | None,
 ) -> _Contents:
@@ -164,7 +164,7 @@ def _write(
     return contents
 
 
-def _opener(root: str) -> Callable[[Place], AbstractContextManager[tuple[str, Place]]]:
+def _opener(root: str) -> Callable[[EntryRef], AbstractContextManager[tuple[str, EntryRef]]]:
     """Return a function that yields a local root and the place of an entry in it; of a bucket, a copy."""
     if not is_remote(root):
         return lambda place: nullcontext((root, place))
@@ -175,28 +175,28 @@ def _opener(root: str) -> Callable[[Place], AbstractContextManager[tuple[str, Pl
     return lambda place: replica(tree, root, place)
 
 
-def _add_entry(tar: tarfile.TarFile, root: str, place: Place, judge: Callable[[Entry], str]) -> int | str:
+def _add_entry(tar: tarfile.TarFile, root: str, place: EntryRef, judge: Callable[[Entry], str]) -> int | str:
     """Write an entry and return its bytes, or return why it was left out."""
     # While it is held, no prune removes it.
-    held = hold(place.path) if place.generation is Generation.CURRENT else None
+    held = hold(place.path) if place.layout is CacheLayout.CURRENT else None
     try:
         entry = EntryReader(root).read(place)
         if entry is None:
             return "gone meanwhile"
         return _rejection_reason(root, place, entry) or judge(entry) or _add_files(tar, root, place)
     finally:
-        let_go(held)
+        release(held)
 
 
-def _rejection_reason(root: str, place: Place, entry: Entry) -> str:
-    if place.generation is not Generation.CURRENT:
-        return f"its layout ({place.generation.value}) is not exported"
+def _rejection_reason(root: str, place: EntryRef, entry: Entry) -> str:
+    if place.layout is not CacheLayout.CURRENT:
+        return f"its layout ({place.layout.value}) is not exported"
     if entry.state is not State.DONE:
         return entry.state.value
-    return verify.reason_against(verify.check(root, [place])[1])
+    return verify.damage_reason(verify.verify_entries(root, [place])[1])
 
 
-def _add_files(tar: tarfile.TarFile, root: str, place: Place) -> int:
+def _add_files(tar: tarfile.TarFile, root: str, place: EntryRef) -> int:
     names = archive.in_writing_order([name for name in os.listdir(place.path) if archive.is_portable(name)])
     relative = os.path.relpath(place.path, root)
     with ExitStack() as stack:

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from neurontools.base.files import sync_directory, sync_file_system
-from neurontools.cache import layout, verify
+from neurontools.cache import layouts, verify
 from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.placing import place_entry, staging
-from neurontools.cache.states import State
-from neurontools.cache.walk import Place, walk
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.entry_files import State
+from neurontools.cache.install import install_entry, staging_directory
+from neurontools.cache.walk import EntryRef, walk
 from neurontools.compiler.archive import ArchiveError
 from neurontools.compiler.tar_reader import TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
     from neurontools.compiler.tar_reader import Member
 
 LIMIT_BYTES = 64 * 2**30
@@ -43,7 +43,7 @@ class Import:
 @dataclass(frozen=True, slots=True)
 class _Staged:
     stored: StoredEntry
-    place: Place
+    place: EntryRef
 
 
 def import_archive(
@@ -71,8 +71,8 @@ def import_archive(
     with _opened(path) as file:
         walk(root)
         try:
-            layout.make_root(root)
-            with staging(root) as temporary:
+            layouts.make_root(root)
+            with staging_directory(root) as temporary:
                 staged = _unpack(file, temporary, limit_bytes, progress)
                 # Entries appear only after they would survive a power cut.
                 sync_file_system(temporary)
@@ -113,7 +113,7 @@ def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[
             unwanted.append((item.stored.path, reason))
         else:
             names = [file.name for file in item.stored.files]
-            outcomes[place_entry(root, item.place.path, item.stored.path, names)].append(item.stored.path)
+            outcomes[install_entry(root, item.place.path, item.stored.path, names)].append(item.stored.path)
     for compiler in {os.path.dirname(path) for path in outcomes["imported"]}:
         with suppress(FileNotFoundError):
             sync_directory(f"{root}/{compiler}")
@@ -160,7 +160,7 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, r
         if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
             raise ExportError(f"the archive lacks {stored.path}/{listed.name} where it should be")
         _unpack_file(reader, listed, f"{place.path}/{listed.name}")
-    checked, findings = verify.check(root, [place])
+    checked, findings = verify.verify_entries(root, [place])
     if findings or not checked:
         words = findings[0].words if findings else "it cannot be read"
         raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")

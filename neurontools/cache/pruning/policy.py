@@ -1,4 +1,4 @@
-"""The user's standing rules for a compile cache: settings `cache_*` of config.yaml or the environment."""
+"""The user's pruning policy: the settings `cache_*` of config.yaml or the environment."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
 from neurontools.cache import logs
 from neurontools.cache.entries import scan
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.quantities import format_size, parse_duration, parse_size
 from neurontools.cache.usage import counters_dir
-from neurontools.cache.user_settings import parsed_setting, require_sound_file
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.prune import Pruning
+
 
 STALE_LOCK_S = 4 * 3600.0
 AUTO_PERIOD_S = 3600.0
@@ -33,7 +33,7 @@ _PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
 class Policy:
     """Rules and, unless None, the age from which unnamed locks are broken."""
 
-    rules: Rules
+    rules: PruneRules
     break_stale_s: float | None
 
     @property
@@ -51,12 +51,12 @@ def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
     Raises:
         UsageError: a setting cannot be read, which is told by its place; or config.yaml is not understood whole.
     """
-    require_sound_file()
-    remove = parsed_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
-    rules = Rules(
-        max_bytes=parsed_setting(env.CACHE_MAX_SIZE, parse_size, environ),
-        older_than_s=parsed_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
-        keep_last=parsed_setting(env.CACHE_KEEP_LAST, parse_count, environ),
+    check_settings_file()
+    remove = read_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
+    rules = PruneRules(
+        max_bytes=read_setting(env.CACHE_MAX_SIZE, parse_size, environ),
+        older_than_s=read_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
+        keep_last=read_setting(env.CACHE_KEEP_LAST, parse_count, environ),
         failed="failed" in remove,
         interrupted="interrupted" in remove,
         incomplete="incomplete" in remove,
@@ -88,7 +88,7 @@ def prune_after_run(root: str, environ: Mapping[str, str] | None = None) -> None
         policy = read_policy(environ)
         if policy.is_empty or not _is_due(root):
             return
-        _apply(prepare(scan(root, details=False), policy.rules, policy.break_stale_s))
+        _apply(prepare_pruning(scan(root, details=False), policy.rules, policy.break_stale_s))
     except NeuronToolsError as error:
         logs.log(logging.WARNING, logs.CACHE, f"Not pruning {root}: {error.message}")
     except OSError as error:
@@ -140,3 +140,45 @@ def _parts(text: str) -> frozenset[str]:
     if unknown:
         raise UsageError(f"{unknown[0]!r} is nothing that can be removed", f"choose from {', '.join(_PARTS)}")
     return parts
+
+
+_T = TypeVar("_T")
+
+
+def read_setting(
+    name: str, parse: Callable[[str], _T], environ: Mapping[str, str] | None = None
+) -> _T | None:
+    """Return the value of a setting, None where it is not set.
+
+    Args:
+        name: of its environment variable.
+        parse: makes the value of the text, or raises UsageError.
+        environ: instead of the process's environment.
+
+    Raises:
+        UsageError: the text makes no sense; the message begins with the variable, or with file, line and key.
+    """
+    text = env.setting(name, environ)
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{env.said_by(name, environ)}: {error.message}", error.remedy) from error
+
+
+def check_settings_file() -> None:
+    """Refuse a settings file in which something is wrong: a rule that is left out may be one that protects.
+
+    Raises:
+        UsageError: something is.
+    """
+    found = env.configuration()
+    if found is None or not found.problems:
+        return
+    first = found.problems[0]
+    where = f"{found.path}:{first.line}: " if first.line else f"{found.path} "
+    raise UsageError(
+        f"{where}{first.message}",
+        "correct the file: nothing is removed by a policy that is not understood whole",
+    )

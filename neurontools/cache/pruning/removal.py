@@ -10,17 +10,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.generations import Generation
-from neurontools.cache.locks import examine_lock, flock, root_locked
-from neurontools.cache.owner import Liveness
-from neurontools.cache.pruning.removed import note_removed
-from neurontools.cache.pruning.rules import Choice, Plan, Rules, reason_to_spare
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.events import record_removals
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.lock_owner import Liveness
+from neurontools.cache.locks import directory_lock, examine_lock, flock, is_at, root_locked
+from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.turns import in_turn, is_at
 from neurontools.cache.usage import Usage
-from neurontools.cache.walk import Place
+from neurontools.cache.walk import EntryRef
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p"
 class Removal:
     """What was removed, and what was spared at the last moment."""
 
-    removed: tuple[Choice, ...]
-    spared: tuple[Choice, ...]
+    removed: tuple[PruneDecision, ...]
+    spared: tuple[PruneDecision, ...]
 
     @property
     def freed_bytes(self) -> int:
@@ -55,7 +54,7 @@ class BrokenLock:
     holder: str
 
 
-def is_network(root: str) -> bool:
+def is_network_root(root: str) -> bool:
     """Return whether a root lies where flock may show nothing: in a bucket, on NFS, Lustre, FUSE, ..."""
     if is_remote(root):
         return True
@@ -73,8 +72,12 @@ def is_network(root: str) -> bool:
     return kind.startswith(_NETWORK_TYPES)
 
 
-def carry_out(
-    plan: Plan, rules: Rules, *, network: bool = False, progress: Callable[[int, int], None] | None = None
+def remove_entries(
+    plan: PrunePlan,
+    rules: PruneRules,
+    *,
+    network: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Removal:
     """Remove what a plan lists; what was used, locked or loaded since is spared, and what cannot be removed, too.
 
@@ -100,11 +103,11 @@ def carry_out(
                     progress(number, len(plan.remove))
                 reason = _remove(reader, trash, choice.entry, rules, network=network)
                 if reason:
-                    spared.append(Choice(choice.entry, reason))
+                    spared.append(PruneDecision(choice.entry, reason))
                 else:
                     removed.append(choice)
                     usage.forget(choice.entry.path)
-            note_removed(plan.root, removed)
+            record_removals(plan.root, removed)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot remove from the compile cache {plan.root}: {error.strerror}",
@@ -130,7 +133,7 @@ def _is_removed(directory: str) -> bool:
 
 
 def _is_real_wrappers(entry: Entry) -> bool:
-    return entry.generation is Generation.CURRENT and not entry.ours
+    return entry.layout is CacheLayout.CURRENT and not entry.ours
 
 
 def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
@@ -172,13 +175,13 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
 @contextmanager
 def _trash(root: str) -> Iterator[str]:
     """Make the trash for one prune at a time; what a killed one left in it goes with the rest at the end."""
-    path = f"{root}/{layout.TRASH}"
-    with in_turn(path):
+    path = f"{root}/{layouts.TRASH}"
+    with directory_lock(path):
         yield path
         delete_tree(path)
 
 
-def _remove(reader: EntryReader, trash: str, planned: Entry, rules: Rules, *, network: bool) -> str:
+def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, *, network: bool) -> str:
     """Remove one entry; return "" or why it was spared."""
     try:
         descriptor = os.open(planned.path, _OPEN)
@@ -235,9 +238,9 @@ def _put_back(aside: str, path: str) -> bool:
     return True
 
 
-def changed_since(reader: EntryReader, planned: Entry, rules: Rules, *, network: bool) -> str:
+def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, network: bool) -> str:
     """Return why an entry that was planned to go must stay now, "" when it may go."""
-    place = Place(planned.path, planned.generation, planned.compiler, planned.module)
+    place = EntryRef(planned.path, planned.layout, planned.compiler, planned.module)
     found = reader.read(place, details=False)
     if found is None:
         return "gone already"
@@ -251,5 +254,5 @@ def _has_living_lock(path: str) -> bool:
         names = os.listdir(path)
     except NotADirectoryError:
         return False
-    locks = (examine_lock(f"{path}/{name}") for name in names if name.endswith(layout.LOCK_SUFFIX))
+    locks = (examine_lock(f"{path}/{name}") for name in names if name.endswith(layouts.LOCK_SUFFIX))
     return any(lock is not None and lock.liveness is not Liveness.DEAD for lock in locks)

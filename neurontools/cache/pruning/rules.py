@@ -1,19 +1,21 @@
-"""Which entries may go and why: a pure plan from a scan, rules and the time. `removal.py` carries it out."""
+"""Which entries are removed and why: a pure plan from a scan, rules and the time. `removal.py` carries it out."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.compilers import current_compilers
-from neurontools.cache.owner import Liveness
+from neurontools.cache.entry_files import State
+from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.quantities import format_duration, format_size
-from neurontools.cache.states import State
+from neurontools.compiler.version import COMMIT_PREFIX, COMPILER_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from neurontools.cache.entries import Entry, Scan
+
 
 FOREIGN_GRACE_S = 600.0
 NETWORK_GRACE_S = 86400.0
@@ -21,7 +23,7 @@ _USELESS = frozenset({State.FAILED, State.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PruneRules:
     """What to remove; None, False or nothing where a rule is not given.
 
     Args:
@@ -63,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PruneDecision:
     """An entry and why it goes, or why it stays although a rule selects it."""
 
     entry: Entry
@@ -71,12 +73,12 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PrunePlan:
     """What would be removed and what is spared, in the order of removal."""
 
     root: str
-    remove: tuple[Choice, ...]
-    spare: tuple[Choice, ...]
+    remove: tuple[PruneDecision, ...]
+    spare: tuple[PruneDecision, ...]
     total_bytes: int
 
     @property
@@ -86,8 +88,8 @@ class Plan:
 
 
 def make_plan(
-    scan: Scan, rules: Rules, now: float, in_use: Callable[[str], bool], *, network: bool = False
-) -> Plan:
+    scan: Scan, rules: PruneRules, now: float, in_use: Callable[[str], bool], *, network: bool = False
+) -> PrunePlan:
     """Return what the rules remove.
 
     Args:
@@ -100,11 +102,11 @@ def make_plan(
     kept = _last_used(scan, rules.keep_last)
     current = current_compilers({entry.compiler for entry in scan.entries}) if rules.old_compilers else None
     selected = {
-        entry.path: Choice(entry, reason)
+        entry.path: PruneDecision(entry, reason)
         for entry in sorted(scan.entries, key=_longest_unused_first)
         if (reason := reason_to_remove(entry, rules, now, current))
     }
-    guarded: dict[str, Choice] = {}
+    guarded: dict[str, PruneDecision] = {}
 
     def is_spared(entry: Entry) -> bool:
         reason = reason_to_spare(entry, rules, now, network=network)
@@ -113,7 +115,7 @@ def make_plan(
         if not reason and in_use(entry.path):
             reason = "in use"
         if reason:
-            guarded[entry.path] = Choice(entry, reason)
+            guarded[entry.path] = PruneDecision(entry, reason)
         return bool(reason)
 
     remove = [choice for choice in selected.values() if not is_spared(choice.entry)]
@@ -126,12 +128,14 @@ def make_plan(
                 break
             if entry.path not in selected and not is_spared(entry):
                 why = entry.state.value if entry.state in _USELESS else _unused(entry, now)
-                remove.append(Choice(entry, f"{limit}, {why}"))
+                remove.append(PruneDecision(entry, f"{limit}, {why}"))
                 rest -= entry.size_bytes
-    return Plan(scan.root, tuple(remove), tuple(guarded.values()), total)
+    return PrunePlan(scan.root, tuple(remove), tuple(guarded.values()), total)
 
 
-def reason_to_remove(entry: Entry, rules: Rules, now: float, current: frozenset[str] | None = None) -> str:
+def reason_to_remove(
+    entry: Entry, rules: PruneRules, now: float, current: frozenset[str] | None = None
+) -> str:
     """Return which rule, other than the size limit, selects an entry; "" for none.
 
     Args:
@@ -167,7 +171,7 @@ def _last_used(scan: Scan, number: int | None) -> frozenset[str]:
     return frozenset(entry.path for entry in done[-number:])
 
 
-def reason_to_spare(entry: Entry, rules: Rules, now: float, *, network: bool) -> str:
+def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: bool) -> str:
     """Return why an entry must stay whatever the rules say: a pin, a lock, use within the grace period; "" for none."""
     if entry.pinned:
         return "pinned"
@@ -197,3 +201,32 @@ def _useless_first(entry: Entry) -> tuple[bool, float, str]:
 
 def _unused(entry: Entry, now: float) -> str:
     return f"unused for {format_duration(now - entry.used_unix_s)}"
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def current_compilers(versions: Iterable[str]) -> frozenset[str]:
+    """Return which of the compiler versions of a cache are in use.
+
+    Ours is; of the real compiler the one that is installed here, and where none is, the newest.
+    """
+    known = {version for version in versions if version}
+    foreign = {version for version in known if not version.rpartition("+")[2].startswith(COMMIT_PREFIX)}
+    installed = _installed()
+    current = {version for version in foreign if installed and version.startswith(installed)}
+    newest = max(foreign, key=_order, default="")
+    return frozenset({COMPILER_VERSION, *(current or ({newest} if newest else ()))})
+
+
+def _order(version: str) -> tuple[tuple[int, ...], str]:
+    return tuple(int(number) for number in _NUMBER.findall(version.partition("+")[0])), version
+
+
+def _installed() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("neuronx-cc")
+    except PackageNotFoundError:
+        return ""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.generations import SENTINEL
-from neurontools.cache.owner import Liveness
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.events import record_removals
+from neurontools.cache.layouts import SENTINEL
+from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.pruning.removal import BrokenLock, Removal, changed_since
-from neurontools.cache.pruning.removed import note_removed
-from neurontools.cache.pruning.rules import Choice
+from neurontools.cache.pruning.rules import PruneDecision
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.usage import Usage
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.pruning.rules import Plan, Rules
+    from neurontools.cache.pruning.rules import PrunePlan, PruneRules
 
 _JOBS = 16
-_MARKERS = (f"/{layout.DONE}", f"/{SENTINEL}")
+_MARKERS = (f"/{layouts.DONE}", f"/{SENTINEL}")
 
 
 def remove_from_bucket(
-    plan: Plan, rules: Rules, progress: Callable[[int, int], None] | None = None
+    plan: PrunePlan, rules: PruneRules, progress: Callable[[int, int], None] | None = None
 ) -> Removal:
     """Remove the entries of a plan; entries written, locked or pinned since are kept.
 
@@ -39,8 +39,8 @@ def remove_from_bucket(
         RemoteError: the bucket cannot be read or written; earlier removals stand.
     """
     usage = Usage(plan.root)
-    removed: list[Choice] = []
-    spared: list[Choice] = []
+    removed: list[PruneDecision] = []
+    spared: list[PruneDecision] = []
     bucket = Bucket(plan.root)
     pool = ThreadPoolExecutor(_JOBS)
     try:
@@ -49,13 +49,13 @@ def remove_from_bucket(
             if progress is not None:
                 progress(number, len(plan.remove))
             if reason:
-                spared.append(Choice(choice.entry, reason))
+                spared.append(PruneDecision(choice.entry, reason))
             else:
                 removed.append(choice)
                 usage.forget(choice.entry.path)
     finally:
         pool.shutdown(cancel_futures=True)
-        note_removed(plan.root, removed)
+        record_removals(plan.root, removed)
     return Removal(tuple(removed), tuple(spared))
 
 
@@ -78,7 +78,7 @@ def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> 
     return tuple(broken)
 
 
-def _remove(bucket: Bucket, root: str, planned: Entry, rules: Rules) -> str:
+def _remove(bucket: Bucket, root: str, planned: Entry, rules: PruneRules) -> str:
     """Remove one entry; return "" or why it was kept."""
     tree = BucketTree(root, bucket=bucket)
     reason = changed_since(EntryReader(root, tree), planned, rules, network=True)

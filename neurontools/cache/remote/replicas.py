@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.cache.remote.bucket import StoredObject
-    from neurontools.cache.verify import Finding
-    from neurontools.cache.walk import Place
+    from neurontools.cache.verify import VerifyProblem
+    from neurontools.cache.walk import EntryRef
 
 _JOBS = 8
 
 
 def verify_root(
-    root: str, places: Sequence[Place], progress: Callable[[int, int], None] | None = None
-) -> tuple[int, tuple[Finding, ...]]:
+    root: str, places: Sequence[EntryRef], progress: Callable[[int, int], None] | None = None
+) -> tuple[int, tuple[VerifyProblem, ...]]:
     """Verify entries of a directory or a bucket, as `verify.check`; entries of a bucket are copied first."""
     if not is_remote(root):
-        return verify.check(root, places, progress)
-    findings: list[Finding] = []
+        return verify.verify_entries(root, places, progress)
+    findings: list[VerifyProblem] = []
     checked = 0
     bucket = Bucket(root)
     with ThreadPoolExecutor(_JOBS) as pool:
@@ -43,10 +43,10 @@ def verify_root(
     return checked, tuple(findings)
 
 
-def _verify(bucket: Bucket, root: str, place: Place) -> tuple[int, list[Finding]]:
+def _verify(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[VerifyProblem]]:
     try:
         with replica(BucketTree(root, bucket=bucket), root, place) as (local_root, local_place):
-            count, found = verify.check(local_root, [local_place])
+            count, found = verify.verify_entries(local_root, [local_place])
     except RemoteError as error:
         if error.is_gone:
             return 0, []
@@ -55,7 +55,7 @@ def _verify(bucket: Bucket, root: str, place: Place) -> tuple[int, list[Finding]
 
 
 @contextmanager
-def replica(tree: BucketTree, root: str, place: Place) -> Iterator[tuple[str, Place]]:
+def replica(tree: BucketTree, root: str, place: EntryRef) -> Iterator[tuple[str, EntryRef]]:
     """Yield a temporary root with a copy of one entry, and the entry's place in it.
 
     Raises:

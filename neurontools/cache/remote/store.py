@@ -12,13 +12,13 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly, sync_directory, temporary_name
-from neurontools.cache import layout, logs
+from neurontools.cache import layouts, logs
 from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.entry_files import State
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.errors import RemoteError, Trouble
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.remote.upload import upload_entry
-from neurontools.cache.states import State
 from neurontools.cache.sync.plan import is_moved
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ class BucketStore:
         path = self._path(entry)
         below = BucketTree(self.root, bucket=self._bucket).below(path)
         found = {stored.path.removeprefix(path + "/"): stored for stored in below}
-        if layout.NEFF in found and layout.DONE in found:
+        if layouts.NEFF in found and layouts.DONE in found:
             state = State.DONE
-        elif failures and layout.LOG in found and layout.NEFF not in found:
+        elif failures and layouts.LOG in found and layouts.NEFF not in found:
             state = State.FAILED
         else:
             return False

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.locks import judge_lock
+from neurontools.cache.locks import parse_lock
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.url import split
 
@@ -104,7 +104,7 @@ class BucketTree:
         stored = self.stored(path)
         if stored is None:
             return None
-        return judge_lock(path, self.read_start(path, _MAX_LOCK_BYTES), stored.changed_unix_s)
+        return parse_lock(path, self.read_start(path, _MAX_LOCK_BYTES), stored.changed_unix_s)
 
     def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
         """Read the first bytes of many objects at once; objects with the same tag and length are read once."""

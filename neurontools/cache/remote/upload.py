@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.remote.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.remote.bucket import Bucket, StoredObject
 
-_RESULT = (layout.NEFF, layout.DONE)
+_RESULT = (layouts.NEFF, layouts.DONE)
 
 
 def upload_entry(
@@ -39,12 +39,12 @@ def upload_entry(
         OSError: a file cannot be read.
     """
     existing = _list_entry(bucket, target)
-    is_result = layout.DONE in names
+    is_result = layouts.DONE in names
     if is_result and not replace and all(name in existing for name in _RESULT):
         return False
     is_ours = is_last_ours = True
     for name in names:
-        if name == layout.DONE and not is_ours and layout.NEFF not in _list_entry(bucket, target):
+        if name == layouts.DONE and not is_ours and layouts.NEFF not in _list_entry(bucket, target):
             raise RemoteError(f"cannot write {target}: another host is writing it", "try again later")
         source, path, stored = f"{directory}/{name}", f"{target}/{name}", existing.get(name)
         is_last_ours = (stored is not None and bucket.is_same(stored, source)) or bucket.upload(

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 from neurontools.base.files import sync_directory
 from neurontools.cache import verify
 from neurontools.cache.archives.archive import in_writing_order
-from neurontools.cache.entry_io import hold, let_go
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.generations import SENTINEL, Generation
-from neurontools.cache.placing import place_entry, place_file
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import hold, release
+from neurontools.cache.install import install_entry, install_file
+from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.cache.remote.errors import RemoteError
-from neurontools.cache.states import State
 from neurontools.cache.sync.plan import is_file_moved, relative_path
-from neurontools.cache.walk import Place
+from neurontools.cache.walk import EntryRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class SyncSource(Protocol):
 
     root: str
 
-    def open(self, entry: Entry) -> AbstractContextManager[tuple[str, Place]]:
+    def open(self, entry: Entry) -> AbstractContextManager[tuple[str, EntryRef]]:
         """Yield a local root and the place of the entry in it, as it is now."""
 
     def copy(self, entry: Entry, directory: str) -> None:
@@ -61,7 +61,7 @@ class DirectorySource:
         self.root = root
 
     @contextmanager
-    def open(self, entry: Entry) -> Iterator[tuple[str, Place]]:
+    def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield the root and the entry's place in it."""
         place = _place(entry.path, entry)
         held = hold(entry.path)
@@ -73,7 +73,7 @@ class DirectorySource:
                 raise NotMovedError(f"{found.state.value} meanwhile")
             yield self.root, place
         finally:
-            let_go(held)
+            release(held)
 
     def copy(self, entry: Entry, directory: str) -> None:
         """Copy the moved files of an entry."""
@@ -113,13 +113,13 @@ class DirectoryTarget:
     def _install(self, entry: Entry, staged: str, relative: str) -> str:
         target = f"{self._root}/{relative}"
         if _is_file(entry):
-            return place_file(staged, target)
+            return install_file(staged, target)
         for directory, _, _ in os.walk(staged):
             sync_directory(directory)
-        fill = entry.state is State.DONE and entry.generation is Generation.CURRENT
+        fill = entry.state is State.DONE and entry.layout is CacheLayout.CURRENT
         names = in_writing_order(os.listdir(staged)) if fill else ()
-        outcome = place_entry(self._root, staged, relative, names, fill=fill)
-        is_vllm = entry.generation is Generation.VLLM
+        outcome = install_entry(self._root, staged, relative, names, fill=fill)
+        is_vllm = entry.layout is CacheLayout.VLLM
         if outcome == "present" and is_vllm and not os.path.exists(f"{target}/{SENTINEL}"):
             raise NotMovedError("an unfinished one is there; its own stack completes or replaces it")
         return outcome
@@ -135,7 +135,7 @@ class BucketSource:
         self._bucket = Bucket(root)
 
     @contextmanager
-    def open(self, entry: Entry) -> Iterator[tuple[str, Place]]:
+    def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield a temporary root with a copy of the entry."""
         from neurontools.cache.remote.replicas import replica
 
@@ -178,7 +178,7 @@ class BucketTarget:
             check_sound(root, place, entry.state)
             files = files_to_move(place.path, entry)
             target = f"{self._root}/{relative_path(source.root, entry)}"
-            if entry.generation is Generation.CURRENT:
+            if entry.layout is CacheLayout.CURRENT:
                 return upload_entry(
                     self._bucket, place.path, [os.path.basename(path) for path in files], target
                 )
@@ -196,14 +196,14 @@ def files_to_move(path: str, entry: Entry) -> list[str]:
     """
     if _is_file(entry):
         return [path]
-    names = os.listdir(path) if entry.generation is Generation.CURRENT else _names_below(path)
+    names = os.listdir(path) if entry.layout is CacheLayout.CURRENT else _names_below(path)
     return [f"{path}/{name}" for name in in_writing_order([n for n in names if is_file_moved(n, entry)])]
 
 
-def check_sound(root: str, place: Place, state: State) -> None:
+def check_sound(root: str, place: EntryRef, state: State) -> None:
     """Raise NotMovedError if an entry is damaged, or no longer in the planned state."""
-    _, findings = verify.check(root, [place])
-    reason = verify.reason_against(findings)
+    _, findings = verify.verify_entries(root, [place])
+    reason = verify.damage_reason(findings)
     if reason:
         raise NotMovedError(reason)
     found = EntryReader(root).read(place, details=False)
@@ -221,12 +221,12 @@ def copy_regular_file(path: str, target: str) -> None:
         os.fsync(copy.fileno())
 
 
-def _place(path: str, entry: Entry) -> Place:
-    return Place(path, entry.generation, entry.compiler, entry.module)
+def _place(path: str, entry: Entry) -> EntryRef:
+    return EntryRef(path, entry.layout, entry.compiler, entry.module)
 
 
 def _is_file(entry: Entry) -> bool:
-    return entry.generation is Generation.TORCHNEURON
+    return entry.layout is CacheLayout.TORCHNEURON
 
 
 def _names_below(path: str) -> list[str]:

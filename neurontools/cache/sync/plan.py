@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.archives.archive import is_portable
-from neurontools.cache.generations import Generation
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.layouts import CacheLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.cache.entries import Entry, Scan
 
-_RESULTS = frozenset({layout.NEFF, layout.DONE})
-_MOVED = frozenset({Generation.CURRENT, Generation.TORCHNEURON, Generation.VLLM})
+_RESULTS = frozenset({layouts.NEFF, layouts.DONE})
+_MOVED = frozenset({CacheLayout.CURRENT, CacheLayout.TORCHNEURON, CacheLayout.VLLM})
 """Layouts whose entries are finished by one rename or by a marker; those of 2022 do not show what is finished."""
 _NEVER = {State.LOCKED: "it is being compiled", State.INTERRUPTED: "its compile was interrupted"}
 
@@ -85,7 +85,7 @@ def make_plan(source: Scan, target: Scan, selection: SyncFilter) -> SyncPlan:
     extra = (
         entry
         for name, entry in existing.items()
-        if name not in names and entry.generation is Generation.CURRENT and selection.matches(entry)
+        if name not in names and entry.layout is CacheLayout.CURRENT and selection.matches(entry)
     )
     return SyncPlan(source.root, target.root, tuple(move), tuple(present), tuple(left_out), tuple(extra))
 
@@ -99,19 +99,19 @@ def is_moved(name: str, state: State) -> bool:
     """Return whether a file of an entry in this state is moved: results and tags, no pins, locks, hits or stamps."""
     if state is State.DONE:
         return is_portable(name)
-    return (name == layout.LOG and state is State.FAILED) or (is_portable(name) and name not in _RESULTS)
+    return (name == layouts.LOG and state is State.FAILED) or (is_portable(name) and name not in _RESULTS)
 
 
 def is_file_moved(name: str, entry: Entry) -> bool:
     """Return whether a file of an entry is moved; of other stacks' entries all but our pins."""
-    if entry.generation is Generation.CURRENT:
+    if entry.layout is CacheLayout.CURRENT:
         return is_moved(name, entry.state)
-    return name != layout.PIN
+    return name != layouts.PIN
 
 
 def _rejection_reason(entry: Entry, selection: SyncFilter) -> str:
-    if entry.generation not in _MOVED:
-        layout_name = entry.generation.value
+    if entry.layout not in _MOVED:
+        layout_name = entry.layout.value
         return (
             f"its layout ({layout_name}) does not show what is finished, so it is not moved; use cp or rsync"
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.pruning.removal import Removal
-    from neurontools.cache.pruning.rules import Plan
+    from neurontools.cache.pruning.rules import PrunePlan
     from neurontools.cache.sync.plan import SyncPlan
     from neurontools.cache.sync.runner import SyncResult
 
@@ -53,7 +53,7 @@ def format_stopped(plan: SyncPlan, result: SyncResult) -> str:
 
 
 def sync_json(
-    plan: SyncPlan, result: SyncResult | None, deletion: Plan | None, removal: Removal | None
+    plan: SyncPlan, result: SyncResult | None, deletion: PrunePlan | None, removal: Removal | None
 ) -> dict[str, Any]:
     """Return the JSON form of a plan (`result` None) or of its result."""
 

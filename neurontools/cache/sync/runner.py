@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import Scan, scan
-from neurontools.cache.placing import staging
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import Rules
+from neurontools.cache.install import staging_directory
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.sync.endpoints import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.pruning.preparing import Pruning
+    from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.sync.endpoints import SyncSource, SyncTarget
     from neurontools.cache.sync.plan import SyncFilter, SyncPlan
 
@@ -143,8 +143,8 @@ def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | 
         )
     if not plan.extra:
         return None
-    rules = Rules(named=frozenset(entry.path for entry in plan.extra), grace_s=grace_s)
-    return prepare(Scan(plan.target, exists=True, entries=plan.extra, skipped=0), rules)
+    rules = PruneRules(named=frozenset(entry.path for entry in plan.extra), grace_s=grace_s)
+    return prepare_pruning(Scan(plan.target, exists=True, entries=plan.extra, skipped=0), rules)
 
 
 class _Runner:
@@ -201,8 +201,8 @@ def _open_target(root: str, stack: ExitStack) -> SyncTarget:
     if is_remote(root):
         return BucketTarget(root)
     try:
-        layout.make_root(root)
-        return DirectoryTarget(root, stack.enter_context(staging(root)))
+        layouts.make_root(root)
+        return DirectoryTarget(root, stack.enter_context(staging_directory(root)))
     except OSError as error:
         raise NeuronToolsError(
             f"cannot write to the compile cache {root}: {error.strerror or error}",

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
-from neurontools.cache.entry_reader import EntryReader, read_stored_flags
-from neurontools.cache.generations import Generation
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.graphs.graph_reading import (
     MAX_GRAPH_BYTES,
     UnreadableGraphError,
     facts_of_graph,
     read_graph,
 )
-from neurontools.cache.naming import NoSuchEntryError
-from neurontools.cache.origin import Origin, read_origin
-from neurontools.cache.tree import exists, tree_of
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.provenance import Provenance, read_provenance
+from neurontools.cache.selection import NoSuchEntryError
+from neurontools.cache.tree import exists, open_tree
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
 if TYPE_CHECKING:
-    from neurontools.cache.entry_reader import Entry
+    from neurontools.cache.entries import Entry
     from neurontools.cache.graphs.graph_facts import GraphFacts
-    from neurontools.cache.tree import Tree
-    from neurontools.cache.walk import Place
+    from neurontools.cache.tree import CacheTree
+    from neurontools.cache.walk import EntryRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class EntryFacts:
     flags: tuple[str, ...] | None
     graph: GraphFacts | None
     header: NeffHeader | None
-    origin: Origin | None
+    origin: Provenance | None
     unread: tuple[str, ...]
 
 
-def read_facts(root: str, place: Place, tree: Tree | None = None) -> EntryFacts:
+def read_facts(root: str, place: EntryRef, tree: CacheTree | None = None) -> EntryFacts:
     """Return what an entry says.
 
     Args:
@@ -50,7 +50,7 @@ def read_facts(root: str, place: Place, tree: Tree | None = None) -> EntryFacts:
     Raises:
         NoSuchEntryError: it is gone.
     """
-    tree = tree_of(root) if tree is None else tree
+    tree = open_tree(root) if tree is None else tree
     entry = EntryReader(root, tree).read(place)
     if entry is None:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
@@ -58,34 +58,34 @@ def read_facts(root: str, place: Place, tree: Tree | None = None) -> EntryFacts:
     graph = _graph(tree, place, unread)
     if graph is not None:
         unread += graph.unread
-    is_current = place.generation is Generation.CURRENT
+    is_current = place.layout is CacheLayout.CURRENT
     flags = read_stored_flags(place.path, tree) if is_current else None
     if flags is None:
-        is_there = is_current and exists(tree, f"{place.path}/{layout.FLAGS}")
+        is_there = is_current and exists(tree, f"{place.path}/{layouts.FLAGS}")
         why = (
-            f"{layout.FLAGS} is no JSON list of flags, or cannot be read"
+            f"{layouts.FLAGS} is no JSON list of flags, or cannot be read"
             if is_there
-            else f"no {layout.FLAGS}"
+            else f"no {layouts.FLAGS}"
         )
         unread.append(f"its flags: {why if is_current else 'this layout keeps none'}")
-    split = layout.split_module(place.module)
+    split = layouts.split_module(place.module)
     return EntryFacts(
         entry=entry,
         graph_hash=split[0] if split else "",
         flags=flags,
         graph=graph,
         header=_header(tree, place),
-        origin=read_origin(place.path, tree) if is_current else None,
+        origin=read_provenance(place.path, tree) if is_current else None,
         unread=tuple(unread),
     )
 
 
-def graph_file(tree: Tree, entry: str) -> str:
+def graph_file(tree: CacheTree, entry: str) -> str:
     """Return the path of an entry's graph file, "" where there is none."""
-    return next((path for name in layout.GRAPH_NAMES if exists(tree, path := f"{entry}/{name}")), "")
+    return next((path for name in layouts.GRAPH_NAMES if exists(tree, path := f"{entry}/{name}")), "")
 
 
-def _graph(tree: Tree, place: Place, unread: list[str]) -> GraphFacts | None:
+def _graph(tree: CacheTree, place: EntryRef, unread: list[str]) -> GraphFacts | None:
     stored = graph_file(tree, place.path)
     if stored:
         try:
@@ -98,19 +98,19 @@ def _graph(tree: Tree, place: Place, unread: list[str]) -> GraphFacts | None:
     return found
 
 
-def _graph_of_neff(tree: Tree, place: Place) -> GraphFacts | None:
+def _graph_of_neff(tree: CacheTree, place: EntryRef) -> GraphFacts | None:
     """Return the graph that a NEFF of ours carries."""
     from neurontools.compiler.neff import parse
 
-    data = tree.read_start(f"{place.path}/{layout.NEFF}", MAX_GRAPH_BYTES)
+    data = tree.read_start(f"{place.path}/{layouts.NEFF}", MAX_GRAPH_BYTES)
     try:
         return facts_of_graph(parse(data).graph) if data else None
     except NeffError:
         return None
 
 
-def _header(tree: Tree, place: Place) -> NeffHeader | None:
-    where = place.path if place.generation is Generation.TORCHNEURON else f"{place.path}/{layout.NEFF}"
+def _header(tree: CacheTree, place: EntryRef) -> NeffHeader | None:
+    where = place.path if place.layout is CacheLayout.TORCHNEURON else f"{place.path}/{layouts.NEFF}"
     try:
         return read_header(tree.read_start(where, HEADER_BYTES))
     except NeffError:

@@ -6,8 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import paths
-from neurontools.cache.events import Event, EventKind, Events
-from neurontools.cache.pruning.removed import Removed, last_removals
+from neurontools.cache.events import CacheEvent, EventKind, Events, RemovalRecord, read_removals
 from neurontools.cache.tables import moment
 from neurontools.cache.why.cause import Cause, CauseName, Confidence
 
@@ -28,16 +27,16 @@ class Journal:
         run: the run to explain.
     """
 
-    def __init__(self, root: str, events: tuple[Event, ...], run: str) -> None:
+    def __init__(self, root: str, events: tuple[CacheEvent, ...], run: str) -> None:
         self._root = root
         self._run = run
-        self._removals = last_removals(root)
-        self._by_module: dict[str, list[Event]] = {}
+        self._removals = read_removals(root)
+        self._by_module: dict[str, list[CacheEvent]] = {}
         for event in events:
             self._by_module.setdefault(event.module, []).append(event)
         self._others: dict[str, list[tuple[float, str]]] | None = None
 
-    def causes(self, event: Event, made_unix_s: float | None = None) -> Iterator[Cause]:
+    def causes(self, event: CacheEvent, made_unix_s: float | None = None) -> Iterator[Cause]:
         """Yield what the journal alone explains of a compile or a replayed failure.
 
         Args:
@@ -85,7 +84,7 @@ class Journal:
                     "use one cache: NEURON_COMPILE_CACHE_URL or --cache_dir of NEURON_CC_FLAGS, which wins",
                 )
 
-    def _vanished(self, event: Event, earlier: Event, removed: Removed | None) -> Cause:
+    def _vanished(self, event: CacheEvent, earlier: CacheEvent, removed: RemovalRecord | None) -> Cause:
         when = moment(earlier.unix_s)
         if removed is not None and earlier.unix_s <= removed.unix_s <= event.unix_s:
             return Cause(
@@ -108,7 +107,7 @@ class Journal:
             "a cache in /tmp or in a container is gone after a restart; --no_cache stores nothing",
         )
 
-    def _other_root(self, event: Event) -> str:
+    def _other_root(self, event: CacheEvent) -> str:
         """Return the cache of this user's in which the same entry was last compiled or hit before, "" for none."""
         if self._others is None:
             self._others = {}

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES
-from neurontools.cache.naming import NoSuchEntryError
+from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.tables import counted
 from neurontools.cache.walk import walk
 from neurontools.cache.why.entry_facts import EntryFacts, graph_file, read_facts
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from neurontools.cache.graphs.graph_facts import GraphFacts
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Neighbourhood:
         self._by_graph = _grouped(self.places, lambda place: place.module.partition("+")[0])
         self._sketches: dict[str, _Sketch] = {}
 
-    def facts(self, place: Place) -> EntryFacts | None:
+    def facts(self, place: EntryRef) -> EntryFacts | None:
         """Return what an entry says, None for one that is gone."""
         if place.path not in self._facts:
             try:
@@ -76,7 +76,7 @@ class Neighbourhood:
                 self._facts[place.path] = None
         return self._facts[place.path]
 
-    def place_of_module(self, module: str) -> Place | None:
+    def place_of_module(self, module: str) -> EntryRef | None:
         """Return the place of an entry by its name, the newest one where several compilers have it."""
         return max(
             self._by_module.get(module, ()), key=lambda place: self._size_of(place.path)[1], default=None
@@ -104,7 +104,7 @@ class Neighbourhood:
             progress: is told at how many graphs of how many was looked.
         """
 
-        def may_be(place: Place) -> bool:
+        def may_be(place: EntryRef) -> bool:
             return place.path != target.entry.path and self._size_of(place.path)[1] <= made_until_unix_s
 
         best: Neighbour | None = None
@@ -122,9 +122,9 @@ class Neighbourhood:
     def _promising(
         self,
         target: EntryFacts,
-        may_be: Callable[[Place], bool],
+        may_be: Callable[[EntryRef], bool],
         progress: Callable[[int, int], None] | None,
-    ) -> Iterable[Place]:
+    ) -> Iterable[EntryRef]:
         """Choose whom to read in full: those of the same graph, and those whose operators' names are most alike."""
         if target.graph_hash:
             same = [place for place in self._by_graph.get(f"MODULE_{target.graph_hash}", ()) if may_be(place)]
@@ -145,13 +145,13 @@ class Neighbourhood:
         sketched.sort(key=lambda pair: pair[0], reverse=True)
         return [place for promise, place in sketched[:_READ] if promise > 0]
 
-    def _near(self, target: EntryFacts, may_be: Callable[[Place], bool]) -> list[Place]:
+    def _near(self, target: EntryFacts, may_be: Callable[[EntryRef], bool]) -> list[EntryRef]:
         """Return those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
         size, made = self._size_of(target.entry.path)
         half = _CANDIDATES // 2
         by_age = self._by_age.nearest(made, half, may_be)
         by_size = self._by_size.nearest(math.log1p(size), half, may_be)
-        near: list[Place] = []
+        near: list[EntryRef] = []
         total = 0
         for place in dict.fromkeys([*by_age, *by_size]):
             total += self._size_of(place.path)[0]
@@ -161,14 +161,14 @@ class Neighbourhood:
         return near
 
     @cached_property
-    def _by_age(self) -> Ranked[Place]:
+    def _by_age(self) -> Ranked[EntryRef]:
         return Ranked((self._size_of(place.path)[1], place) for place in self.places)
 
     @cached_property
-    def _by_size(self) -> Ranked[Place]:
+    def _by_size(self) -> Ranked[EntryRef]:
         return Ranked((math.log1p(self._size_of(place.path)[0]), place) for place in self.places)
 
-    def _sketch(self, place: Place) -> _Sketch:
+    def _sketch(self, place: EntryRef) -> _Sketch:
         """Return the names and tensors of a graph's operators, without reading all of a graph of ours."""
         if place.path not in self._sketches:
             path = graph_file(self._tree, place.path)
@@ -204,8 +204,8 @@ def likeness(a: EntryFacts, b: EntryFacts) -> float:
     return _score(a, b)[1]
 
 
-def _grouped(places: Iterable[Place], key: Callable[[Place], str]) -> dict[str, list[Place]]:
-    groups: dict[str, list[Place]] = {}
+def _grouped(places: Iterable[EntryRef], key: Callable[[EntryRef], str]) -> dict[str, list[EntryRef]]:
+    groups: dict[str, list[EntryRef]] = {}
     for place in places:
         groups.setdefault(key(place), []).append(place)
     return groups

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.collector import collector_paused
-from neurontools.cache.naming import find_places
-from neurontools.cache.walk import place_of
+from neurontools.cache.selection import find_entries
+from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import causes_of
 from neurontools.cache.why.compare import Comparison, compare
 from neurontools.cache.why.entry_facts import EntryFacts, read_facts
@@ -18,7 +18,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
     from neurontools.cache.why.cause import Cause
 
     Progress = Callable[[int, int], None]
@@ -97,7 +97,7 @@ def _read(root: str, name: str) -> EntryFacts:
     return read_facts(*_place(root, name))
 
 
-def _place(root: str, name: str) -> tuple[str, Place]:
+def _place(root: str, name: str) -> tuple[str, EntryRef]:
     """Return an entry's root and place; a path may lie in another cache, such as a mounted disk."""
     path = os.path.abspath(name)
     if (
@@ -109,10 +109,10 @@ def _place(root: str, name: str) -> tuple[str, Place]:
         above = path
         for _ in range(_DEEPEST):
             above = os.path.dirname(above)
-            place = place_of(above, path)
+            place = parse_entry_path(above, path)
             if place is not None:
                 return above, place
         raise NeuronToolsError(
             f"{name} is no entry of a compile cache", "'neuron-cache ls -q' prints paths of entries"
         )
-    return root, find_places(root, [name])[0]
+    return root, find_entries(root, [name])[0]

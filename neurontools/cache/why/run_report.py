@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache.collector import collector_paused
-from neurontools.cache.events import Event, EventKind, Events
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.events import CacheEvent, EventKind, Events
 from neurontools.cache.tables import counted
 from neurontools.cache.why.cause import Cause, CauseName, Confidence
 from neurontools.cache.why.causes import causes_of
@@ -40,7 +40,7 @@ class NoSuchRunError(NeuronToolsError):
 class MissReport:
     """One compile of a run. `comparison` is None when nothing is near; `facts` are None when the entry is gone."""
 
-    event: Event
+    event: CacheEvent
     facts: EntryFacts | None
     comparison: Comparison | None
     likeness: float
@@ -119,7 +119,7 @@ def _profiled_process(directory: str) -> str:
 
 
 @collector_paused()
-def _explain(root: str, events: tuple[Event, ...], run: str, progress: Progress | None) -> RunReport:
+def _explain(root: str, events: tuple[CacheEvent, ...], run: str, progress: Progress | None) -> RunReport:
     own = [event for event in events if event.run == run]
     wanted = [event for event in own if event.kind in {EventKind.MISS, EventKind.FAILURE, EventKind.REPLAY}]
     history = _History(root, events, run)
@@ -158,12 +158,12 @@ def _explain(root: str, events: tuple[Event, ...], run: str, progress: Progress 
 class _History:
     """What came before each miss of a run."""
 
-    def __init__(self, root: str, events: tuple[Event, ...], run: str) -> None:
+    def __init__(self, root: str, events: tuple[CacheEvent, ...], run: str) -> None:
         self._journal = Journal(root, events, run)
         self._own = frozenset(event.module for event in events if event.run == run)
         self._around = Neighbourhood(root, self._own)
 
-    def report(self, event: Event) -> MissReport:
+    def report(self, event: CacheEvent) -> MissReport:
         around = self._around
         place = around.place_of_module(event.module)
         facts = None if place is None else around.facts(place)
@@ -213,7 +213,7 @@ def _first(facts: EntryFacts, unread: int) -> Cause:
     )
 
 
-def _gone(event: Event) -> Cause:
+def _gone(event: CacheEvent) -> Cause:
     return Cause(
         CauseName.UNCACHED,
         Confidence.POSSIBLE,

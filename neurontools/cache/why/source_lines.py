@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from neurontools.cache.reading import read_start
+from neurontools.cache.files import read_start
 
 _MOST_BYTES = 1 << 22
 _LONGEST = 120

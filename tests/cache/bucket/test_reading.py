@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.compiler.neff_header import write_header
 from tests.cache.bucket.conftest import connect, fill, modules, put
@@ -63,7 +63,7 @@ def test_every_generation_is_read_as_from_a_directory(name: str, bucket: str, ho
             (
                 entry.path.removeprefix(found.root),
                 entry.state,
-                entry.generation,
+                entry.layout,
                 entry.flags,
                 entry.name,
                 entry.compiler,
@@ -203,11 +203,11 @@ def test_prune_spares_what_is_new_locked_or_pinned(words: list[str], bucket: str
 
 
 def test_what_changes_before_a_removal_is_spared(bucket: str, run: Run) -> None:
-    from neurontools.cache.pruning.preparing import prepare
-    from neurontools.cache.pruning.rules import Rules
+    from neurontools.cache.pruning.prune import prepare_pruning
+    from neurontools.cache.pruning.rules import PruneRules
 
     put(bucket, DONE)
-    work = prepare(scan(bucket), Rules(everything=True, grace_s=0.0))
+    work = prepare_pruning(scan(bucket), PruneRules(everything=True, grace_s=0.0))
     time.sleep(1.1)  # the server's times are whole seconds
     put(bucket, {f"{ENTRY}/model.neff": NEFF})
     removal, _ = work.carry_out()
@@ -216,7 +216,7 @@ def test_what_changes_before_a_removal_is_spared(bucket: str, run: Run) -> None:
 
 
 def test_stale_locks_of_nobody_are_broken_by_age(bucket: str, run: Run) -> None:
-    put(bucket, DONE | {f"{ENTRY}/{layout.LOCK}": b""})
+    put(bucket, DONE | {f"{ENTRY}/{layouts.LOCK}": b""})
     where = ("locks", "--cache-dir", bucket)
     assert "0 of 1 locks" in run(*where, "--break-stale", "1h", "-y").out
     time.sleep(1.1)

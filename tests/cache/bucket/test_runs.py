@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage, copy_dir
 from neurontools.compiler.options import CompileError
@@ -83,7 +83,7 @@ def test_failures_are_shared_until_somebody_tries_again(bucket: str, open_cache:
     assert Usage(bucket).totals().misses == 2
 
 
-@pytest.mark.parametrize("missing", [layout.DONE, layout.NEFF])
+@pytest.mark.parametrize("missing", [layouts.DONE, layouts.NEFF])
 def test_half_an_entry_is_none(missing: str, bucket: str, open_cache: Opener) -> None:
     entry = Path(open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").entry)
     name = f"{entry.parent.name}/{entry.name}"
@@ -99,7 +99,7 @@ def test_a_damaged_neff_is_compiled_again_and_replaced(
     bucket: str, open_cache: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = Path(open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").entry)
-    name = f"{entry.parent.name}/{entry.name}/{layout.NEFF}"
+    name = f"{entry.parent.name}/{entry.name}/{layouts.NEFF}"
     put(bucket, {name: b"not a neff"})
     another_host(bucket)
     assert not open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").hit

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import scan
+from neurontools.cache.entry_files import State
 from neurontools.cache.locks import try_lock
 from neurontools.cache.remote.replicas import verify_root
-from neurontools.cache.states import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
@@ -37,7 +37,7 @@ def assert_sound(root: str, number: int) -> None:
 
 
 def done_in(root: str) -> int:
-    return sum(name.endswith(layout.DONE) for name in keys(root))
+    return sum(name.endswith(layouts.DONE) for name in keys(root))
 
 
 def start(*words: str, endpoint: str = "") -> subprocess.Popen[str]:
@@ -71,16 +71,16 @@ def test_there_and_back_again(bucket: str, home: Path, run: Run) -> None:
 
 def test_only_what_belongs_to_nobody_travels(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 1)
-    entry = next(path.parent for path in here.rglob(layout.NEFF))
-    for name in (layout.PIN, f"{layout.TAG_PREFIX}v2", layout.STAMP, f"{layout.TEMPORARY_PREFIX}1"):
+    entry = next(path.parent for path in here.rglob(layouts.NEFF))
+    for name in (layouts.PIN, f"{layouts.TAG_PREFIX}v2", layouts.STAMP, f"{layouts.TEMPORARY_PREFIX}1"):
         (entry / name).touch()
     run("sync", here, bucket)
     assert {name.rpartition("/")[2] for name in keys(bucket)} == {
-        layout.GRAPH,
-        layout.FLAGS,
-        layout.NEFF,
-        layout.DONE,
-        f"{layout.TAG_PREFIX}v2",
+        layouts.GRAPH,
+        layouts.FLAGS,
+        layouts.NEFF,
+        layouts.DONE,
+        f"{layouts.TAG_PREFIX}v2",
     }
 
 
@@ -98,7 +98,7 @@ def test_the_marker_is_written_last(
 
     monkeypatch.setattr(Bucket, "upload", noted)
     assert run("sync", fill(home / "here", 1), bucket).code == 0
-    assert written == [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    assert written == [layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE]
     names = ["model.done", "model.neff", "a", ".tag-z", "model.log", "zz"]
     assert in_writing_order(names)[-3:] == ["model.log", "model.neff", "model.done"]
 
@@ -110,9 +110,9 @@ def test_states_and_filters_choose(bucket: str, home: Path, run: Run) -> None:
         cache.get_or_compile(mlp(dtype="complex64"), TRN1, "bad")
     cache.close()
     fill(here, 1, first=7)
-    todo = next(path.parent for path in here.rglob(layout.NEFF) if scan(str(here)))
-    (todo / layout.NEFF).unlink()
-    (todo / layout.DONE).unlink()
+    todo = next(path.parent for path in here.rglob(layouts.NEFF) if scan(str(here)))
+    (todo / layouts.NEFF).unlink()
+    (todo / layouts.DONE).unlink()
     first = run("sync", here, bucket, "--only-done", "--json").json
     assert {item["state"] for item in first["moved"]} == {"done"}
     assert sorted(item["reason"].split(";")[0] for item in first["left_out"]) == [
@@ -130,14 +130,14 @@ def test_states_and_filters_choose(bucket: str, home: Path, run: Run) -> None:
 
 def test_a_finished_entry_replaces_a_failure_and_never_the_reverse(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 1)
-    entry = next(path.parent for path in here.rglob(layout.NEFF))
+    entry = next(path.parent for path in here.rglob(layouts.NEFF))
     name = str(entry.relative_to(here))
-    put(bucket, {f"{name}/{layout.LOG}": b"ERROR: [NCC_X1] no\n"})
+    put(bucket, {f"{name}/{layouts.LOG}": b"ERROR: [NCC_X1] no\n"})
     assert len(run("sync", here, bucket, "--json").json["moved"]) == 1
     assert scan(bucket).entries[0].state is State.DONE
     other = home / "other"
     (other / name).mkdir(parents=True)
-    (other / name / layout.LOG).write_text("ERROR: [NCC_X1] no\n")
+    (other / name / layouts.LOG).write_text("ERROR: [NCC_X1] no\n")
     assert run("sync", other, bucket, "--with-failed", "--json").json["moved"] == []
     assert run("sync", bucket, other, "--json").json["moved"] != []
     assert scan(str(other)).entries[0].state is State.DONE
@@ -146,7 +146,7 @@ def test_a_finished_entry_replaces_a_failure_and_never_the_reverse(bucket: str, 
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_damage_does_not_travel(direction: str, bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 2)
-    neff = next(here.rglob(layout.NEFF))
+    neff = next(here.rglob(layouts.NEFF))
     neff.write_bytes(neff.read_bytes()[:-3] + b"???")
     if direction == "down":
         put(bucket, {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("model.*")})
@@ -168,7 +168,7 @@ def test_an_object_that_was_falsified_on_the_way_is_refused(
 
     def falsify(self: Any, path: str, target: str, **options: Any) -> None:
         get_file(self, path, target, **options)
-        if path.endswith(layout.GRAPH):
+        if path.endswith(layouts.GRAPH):
             data = Path(target).read_bytes()
             Path(target).write_bytes(data[:-1] + b"?")
 
@@ -176,7 +176,7 @@ def test_an_object_that_was_falsified_on_the_way_is_refused(
     result = run("sync", bucket, home / "back", "--json")
     assert (result.code, result.json["failed"]) == (1, 1)
     assert "does not match its sha256" in result.json["left_out"][0]["reason"]
-    assert not list((home / "back").rglob(layout.NEFF))
+    assert not list((home / "back").rglob(layouts.NEFF))
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -202,7 +202,7 @@ def test_killed_in_the_middle_and_run_again(
     if direction == "up":
         assert before.items() <= keys(bucket).items()
     else:
-        assert not (back / layout.IMPORTING).exists()
+        assert not (back / layouts.IMPORTING).exists()
 
 
 def test_a_cut_download_is_started_again(
@@ -252,15 +252,15 @@ def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) ->
     one, two = (fill(home / name, 1, name=name) for name in ("one", "two"))
     run("sync", one, bucket)
     before = keys(bucket)
-    entry = next(path.parent for path in two.rglob(layout.NEFF))
-    names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    entry = next(path.parent for path in two.rglob(layouts.NEFF))
+    names = [layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE]
     assert not upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.relative_to(two)}")
     assert keys(bucket) == before
 
 
 def test_a_half_written_neff_is_completed(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 1)
-    neff = next(here.rglob(layout.NEFF))
+    neff = next(here.rglob(layouts.NEFF))
     put(bucket, {str(neff.relative_to(here)): b"of a sync that was killed"})
     assert scan(bucket).entries[0].state is State.INTERRUPTED
     assert len(run("sync", here, bucket, "--json").json["moved"]) == 1
@@ -270,10 +270,10 @@ def test_a_half_written_neff_is_completed(bucket: str, home: Path, run: Run) -> 
 def test_delete_shows_asks_and_spares(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 3)
     run("sync", here, bucket)
-    gone = sorted(path.parent for path in here.rglob(layout.NEFF))[:2]
+    gone = sorted(path.parent for path in here.rglob(layouts.NEFF))[:2]
     for path in gone:
         run("rm", "--cache-dir", here, path, "--grace", "0s", "-y")
-    put(bucket, {f"{gone[0].relative_to(here)}/{layout.PIN}": b""})
+    put(bucket, {f"{gone[0].relative_to(here)}/{layouts.PIN}": b""})
     young = run("sync", here, bucket, "--delete", "--dry-run", "--json").json
     assert (young["removed"], len(young["spared"])) == ([], 2)
     options = ("--delete", "--grace", "0s")
@@ -298,7 +298,7 @@ def test_an_empty_source_deletes_nothing(bucket: str, home: Path, run: Run) -> N
 
 def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
     here, there = fill(home / "here", 1), home / "there"
-    name = next(path.parent for path in here.rglob(layout.NEFF)).relative_to(here)
+    name = next(path.parent for path in here.rglob(layouts.NEFF)).relative_to(here)
     (there / name).mkdir(parents=True)
     lock = try_lock(str(there), str(there / name))
     assert lock is not None
@@ -367,7 +367,7 @@ def test_a_file_that_cannot_be_read_stops_nothing_else(
     from neurontools.cache.sync import endpoints
 
     here = fill(home / "here", 3)
-    bad = str(min(here.rglob(layout.GRAPH)))
+    bad = str(min(here.rglob(layouts.GRAPH)))
     copy = endpoints.copy_regular_file
 
     def broken(path: str, target: str) -> None:
@@ -388,15 +388,15 @@ def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
     from neurontools.cache.remote.errors import RemoteError
     from neurontools.cache.remote.upload import upload_entry
 
-    entry = next(path.parent for path in fill(home / "here", 1).rglob(layout.NEFF))
+    entry = next(path.parent for path in fill(home / "here", 1).rglob(layouts.NEFF))
     upload = Bucket.upload
 
     def taken(self: Bucket, path: str, *rest: Any, **options: Any) -> bool:
         # S3 answers so while another upload of the same object is under way, which may yet fail.
-        return False if path.endswith(layout.NEFF) else upload(self, path, *rest, **options)
+        return False if path.endswith(layouts.NEFF) else upload(self, path, *rest, **options)
 
     monkeypatch.setattr(Bucket, "upload", taken)
-    names = [layout.FLAGS, layout.GRAPH, layout.NEFF, layout.DONE]
+    names = [layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE]
     with pytest.raises(RemoteError, match="another host is writing it"):
         upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.parent.name}/{entry.name}")
     assert done_in(bucket) == 0

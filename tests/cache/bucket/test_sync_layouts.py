@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.generations import SENTINEL, Generation
-from neurontools.cache.states import State
+from neurontools.cache.entry_files import State
+from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.compiler.neff_header import write_header
 from tests.cache.bucket.conftest import keys, put
 
@@ -40,7 +40,7 @@ def here(home: Path) -> Path:
             f"{KEY}/graph.neff": NEFF,
             f"{KEY}/deep/er/weights.bin": b"w" * 5000,
             f"{KEY}/{SENTINEL}": b"",
-            f"{KEY}/{layout.PIN}": b"",
+            f"{KEY}/{layouts.PIN}": b"",
             f"{OTHER_KEY}/half": b"h",
             "USER_neuroncc-1.0.47218.0+162039557/MODULE_12/MODULE_1/uuid/a.neff": NEFF,
         },
@@ -56,7 +56,7 @@ MOVED = {
 
 
 def content(root: Path) -> dict[str, bytes]:
-    own = {layout.CACHE_TAG, layout.ROOT_LOCK}
+    own = {layouts.CACHE_TAG, layouts.ROOT_LOCK}
     found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     return {name: data for name, data in found.items() if name not in own}
 
@@ -74,9 +74,9 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
     assert run("sync", home / "back", home / "third").code == 0
     assert content(home / "back") == content(home / "third") == MOVED
     entries = scan(str(home / "third")).entries
-    assert {(entry.generation, entry.state) for entry in entries} == {
-        (Generation.TORCHNEURON, State.DONE),
-        (Generation.VLLM, State.DONE),
+    assert {(entry.layout, entry.state) for entry in entries} == {
+        (CacheLayout.TORCHNEURON, State.DONE),
+        (CacheLayout.VLLM, State.DONE),
     }
     for source, target in ((here, bucket), (bucket, home / "third"), (here, home / "back")):
         again = run("sync", source, target, "--json").json

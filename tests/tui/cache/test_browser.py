@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold
 from neurontools.tui.cache import actions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from neurontools.cache.browser.browser import Browser
+    from neurontools.cache.browser import Browser
     from tests.cache.conftest import Tree
 
 Body = Callable[["Pilot[int]", CacheApp], Awaitable[None]]
@@ -42,7 +42,7 @@ def some(tree: Tree) -> Tree:
     large = tree.done(graph="2222")
     (large / "extra").write_bytes(bytes(100_000))
     old = tree.done(graph="3333", compiler="2.15.143.0+e39249ad")
-    (old / layout.PIN).touch()
+    (old / layouts.PIN).touch()
     tree.failed(graph="4444")
     return tree
 
@@ -147,13 +147,13 @@ def test_pins_and_tags(some: Tree) -> None:
     async def body(pilot: Pilot[int], app: CacheApp) -> None:
         await press(pilot, "down", "down", "p")
         (large,) = some.root.glob("*/MODULE_2222*")
-        assert (large / layout.PIN).exists()
+        assert (large / layouts.PIN).exists()
         await press(pilot, "p")
-        assert not (large / layout.PIN).exists()
+        assert not (large / layouts.PIN).exists()
         await press(pilot, "t")
         assert isinstance(app.screen, PromptScreen)
         await press(pilot, *"best", "enter")
-        assert (large / f"{layout.TAG_PREFIX}best").exists()
+        assert (large / f"{layouts.TAG_PREFIX}best").exists()
         await press(pilot, "t", *"a/b", "enter")
         assert "a/b" in screen(app)[-1]
 

@@ -1,4 +1,4 @@
-"""Who compiled an entry, when, and how long that took: a small file beside the NEFF, which nothing depends on."""
+"""Who compiled an entry, when, and how long it took: a small file beside the NEFF. Nothing depends on it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.tree import LOCAL
 
 if TYPE_CHECKING:
-    from neurontools.cache.tree import Tree
+    from neurontools.cache.tree import CacheTree
+
 
 _MAX_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """The compile behind an entry: seconds it took, when it began (Unix seconds), and the process."""
 
     compile_s: float
@@ -30,11 +31,11 @@ class Origin:
     program: str
 
 
-def this_compile(compile_s: float) -> Origin:
+def new_provenance(compile_s: float) -> Provenance:
     """Return the record of a compile that this process has just ended."""
     import sys
 
-    return Origin(
+    return Provenance(
         compile_s=round(compile_s, 6),
         started_unix_s=round(time.time() - compile_s, 3),
         host=os.uname().nodename,
@@ -44,10 +45,10 @@ def this_compile(compile_s: float) -> Origin:
     )
 
 
-def write_origin(entry: str, origin: Origin) -> None:
+def write_provenance(entry: str, origin: Provenance) -> None:
     """Store a record in an entry; one that cannot be written is not."""
-    path = f"{entry}/{layout.ORIGIN}"
-    aside = f"{entry}/{layout.TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+    path = f"{entry}/{layouts.ORIGIN}"
+    aside = f"{entry}/{layouts.TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     try:
         with open(aside, "xb") as file:
             file.write(json.dumps(asdict(origin)).encode() + b"\n")
@@ -56,14 +57,14 @@ def write_origin(entry: str, origin: Origin) -> None:
         return
 
 
-def read_origin(entry: str, tree: Tree = LOCAL) -> Origin | None:
+def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
     """Return the record of an entry, None for none or one that cannot be read."""
-    data = tree.read_start(f"{entry}/{layout.ORIGIN}", _MAX_BYTES)
+    data = tree.read_start(f"{entry}/{layouts.ORIGIN}", _MAX_BYTES)
     if not data:
         return None
     try:
         stored = json.loads(data)
-        return Origin(
+        return Provenance(
             compile_s=_finite(stored["compile_s"]),
             started_unix_s=_finite(stored["started_unix_s"]),
             host=str(stored["host"]),

@@ -1,33 +1,36 @@
-"""What happens in a cache while somebody watches: told by its files, and by what this user's lookups noted.
+"""What happens in a cache while it is watched, from its files and from the events of this user's lookups.
 
-Between two looks only the entries whose directory has changed are read again, so an idle cache costs a stat per entry.
+Between two polls only entries whose directory has changed are read again, so an idle cache costs one stat per entry.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.cache.entry_reader import EntryReader
-from neurontools.cache.events import EventKind
-from neurontools.cache.origin import read_origin
-from neurontools.cache.states import State
-from neurontools.cache.waiters import waiters_of
-from neurontools.cache.walk import NotACacheError, walk
-from neurontools.cache.watch.event_tail import EventTail
+from neurontools.cache.entries import EntryReader
+from neurontools.cache.entry_files import State
+from neurontools.cache.events import EventKind, EventTail
+from neurontools.cache.lock_owner import list_waiters
+from neurontools.cache.provenance import read_provenance
+from neurontools.cache.quantities import format_duration
+from neurontools.cache.tables import counted, plain
+from neurontools.cache.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.events import Event
-    from neurontools.cache.walk import Place
+    from neurontools.cache.events import CacheEvent
+    from neurontools.cache.walk import EntryRef
 
 
-class Kind(StrEnum):
+class WatchEventKind(StrEnum):
     """What happened to an entry, or to the cache as a whole."""
 
     COMPILING = "compiling"
@@ -45,11 +48,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class WatchEvent:
     """One line of the watch. `seconds` of a compile, or saved by a hit; None where that is unknown or means nothing."""
 
     unix_s: float
-    kind: Kind
+    kind: WatchEventKind
     module: str = ""
     path: str = ""
     seconds: float | None = None
@@ -57,7 +60,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class WatchSummary:
     """How things stand: compiles under way, and what was seen since the watch began."""
 
     entries: int = 0
@@ -77,10 +80,10 @@ class _Seen:
     since_unix_s: float
 
 
-_OF_EVENTS = {EventKind.HIT: Kind.HIT, EventKind.DAMAGED: Kind.DAMAGED}
+_OF_EVENTS = {EventKind.HIT: WatchEventKind.HIT, EventKind.DAMAGED: WatchEventKind.DAMAGED}
 
 
-class Watch:
+class CacheWatcher:
     """A cache that is watched. The first look only learns what is there.
 
     Args:
@@ -89,16 +92,16 @@ class Watch:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.summary = Summary()
+        self.summary = WatchSummary()
         self._began = time.time()
         self._events = EventTail(root)
         self._seen: dict[str, _Seen] = {}
         self._stamps: dict[str, int] = {}
         self._exists: bool | None = None
-        self._counts = dict.fromkeys((Kind.COMPILED, Kind.FAILED, Kind.HIT), 0)
+        self._counts = dict.fromkeys((WatchEventKind.COMPILED, WatchEventKind.FAILED, WatchEventKind.HIT), 0)
         self._saved_s = 0.0
 
-    def look(self) -> tuple[Happening, ...]:
+    def look(self) -> tuple[WatchEvent, ...]:
         """Return what happened since the last look, oldest first.
 
         Raises:
@@ -107,16 +110,16 @@ class Watch:
         is_first = self._exists is None
         found = [*self._look_at_files(), *self._look_at_events()]
         if is_first:
-            found = [item for item in found if item.kind is Kind.COMPILING]
+            found = [item for item in found if item.kind is WatchEventKind.COMPILING]
         for item in found:
             if item.kind in self._counts:
                 self._counts[item.kind] += 1
-            if item.kind is Kind.HIT:
+            if item.kind is WatchEventKind.HIT:
                 self._saved_s += item.seconds or 0.0
         self.summary = self._summed_up()
         return tuple(sorted(found, key=lambda item: item.unix_s))
 
-    def _look_at_files(self) -> Iterator[Happening]:
+    def _look_at_files(self) -> Iterator[WatchEvent]:
         found = walk(self.root)
         yield from self._whole(exists=found.exists)
         gone = self._seen.keys() - {place.path for place in found.places}
@@ -126,17 +129,21 @@ class Watch:
         for place in found.places:
             yield from self._look_at(reader, place)
 
-    def _whole(self, *, exists: bool) -> Iterator[Happening]:
+    def _whole(self, *, exists: bool) -> Iterator[WatchEvent]:
         before, self._exists = self._exists, exists
         if before is not None and before != exists:
-            yield Happening(time.time(), Kind.CACHE_BACK if exists else Kind.CACHE_GONE, path=self.root)
+            yield WatchEvent(
+                time.time(),
+                WatchEventKind.CACHE_BACK if exists else WatchEventKind.CACHE_GONE,
+                path=self.root,
+            )
 
-    def _removed(self, path: str) -> Iterator[Happening]:
+    def _removed(self, path: str) -> Iterator[WatchEvent]:
         seen = self._seen.pop(path)
         self._stamps.pop(path, None)
-        yield Happening(time.time(), Kind.REMOVED, seen.entry.module, path)
+        yield WatchEvent(time.time(), WatchEventKind.REMOVED, seen.entry.module, path)
 
-    def _look_at(self, reader: EntryReader, place: Place) -> Iterator[Happening]:
+    def _look_at(self, reader: EntryReader, place: EntryRef) -> Iterator[WatchEvent]:
         seen = self._seen.get(place.path)
         try:
             stamp = os.lstat(place.path).st_mtime_ns
@@ -148,7 +155,7 @@ class Watch:
         entry = reader.read(place, details=False)
         if entry is None:
             return
-        waiters = frozenset((owner.host, owner.pid) for owner in waiters_of(entry.path))
+        waiters = frozenset((owner.host, owner.pid) for owner in list_waiters(entry.path))
         now = time.time()
         same = seen is not None and _phase(seen.entry) == _phase(entry)
         self._seen[place.path] = _Seen(entry, waiters, seen.since_unix_s if seen and same else now)
@@ -157,56 +164,58 @@ class Watch:
             yield from self._changed(seen.entry if seen else None, entry, now)
         for host, pid in sorted(waiters - (seen.waiters if seen else frozenset())):
             words = f"process {pid} on {host} waits"
-            yield Happening(now, Kind.WAITING, entry.module, entry.path, words=words)
+            yield WatchEvent(now, WatchEventKind.WAITING, entry.module, entry.path, words=words)
 
-    def _changed(self, before: Entry | None, entry: Entry, now: float) -> Iterator[Happening]:
-        def happened(kind: Kind, words: str = "", seconds: float | None = None) -> Happening:
-            return Happening(now, kind, entry.module, entry.path, seconds, words)
+    def _changed(self, before: Entry | None, entry: Entry, now: float) -> Iterator[WatchEvent]:
+        def happened(kind: WatchEventKind, words: str = "", seconds: float | None = None) -> WatchEvent:
+            return WatchEvent(now, kind, entry.module, entry.path, seconds, words)
 
         match entry.state:
             case State.LOCKED:
-                yield happened(Kind.COMPILING, entry.lock.holder if entry.lock else "")
+                yield happened(WatchEventKind.COMPILING, entry.lock.holder if entry.lock else "")
             case State.DONE:
-                yield self._finished(before, happened(Kind.ARRIVED))
+                yield self._finished(before, happened(WatchEventKind.ARRIVED))
             case State.FAILED:
-                yield happened(Kind.FAILED, entry.note)
+                yield happened(WatchEventKind.FAILED, entry.note)
             case State.INTERRUPTED:
-                yield happened(Kind.INTERRUPTED, entry.note)
+                yield happened(WatchEventKind.INTERRUPTED, entry.note)
             case State.TODO if before is None:
-                yield happened(Kind.EXTRACTED)
+                yield happened(WatchEventKind.EXTRACTED)
 
-    def _finished(self, before: Entry | None, arrived: Happening) -> Happening:
-        origin = read_origin(arrived.path)
+    def _finished(self, before: Entry | None, arrived: WatchEvent) -> WatchEvent:
+        origin = read_provenance(arrived.path)
         fresh = origin is not None and origin.started_unix_s + origin.compile_s >= self._began
         if before is None and not fresh:
             return arrived
         if origin is None:
-            return Happening(arrived.unix_s, Kind.COMPILED, arrived.module, arrived.path)
+            return WatchEvent(arrived.unix_s, WatchEventKind.COMPILED, arrived.module, arrived.path)
         words = f"process {origin.pid} on {origin.host}"
-        return Happening(arrived.unix_s, Kind.COMPILED, arrived.module, arrived.path, origin.compile_s, words)
+        return WatchEvent(
+            arrived.unix_s, WatchEventKind.COMPILED, arrived.module, arrived.path, origin.compile_s, words
+        )
 
-    def _look_at_events(self) -> Iterator[Happening]:
+    def _look_at_events(self) -> Iterator[WatchEvent]:
         for event in self._events.new():
             kind = _OF_EVENTS.get(event.kind)
             if kind is not None:
-                yield Happening(
+                yield WatchEvent(
                     event.unix_s, kind, event.module, self._path_of(event), event.seconds, f"run {event.run}"
                 )
 
-    def _path_of(self, event: Event) -> str:
+    def _path_of(self, event: CacheEvent) -> str:
         return next((path for path in self._seen if path.endswith("/" + event.module)), "")
 
-    def _summed_up(self) -> Summary:
+    def _summed_up(self) -> WatchSummary:
         now = time.time()
         locked = [seen for seen in self._seen.values() if seen.entry.state is State.LOCKED]
-        return Summary(
+        return WatchSummary(
             entries=len(self._seen),
             compiling=len(locked),
             longest_s=max((now - _locked_since(seen) for seen in locked), default=0.0),
             waiting=sum(len(seen.waiters) for seen in locked),
-            compiled=self._counts[Kind.COMPILED],
-            failed=self._counts[Kind.FAILED],
-            hits=self._counts[Kind.HIT],
+            compiled=self._counts[WatchEventKind.COMPILED],
+            failed=self._counts[WatchEventKind.FAILED],
+            hits=self._counts[WatchEventKind.HIT],
             saved_s=self._saved_s,
         )
 
@@ -222,4 +231,45 @@ def _locked_since(seen: _Seen) -> float:
     return owner.started_unix_s if owner is not None else seen.since_unix_s
 
 
-__all__ = ["Happening", "Kind", "NotACacheError", "Summary", "Watch"]
+_SHORT_S = 10.0
+_WIDTH = len("interrupted")
+
+
+def format_event(item: WatchEvent) -> str:
+    """Return one happening as a line: time of day, what, seconds, which entry, who or why."""
+    moment = datetime.fromtimestamp(item.unix_s).strftime("%H:%M:%S")  # noqa: DTZ006  the user's own clock
+    seconds = "" if item.seconds is None else _seconds(item.seconds)
+    parts = f"{moment}  {item.kind:<{_WIDTH}} {seconds:>8}  {item.module or item.path}"
+    return plain(f"{parts}  {item.words}".rstrip())
+
+
+def event_json(item: WatchEvent) -> str:
+    """Return one happening as a line of JSON."""
+    return json.dumps(
+        {
+            "unix_s": round(item.unix_s, 3),
+            "event": item.kind.value,
+            "module": item.module or None,
+            "path": item.path or None,
+            "seconds": item.seconds,
+            "words": item.words or None,
+        }
+    )
+
+
+def format_summary(summary: WatchSummary) -> str:
+    """Return how things stand, in one line."""
+    compiling = f"{summary.compiling} compiling"
+    if summary.compiling:
+        compiling += f" (longest {_seconds(summary.longest_s)})"
+    parts = [compiling]
+    if summary.waiting:
+        parts.append(f"{summary.waiting} waiting")
+    parts += [f"{summary.compiled} compiled", f"{summary.failed} failed"]
+    parts.append(counted(summary.hits, "hit", "hits") + f" saved {_seconds(summary.saved_s)}")
+    parts.append(counted(summary.entries, "entry", "entries"))
+    return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < _SHORT_S else format_duration(seconds)

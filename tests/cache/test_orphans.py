@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layout, leftovers
+from neurontools.cache import layouts, orphans
 from neurontools.cache.entries import scan
-from neurontools.cache.leftovers import remove_leftover
-from neurontools.cache.pruning.preparing import prepare
-from neurontools.cache.pruning.rules import NETWORK_GRACE_S, Rules
+from neurontools.cache.orphans import remove_orphan
+from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.rules import NETWORK_GRACE_S, PruneRules
 from neurontools.commands.cache import main
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_what_a_killed_import_left_goes_once_it_is_dead(
     options = ["--cache-dir", root, *([] if "verify" in remove else ["-y"])]
     assert run(capsys, "verify", "--cache-dir", root)[0] == 0
     assert run(capsys, *remove, *options)[0] == 0
-    (left,) = Path(root, layout.IMPORTING).iterdir()
+    (left,) = Path(root, layouts.IMPORTING).iterdir()
     process.send_signal(signal.SIGKILL)
     process.wait()
     code, shown = run(capsys, "verify", "--json", "--cache-dir", root)
@@ -83,7 +83,7 @@ def test_what_a_killed_import_left_goes_once_it_is_dead(
 
 def test_prune_says_what_it_would_remove_of_it(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     tree.done()
-    left = tree.root / layout.IMPORTING / "1-ab"
+    left = tree.root / layouts.IMPORTING / "1-ab"
     (left / "neuronxcc-1").mkdir(parents=True)
     (left / "neuronxcc-1" / "half").write_bytes(b"x" * 5000)
     assert run(capsys, "prune", "--failed", "--dry-run")[1].splitlines()[0] == (
@@ -99,11 +99,11 @@ def test_prune_says_what_it_would_remove_of_it(tree: Tree, capsys: pytest.Captur
 
 def test_rm_removes_what_is_named_and_no_leftovers(tree: Tree) -> None:
     entry = tree.done()
-    left = tree.root / layout.TRASH / "1-ab"
-    (tree.root / layout.IMPORTING / "1-ab").mkdir(parents=True)
+    left = tree.root / layouts.TRASH / "1-ab"
+    (tree.root / layouts.IMPORTING / "1-ab").mkdir(parents=True)
     assert main(["rm", entry.name, "-y", "--grace", "0s"]) == 0
     assert not entry.exists()
-    assert (tree.root / layout.IMPORTING / "1-ab").exists()
+    assert (tree.root / layouts.IMPORTING / "1-ab").exists()
     assert not left.exists()
 
 
@@ -111,12 +111,12 @@ def test_nothing_is_taken_from_a_removal_that_may_put_it_back(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.done()
-    aside = tree.root / layout.TRASH / "1-ab"
+    aside = tree.root / layouts.TRASH / "1-ab"
     aside.mkdir(parents=True)
     descriptor = os.open(aside.parent, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     assert run(capsys, "verify", "--fix")[0] == 0
-    assert not remove_leftover(str(aside))
+    assert not remove_orphan(str(aside))
     assert aside.exists()
     os.close(descriptor)
     assert run(capsys, "verify")[0] == 1
@@ -126,18 +126,18 @@ def test_nothing_is_taken_from_a_removal_that_may_put_it_back(
 
 def test_where_flock_shows_nothing_only_age_counts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.done()
-    left = tree.root / layout.IMPORTING / "1-ab"
+    left = tree.root / layouts.IMPORTING / "1-ab"
     left.mkdir(parents=True)
-    monkeypatch.setattr(leftovers, "is_network", lambda _: True)
-    assert leftovers.leftovers(str(tree.root)) == ()
+    monkeypatch.setattr(orphans, "is_network", lambda _: True)
+    assert orphans.find_orphans(str(tree.root)) == ()
     now = left.lstat().st_ctime
-    monkeypatch.setattr(leftovers.time, "time", lambda: now + NETWORK_GRACE_S + 1)
-    assert [item.path for item in leftovers.leftovers(str(tree.root))] == [str(left)]
+    monkeypatch.setattr(orphans.time, "time", lambda: now + NETWORK_GRACE_S + 1)
+    assert [item.path for item in orphans.find_orphans(str(tree.root))] == [str(left)]
 
 
 def test_a_plan_of_any_rules_clears_them(tree: Tree) -> None:
     tree.done()
-    left = tree.root / layout.IMPORTING / "1-ab"
+    left = tree.root / layouts.IMPORTING / "1-ab"
     left.mkdir(parents=True)
-    prepare(scan(str(tree.root)), Rules(failed=True)).carry_out()
+    prepare_pruning(scan(str(tree.root)), PruneRules(failed=True)).carry_out()
     assert not left.exists()

@@ -1,4 +1,4 @@
-"""Marks that people leave on entries: a pin, which no removal ignores, and tags. Each is an empty file in the entry."""
+"""Pins, which protect an entry from every removal, and tags. Each is an empty file in the entry."""
 
 from __future__ import annotations
 
@@ -6,75 +6,76 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
-from neurontools.cache.entry_io import hold, let_go
-from neurontools.cache.generations import Generation
+from neurontools.cache import layouts
+from neurontools.cache.entry_io import hold, release
+from neurontools.cache.layouts import CacheLayout
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.cache.walk import Place
+    from neurontools.cache.walk import EntryRef
+
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 
 
-class MarkError(NeuronToolsError):
+class TagError(NeuronToolsError):
     """An entry cannot be marked."""
 
 
-def set_pin(place: Place) -> bool:
+def set_pin(place: EntryRef) -> bool:
     """Pin an entry; return False when it was pinned.
 
     Raises:
         MarkError: it is gone, cannot be written to, or its layout has no room for marks.
     """
-    return _set(place, layout.PIN)
+    return _set(place, layouts.PIN)
 
 
-def remove_pin(place: Place) -> bool:
+def remove_pin(place: EntryRef) -> bool:
     """Unpin an entry; return False when it was not pinned.
 
     Raises:
         MarkError: as `set_pin`.
     """
-    return _remove(place, layout.PIN)
+    return _remove(place, layouts.PIN)
 
 
-def set_tag(place: Place, tag: str) -> bool:
+def set_tag(place: EntryRef, tag: str) -> bool:
     """Tag an entry; return False when it had the tag.
 
     Raises:
         UsageError: a tag cannot be called that.
         MarkError: as `set_pin`.
     """
-    return _set(place, layout.TAG_PREFIX + _checked(tag))
+    return _set(place, layouts.TAG_PREFIX + _checked(tag))
 
 
-def remove_tag(place: Place, tag: str) -> bool:
+def remove_tag(place: EntryRef, tag: str) -> bool:
     """Take a tag from an entry; return False when it did not have it.
 
     Raises:
         UsageError: a tag cannot be called that.
         MarkError: as `set_pin`.
     """
-    return _remove(place, layout.TAG_PREFIX + _checked(tag))
+    return _remove(place, layouts.TAG_PREFIX + _checked(tag))
 
 
 def is_tag_file(name: str) -> bool:
     """Return whether a file of an entry is one of its tags."""
-    return name.startswith(layout.TAG_PREFIX) and _TAG.fullmatch(name[len(layout.TAG_PREFIX) :]) is not None
+    return name.startswith(layouts.TAG_PREFIX) and _TAG.fullmatch(name[len(layouts.TAG_PREFIX) :]) is not None
 
 
-def check_markable(places: Sequence[Place]) -> None:
+def check_taggable(places: Sequence[EntryRef]) -> None:
     """Refuse entries that have no directory to put marks in, before any is marked.
 
     Raises:
         MarkError: one is such.
     """
     for place in places:
-        if place.generation is Generation.TORCHNEURON:
-            raise MarkError(
+        if place.layout is CacheLayout.TORCHNEURON:
+            raise TagError(
                 f"{place.path} cannot be pinned or tagged: in TorchNeuron's layout an entry is a single file"
             )
 
@@ -87,7 +88,7 @@ def _checked(tag: str) -> str:
     return tag
 
 
-def _set(place: Place, name: str) -> bool:
+def _set(place: EntryRef, name: str) -> bool:
     descriptor = _held(place)
     try:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=descriptor))
@@ -96,11 +97,11 @@ def _set(place: Place, name: str) -> bool:
     except OSError as error:
         raise _failure(place, error) from error
     finally:
-        let_go(descriptor)
+        release(descriptor)
     return True
 
 
-def _remove(place: Place, name: str) -> bool:
+def _remove(place: EntryRef, name: str) -> bool:
     descriptor = _held(place)
     try:
         os.unlink(name, dir_fd=descriptor)
@@ -109,21 +110,21 @@ def _remove(place: Place, name: str) -> bool:
     except OSError as error:
         raise _failure(place, error) from error
     finally:
-        let_go(descriptor)
+        release(descriptor)
     return True
 
 
-def _held(place: Place) -> int:
+def _held(place: EntryRef) -> int:
     """Keep pruners away while a mark is made: they look for marks after they have the entry for themselves."""
-    check_markable([place])
+    check_taggable([place])
     descriptor = hold(place.path)
     if descriptor is None:
-        raise MarkError(f"the entry {place.path} is gone or cannot be read")
+        raise TagError(f"the entry {place.path} is gone or cannot be read")
     return descriptor
 
 
-def _failure(place: Place, error: OSError) -> MarkError:
-    return MarkError(
+def _failure(place: EntryRef, error: OSError) -> TagError:
+    return TagError(
         f"cannot mark the entry {place.path}: {error.strerror}",
         "run this as the owner of the cache, on a host where it is writable",
     )

@@ -1,4 +1,4 @@
-"""Putting entries that came from elsewhere into a root: made aside in it, then there at once or not at all."""
+"""Installing entries from elsewhere into a root: staged inside it, then visible in one step."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from neurontools.cache import layout
+from neurontools.cache import layouts
 from neurontools.cache.files import remove_quietly, sync_directory
-from neurontools.cache.locks import try_lock
+from neurontools.cache.locks import directory_lock, try_lock
 from neurontools.cache.pruning.removal import delete_tree
-from neurontools.cache.turns import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
 
 _ATTEMPTS = 20
 
 
 @contextmanager
-def staging(root: str) -> Iterator[str]:
+def staging_directory(root: str) -> Iterator[str]:
     """Give a directory in a root for one process at a time; what a killed one left in it is removed first.
 
     Raises:
         OSError: the root cannot be written to.
     """
-    path = f"{root}/{layout.IMPORTING}"
-    with in_turn(path):
+    path = f"{root}/{layouts.IMPORTING}"
+    with directory_lock(path):
         for left in os.listdir(path):
             delete_tree(f"{path}/{left}")
         inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
@@ -38,7 +38,7 @@ def staging(root: str) -> Iterator[str]:
             delete_tree(inner)
 
 
-def place_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:
+def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:
     """Move a directory to where its entry belongs.
 
     Args:
@@ -73,7 +73,7 @@ def place_entry(root: str, staged: str, relative: str, names: Sequence[str], *, 
     return "locked"
 
 
-def place_file(staged: str, target: str) -> str:
+def install_file(staged: str, target: str) -> str:
     """Move a file that is an entry by itself to where it belongs; return "imported" or "present".
 
     Raises:
@@ -103,8 +103,8 @@ def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
     try:
         if _is_finished(target):
             return "present"
-        remove_quietly(f"{target}/{layout.DONE}")
-        remove_quietly(f"{target}/{layout.LOG}")
+        remove_quietly(f"{target}/{layouts.DONE}")
+        remove_quietly(f"{target}/{layouts.LOG}")
         for name in names:
             os.replace(f"{staged}/{name}", f"{target}/{name}")
         sync_directory(target)
@@ -114,4 +114,4 @@ def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
 
 
 def _is_finished(target: str) -> bool:
-    return all(os.path.exists(f"{target}/{name}") for name in (layout.NEFF, layout.DONE))
+    return all(os.path.exists(f"{target}/{name}") for name in (layouts.NEFF, layouts.DONE))

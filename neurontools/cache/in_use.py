@@ -1,4 +1,4 @@
-"""Which entries are loaded by processes of this host: each load holds a shared flock on its entry."""
+"""Which entries are loaded: every process holds a shared flock on the directory of each entry it has loaded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 # The kernel's number of the first pid namespace (PROC_PID_INIT_INO): from others, /proc/locks hides locks.
 _FIRST_NAMESPACE = "pid:[4026531836]"
@@ -32,7 +33,7 @@ def is_in_use(entry: str) -> bool:
         os.close(descriptor)
 
 
-def in_use_of(root: str) -> Callable[[str], bool]:
+def in_use_checker(root: str) -> Callable[[str], bool]:
     """Return what says of many entries of a root, by their paths, whether they are loaded.
 
     The kernel's list of flocks answers for all of them at once, where it is whole.

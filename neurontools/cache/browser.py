@@ -1,0 +1,402 @@
+"""State of the cache browser: groups, rows, cursor, filter, and the entries marked for deletion. No screen, no I/O on entries."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from neurontools.cache.entries import is_in_use
+from neurontools.cache.filters import EntryFilter, parse_filters
+from neurontools.cache.listing import parse_order, select
+from neurontools.cache.pruning.prune import prepare_pruning, scan_only
+from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
+from neurontools.cache.walk import EntryRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.listing import SortOrder
+    from neurontools.cache.pruning.prune import Pruning
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An entry that cannot be marked, and why."""
+
+    entry: Entry
+    reason: str
+
+
+class DeletionMarks:
+    """The marked entries of a root.
+
+    Args:
+        root: of the cache.
+        network: it lies on a network file system, where use cannot be seen.
+    """
+
+    def __init__(self, root: str, *, network: bool = False) -> None:
+        self._root = root
+        self._network = network
+        self._marked: dict[str, Entry] = {}
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The marked entries."""
+        return frozenset(self._marked)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the marked entries take on disk."""
+        return sum(entry.size_bytes for entry in self._marked.values())
+
+    def __len__(self) -> int:
+        """Return how many entries are marked."""
+        return len(self._marked)
+
+    def mark(self, entries: Iterable[Entry]) -> tuple[Refusal, ...]:
+        """Mark entries; return those that must stay."""
+        refused = []
+        for entry in entries:
+            reason = self.reason_against(entry)
+            if reason:
+                refused.append(Refusal(entry, reason))
+            else:
+                self._marked[entry.path] = entry
+        return tuple(refused)
+
+    def unmark(self, entries: Iterable[Entry]) -> None:
+        """Take marks away."""
+        for entry in entries:
+            self._marked.pop(entry.path, None)
+
+    def clear(self) -> None:
+        """Take all marks away."""
+        self._marked.clear()
+
+    def follow(self, entries: Iterable[Entry]) -> None:
+        """Adopt what the entries are now: marks of those that are gone or must stay now go."""
+        present = {entry.path: entry for entry in entries}
+        kept = (present[path] for path in self._marked if path in present)
+        self._marked = {entry.path: entry for entry in kept if not self.reason_against(entry)}
+
+    def reason_against(self, entry: Entry) -> str:
+        """Return why an entry must stay, "" where it may go."""
+        reason = reason_to_spare(entry, PruneRules(), time.time(), network=self._network)
+        return reason or ("in use" if is_in_use(entry.path) else "")
+
+    def removal(self) -> Pruning:
+        """Return what deletes the marked entries, with every check of a removal at the last moment."""
+        entries = self._marked.values()
+        places = [EntryRef(entry.path, entry.layout, entry.compiler, entry.module) for entry in entries]
+        return prepare_pruning(scan_only(self._root, places), PruneRules(named=self.paths))
+
+
+RowKey = tuple[str, ...]
+
+
+class Grouping(StrEnum):
+    """What the entries of a group have in common."""
+
+    COMPILER = "compiler"
+    NAME = "network"
+    STATE = "state"
+    FLAGS = "flags"
+    LAYOUT = "layout"
+
+
+LEVELS: tuple[tuple[Grouping, ...], ...] = (
+    (Grouping.COMPILER, Grouping.NAME),
+    (Grouping.NAME,),
+    (Grouping.STATE, Grouping.COMPILER),
+    (Grouping.FLAGS,),
+    (Grouping.LAYOUT, Grouping.COMPILER),
+    (),
+)
+"""The ways to group that a browser offers, the first one first; the last one is a plain list."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryGroup:
+    """Entries with something in common. `key` is unique in the tree; a group of the last level has no groups."""
+
+    key: RowKey
+    title: str
+    entries: tuple[Entry, ...]
+    groups: tuple[EntryGroup, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserRow:
+    """A visible line of the tree: a group or an entry. `share` (0..1) is its part of all that is shown."""
+
+    key: RowKey
+    depth: int
+    title: str
+    size_bytes: int
+    share: float
+    entry: Entry | None = None
+    group: EntryGroup | None = None
+    is_open: bool = False
+
+
+def make_groups(
+    entries: Sequence[Entry], levels: Sequence[Grouping], order: SortOrder, above: RowKey = ()
+) -> tuple[EntryGroup, ...]:
+    """Return the groups of entries: the largest first where entries are sorted by size, else by title.
+
+    Args:
+        entries: of one group, or all.
+        levels: by what to group, from the outside in; none makes no groups.
+        order: of the entries inside of the last level.
+        above: key of the group they are in.
+    """
+    if not levels:
+        return ()
+    gathered: dict[str, list[Entry]] = {}
+    for entry in entries:
+        gathered.setdefault(group_title(entry, levels[0]), []).append(entry)
+    groups = [
+        EntryGroup(
+            key=(*above, title),
+            title=title,
+            entries=select(own, order),
+            groups=make_groups(own, levels[1:], order, (*above, title)),
+            size_bytes=sum(entry.size_bytes for entry in own),
+        )
+        for title, own in gathered.items()
+    ]
+    groups.sort(key=lambda group: group.title)
+    if order.key == "size":
+        groups.sort(key=lambda group: group.size_bytes, reverse=order.descending)
+    return tuple(groups)
+
+
+def group_title(entry: Entry, grouping: Grouping) -> str:
+    """Return what a group calls itself that an entry belongs to."""
+    match grouping:
+        case Grouping.COMPILER:
+            return entry.compiler or "(unknown compiler)"
+        case Grouping.NAME:
+            return entry.name or "(no name)"
+        case Grouping.STATE:
+            return entry.state.value
+        case Grouping.FLAGS:
+            return " ".join(entry.flags) or "(no flags)"
+        case Grouping.LAYOUT:
+            return entry.layout.value
+
+
+def visible_rows(
+    groups: Iterable[EntryGroup], closed: frozenset[RowKey], total_bytes: int
+) -> tuple[BrowserRow, ...]:
+    """Return the lines of a tree, top down; groups start open.
+
+    Args:
+        groups: of the outermost level.
+        closed: keys of groups whose inside is hidden.
+        total_bytes: what shares are parts of.
+    """
+    rows: list[BrowserRow] = []
+    for group in groups:
+        is_open = group.key not in closed
+        share = group.size_bytes / total_bytes if total_bytes else 0.0
+        depth = len(group.key) - 1
+        rows.append(
+            BrowserRow(group.key, depth, group.title, group.size_bytes, share, group=group, is_open=is_open)
+        )
+        if is_open and group.groups:
+            rows += visible_rows(group.groups, closed, total_bytes)
+        elif is_open:
+            rows += entry_rows(group.entries, group.key, total_bytes)
+    return tuple(rows)
+
+
+def entry_rows(entries: Iterable[Entry], above: RowKey, total_bytes: int) -> tuple[BrowserRow, ...]:
+    """Return the lines of entries that are in no further group."""
+    return tuple(
+        BrowserRow(
+            key=(*above, entry.path),
+            depth=len(above),
+            title=entry.module,
+            size_bytes=entry.size_bytes,
+            share=entry.size_bytes / total_bytes if total_bytes else 0.0,
+            entry=entry,
+        )
+        for entry in entries
+    )
+
+
+ORDERS = tuple(parse_order(key) for key in ("size", "used", "hits", "made"))
+"""The orders that a browser offers: largest, last used, most used, youngest first."""
+
+
+class Browser:
+    """The state of a browser.
+
+    Args:
+        root: of the cache.
+        network: it lies on a network file system.
+    """
+
+    def __init__(self, root: str, *, network: bool = False) -> None:
+        self.root = root
+        self.marks = DeletionMarks(root, network=network)
+        self.order = ORDERS[0]
+        self.levels: tuple[Grouping, ...] = LEVELS[0]
+        self.filter_text = ""
+        self.rows: tuple[BrowserRow, ...] = ()
+        self.entries: tuple[Entry, ...] = ()
+        self.shown: tuple[Entry, ...] = ()
+        self.cursor = 0
+        self._filter = EntryFilter()
+        self._closed: frozenset[RowKey] = frozenset()
+
+    @property
+    def current(self) -> BrowserRow | None:
+        """The row under the cursor, None where nothing is shown."""
+        return self.rows[self.cursor] if self.rows else None
+
+    @property
+    def shown_bytes(self) -> int:
+        """The size of what is shown."""
+        return sum(entry.size_bytes for entry in self.shown)
+
+    def load(self, entries: tuple[Entry, ...]) -> None:
+        """Show other entries; the cursor stays on its row where that is still there."""
+        self.entries = entries
+        self.marks.follow(entries)
+        self._rebuild()
+
+    def set_filter(self, text: str) -> None:
+        """Show only what fulfils conditions.
+
+        Raises:
+            FilterSyntaxError: they cannot be read; what was shown stays.
+        """
+        self._filter = parse_filters([text] if text.strip() else [])
+        self.filter_text = text
+        self._rebuild()
+
+    def next_order(self) -> SortOrder:
+        """Sort by the next key."""
+        self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self._rebuild()
+        return self.order
+
+    def next_grouping(self) -> tuple[Grouping, ...]:
+        """Group by the next way; all groups are open then."""
+        self.levels = LEVELS[(LEVELS.index(self.levels) + 1) % len(LEVELS)]
+        self._closed = frozenset()
+        self._rebuild()
+        return self.levels
+
+    def move(self, steps: int) -> None:
+        """Move the cursor, as far as there are rows."""
+        self.cursor = max(0, min(self.cursor + steps, len(self.rows) - 1))
+
+    def go_to(self, position: int) -> bool:
+        """Put the cursor on a row; return whether it was there."""
+        before = self.cursor
+        self.cursor = max(0, min(position, len(self.rows) - 1))
+        return self.cursor == before
+
+    def open(self) -> None:
+        """Open the group under the cursor; in an open one, go to its first row."""
+        row = self.current
+        if row is None or row.group is None:
+            return
+        if row.is_open:
+            self.move(1)
+        else:
+            self._closed -= {row.key}
+            self._rebuild()
+
+    def close(self) -> None:
+        """Close the group under the cursor; elsewhere go to the group that the row is in."""
+        row = self.current
+        if row is None:
+            return
+        if row.group is not None and row.is_open:
+            self._closed |= {row.key}
+            self._rebuild()
+            return
+        above = row.key[:-1]
+        self.cursor = next(
+            (position for position, other in enumerate(self.rows) if other.key == above), self.cursor
+        )
+
+    def toggle(self) -> None:
+        """Open a closed group, close an open one."""
+        row = self.current
+        if row is not None and row.group is not None:
+            self._closed ^= {row.key}
+            self._rebuild()
+
+    def chosen(self) -> tuple[Entry, ...]:
+        """Return the entry under the cursor, or all of the group there."""
+        row = self.current
+        if row is None:
+            return ()
+        return (row.entry,) if row.entry is not None else row.group.entries if row.group is not None else ()
+
+    def toggle_mark(self) -> tuple[Refusal, ...]:
+        """Mark what is under the cursor, or unmark it when all of it is marked; return what must stay."""
+        entries = self.chosen()
+        if entries and {entry.path for entry in entries} <= self.marks.paths:
+            self.marks.unmark(entries)
+            return ()
+        return self.marks.mark(entries)
+
+    def mark_shown(self) -> tuple[Refusal, ...]:
+        """Mark all that is shown; return what must stay."""
+        return self.marks.mark(self.shown)
+
+    def _rebuild(self) -> None:
+        key = self.current.key if self.current is not None else None
+        now = time.time()
+        self.shown = select(self.entries, self.order, chosen=self._filter, now=now)
+        total = self.shown_bytes
+        if self.levels:
+            groups = make_groups(self.shown, self.levels, self.order)
+            self.rows = visible_rows(groups, self._closed, total)
+        else:
+            self.rows = entry_rows(self.shown, (), total)
+        at = next((position for position, row in enumerate(self.rows) if row.key == key), self.cursor)
+        self.cursor = max(0, min(at, len(self.rows) - 1))
+
+
+def change_stamp(root: str) -> int:
+    """Return a number that is another one when an entry came, went or changed.
+
+    One stat for each name in the root and one level below; what cannot be read counts as empty.
+    """
+    parts = [_stamp(root)]
+    for name in _names(root):
+        path = f"{root}/{name}"
+        parts.append(_stamp(path))
+        try:
+            with os.scandir(path) as listing:
+                parts += [item.stat(follow_symlinks=False).st_mtime_ns for item in listing]
+        except OSError:
+            continue
+    return hash(tuple(parts))
+
+
+def _stamp(path: str) -> int:
+    try:
+        return os.lstat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _names(root: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(root) if not name.startswith("."))
+    except OSError:
+        return []

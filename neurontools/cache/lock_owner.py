@@ -1,0 +1,160 @@
+"""The process that holds a lock or waits for one, and whether it is alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from neurontools.cache.files import read_start, remove_quietly
+from neurontools.cache.layouts import WAITER_PREFIX
+from neurontools.machine.processes import boot_id, start_ticks
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+HEARTBEAT_S = 30.0
+STALE_S = 300.0
+
+
+class Liveness(StrEnum):
+    """What is known of a lock's owner. UNKNOWN is a lock that names none: the real wrapper's zero-byte file."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """A process that holds a lock. `token` tells two locks of one process apart."""
+
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    start_ticks: int
+    host: str
+    started_unix_s: float
+    token: str
+
+    def to_bytes(self) -> bytes:
+        """Return the lock file's content."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def new_lock_owner() -> LockOwner:
+    """Return an owner record for the calling process, with a fresh token."""
+    return LockOwner(
+        boot_id=boot_id(),
+        pid_namespace=_pid_namespace(),
+        pid=os.getpid(),
+        start_ticks=start_ticks(os.getpid()) or 0,
+        host=os.uname().nodename,
+        started_unix_s=round(time.time(), 3),
+        token=os.urandom(8).hex(),
+    )
+
+
+def parse_lock_owner(data: bytes) -> LockOwner | None:
+    """Return the owner that a lock file names, or None for a foreign or damaged one."""
+    try:
+        stored = json.loads(data)
+        return LockOwner(
+            boot_id=str(stored["boot_id"]),
+            pid_namespace=str(stored["pid_namespace"]),
+            pid=int(stored["pid"]),
+            start_ticks=int(stored["start_ticks"]),
+            host=str(stored["host"]),
+            started_unix_s=float(stored["started_unix_s"]),
+            token=str(stored["token"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def owner_liveness(owner: LockOwner | None, heartbeat_age_s: float) -> Liveness:
+    """Return whether a lock's owner lives.
+
+    The process table decides only where boot and pid namespace are ours; elsewhere the heartbeat does.
+    """
+    if owner is None:
+        return Liveness.UNKNOWN
+    if (owner.boot_id, owner.pid_namespace) == (boot_id(), _pid_namespace()):
+        return Liveness.ALIVE if start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
+    return Liveness.DEAD if heartbeat_age_s > STALE_S else Liveness.ALIVE
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+_MAX_BYTES = 4096
+
+
+class Waiter:
+    """A mark that this process waits; made by `announce`, removed at the end of the `with` block."""
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+        self._path = ""
+
+    def announce(self) -> None:
+        """Leave the mark; an entry that cannot be written to gets none."""
+        if self._path:
+            return
+        owner = new_lock_owner()
+        self._path = f"{self._entry}/{WAITER_PREFIX}{owner.pid}-{owner.token}"
+        try:
+            with open(self._path, "xb") as mark:
+                mark.write(owner.to_bytes())
+        except OSError:
+            return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path:
+            remove_quietly(self._path)
+
+
+def list_waiters(entry: str) -> tuple[LockOwner, ...]:
+    """Return the living processes that wait for an entry; those of other hosts count as living."""
+    found = []
+    for name in _marks(entry):
+        owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
+        if owner is not None and owner_liveness(owner, 0.0) is not Liveness.DEAD:
+            found.append(owner)
+    return tuple(sorted(found, key=lambda owner: (owner.host, owner.pid)))
+
+
+def dead_waiter_files(entry: str) -> tuple[str, ...]:
+    """Return the names of marks of processes that were killed while they waited."""
+    found = []
+    for name in _marks(entry):
+        owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
+        if owner is not None and owner_liveness(owner, 0.0) is Liveness.DEAD:
+            found.append(name)
+    return tuple(found)
+
+
+def remove_dead_waiters(entry: str) -> None:
+    """Remove the marks of processes that were killed while they waited."""
+    for name in dead_waiter_files(entry):
+        remove_quietly(f"{entry}/{name}")
+
+
+def _marks(entry: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(entry) if name.startswith(WAITER_PREFIX)]
+    except OSError:
+        return []

@@ -1,0 +1,274 @@
+"""Planning a removal, carrying it out, and reporting it as text and JSON."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from neurontools.cache.entries import EntryReader, Scan, is_in_use
+from neurontools.cache.files import remove_if_empty
+from neurontools.cache.layouts import QUARANTINE
+from neurontools.cache.orphans import Orphan, find_orphans, quarantine_orphans, remove_orphan
+from neurontools.cache.pruning.removal import (
+    BrokenLock,
+    Removal,
+    break_locks,
+    breakable_locks,
+    is_network_root,
+    remove_entries,
+)
+from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
+from neurontools.cache.quantities import format_duration, format_size, format_size_both
+from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
+from neurontools.cache.tables import below, counted, plain, table
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.cache.pruning.rules import PruneDecision
+    from neurontools.cache.walk import EntryRef
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What is going to be removed from a root.
+
+    `orphans` is what killed removals and imports left, and what is in quarantine where that goes, too.
+    """
+
+    plan: PrunePlan
+    rules: PruneRules
+    locks: tuple[BrokenLock, ...]
+    stale_s: float
+    network: bool
+    orphans: tuple[Orphan, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.plan.remove and not self.locks and not self.orphans
+
+    def removed_orphans(self) -> tuple[Orphan, ...]:
+        """Return which of the leftovers are gone; a process may have begun to work on others."""
+        return tuple(item for item in self.orphans if not os.path.lexists(item.path))
+
+    def carry_out(
+        self, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Removal, tuple[BrokenLock, ...]]:
+        """Do it and return what was removed.
+
+        Args:
+            progress: is told now and then how many entries of how many are done.
+
+        Raises:
+            NeuronToolsError: the root cannot be written to.
+        """
+        for item in self.orphans:
+            remove_orphan(item.path)
+        remove_if_empty(f"{self.plan.root}/{QUARANTINE}")
+        # Locks come last: an entry without its dead lock would be in another state than when it was chosen.
+        removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
+        return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
+
+    def _remove_entries(self, progress: Callable[[int, int], None] | None) -> Removal:
+        if is_remote(self.plan.root):
+            from neurontools.cache.remote.removal import remove_from_bucket
+
+            return remove_from_bucket(self.plan, self.rules, progress)
+        return remove_entries(self.plan, self.rules, network=self.network, progress=progress)
+
+
+def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove locks of a directory or a bucket that are still as stale as they were found; return those removed.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    if is_remote(root):
+        from neurontools.cache.remote.removal import break_bucket_locks
+
+        return break_bucket_locks(root, locks, age_s)
+    return break_locks(root, locks, age_s)
+
+
+def scan_only(root: str, places: Sequence[EntryRef]) -> Scan:
+    """Return a root's content as if only the entries at some places were there."""
+    reader = EntryReader(root)
+    read = (reader.read(place, details=False) for place in places)
+    return Scan(root, exists=True, entries=tuple(entry for entry in read if entry is not None), skipped=0)
+
+
+def prepare_pruning(
+    found: Scan, rules: PruneRules, break_stale_s: float | None = None, *, quarantine: bool = False
+) -> Pruning:
+    """Return what rules remove from a root, touching nothing: leftovers, too, unless the rules name entries.
+
+    Args:
+        found: the root's content.
+        rules: which entries to remove.
+        break_stale_s: also remove locks of dead owners, and unnamed ones older than this; None for no locks.
+        quarantine: also empty the quarantine.
+
+    Raises:
+        UsageError: no rule is given.
+    """
+    if rules.is_empty and break_stale_s is None:
+        raise UsageError(
+            "nothing says what to remove",
+            "give --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
+            "--locks or --policy",
+        )
+    network = is_network_root(found.root)
+    kept = quarantine_orphans(found.root) if quarantine else ()
+    plan = make_plan(found, rules, time.time(), is_in_use, network=network)
+    return Pruning(
+        plan=plan,
+        rules=rules,
+        locks=() if break_stale_s is None else breakable_locks(_staying(found, plan), break_stale_s),
+        stale_s=break_stale_s or 0.0,
+        network=network,
+        orphans=() if rules.named else (*find_orphans(found.root), *kept),
+    )
+
+
+def _staying(found: Scan, plan: PrunePlan) -> Scan:
+    """Return a root's content without what goes: locks in there go with it."""
+    going = {choice.entry.path for choice in plan.remove}
+    return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in going))
+
+
+MOST_ASKED = 20
+
+
+def format_plan(
+    plan: PrunePlan,
+    locks: Sequence[BrokenLock] = (),
+    left: Sequence[Orphan] = (),
+    *,
+    most: int | None = None,
+    width: int | None = None,
+) -> str:
+    """Return each path that would be removed with size and reason, what is spared, and the total.
+
+    Args:
+        plan: what goes and what stays.
+        locks: what goes, too.
+        left: what killed processes left, which goes, too.
+        most: show so many paths at most, all for None.
+        width: the terminal's columns; None where lines may have any length.
+    """
+    lines = []
+    if plan.remove:
+        lines.append(_choices(plan.root, plan.remove[:most], width))
+        if most is not None and len(plan.remove) > most:
+            lines.append(f"... and {len(plan.remove) - most} more; --dry-run lists all")
+    lines += [_lock_line(lock) for lock in locks]
+    lines += [_left_line(item) for item in left]
+    if plan.spare:
+        lines += ["spared:", _choices(plan.root, plan.spare[:most], width)]
+        if most is not None and len(plan.spare) > most:
+            lines.append(f"... and {len(plan.spare) - most} more")
+    if is_remote(plan.root):
+        lines.append(LAST_USE_NOTE)
+    where = "" if width is None else f" in {plan.root}"
+    before, freed = plan.total_bytes, plan.freed_bytes
+    lines.append(
+        f"{counted(len(plan.remove), 'entry', 'entries')} to remove, {format_size_both(freed)} "
+        f"of {format_size_both(before)}{where}"
+    )
+    return "\n".join(lines)
+
+
+def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()) -> str:
+    """Return the question before a removal, which says what goes."""
+    parts = []
+    if plan.remove:
+        parts.append(f"{counted(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
+    if locks:
+        parts.append(counted(len(locks), "stale lock", "stale locks"))
+    if left:
+        size_bytes = sum(item.size_bytes for item in left)
+        parts.append(f"{counted(len(left), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
+    return f"Remove {' and '.join(parts)}?"
+
+
+def plan_json(
+    plan: PrunePlan, removal: Removal | None, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()
+) -> dict[str, Any]:
+    """Return the JSON form of a plan (`removal` None) or of what came of it."""
+    remove = plan.remove if removal is None else removal.removed
+    spare = plan.spare if removal is None else (*plan.spare, *removal.spared)
+    return {
+        "root": plan.root,
+        "dry_run": removal is None,
+        "removed": [_choice_json(choice) for choice in remove],
+        "spared": [_choice_json(choice) for choice in spare],
+        "locks": [_lock_json(lock) for lock in locks],
+        "leftovers": [
+            {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in left
+        ],
+        "freed_bytes": sum(choice.entry.size_bytes for choice in remove),
+        "total_bytes": plan.total_bytes,
+    }
+
+
+def format_removal(
+    removal: Removal,
+    locks: Sequence[BrokenLock] = (),
+    left: Sequence[Orphan] = (),
+    *,
+    root: str = "",
+    width: int | None = None,
+) -> str:
+    """Return what was removed from a root in the end, no wider than a terminal's columns."""
+    lines = [_lock_line(lock) for lock in locks] + [_left_line(item) for item in left]
+    if removal.spared:
+        lines += ["spared:", _choices(root, removal.spared, width)]
+    lines.append(
+        f"{counted(len(removal.removed), 'entry', 'entries')} removed, "
+        f"{format_size_both(removal.freed_bytes)} freed"
+    )
+    return "\n".join(lines)
+
+
+def format_stale_locks(locks: Sequence[BrokenLock]) -> str:
+    """Return one line per lock that goes."""
+    return "\n".join(_lock_line(lock) for lock in locks)
+
+
+def locks_removed_json(root: str, locks: Sequence[BrokenLock], *, dry_run: bool) -> dict[str, Any]:
+    """Return the JSON form of locks that were removed, or would be."""
+    return {"root": root, "dry_run": dry_run, "locks": [_lock_json(lock) for lock in locks]}
+
+
+def _lock_json(lock: BrokenLock) -> dict[str, Any]:
+    return {"path": lock.path, "age_s": lock.age_s, "holder": lock.holder}
+
+
+def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:
+    rows = [
+        (format_size(choice.entry.size_bytes), below(choice.entry.path, root, width), choice.reason)
+        for choice in choices
+    ]
+    return table(None, rows, "><<", width=width)
+
+
+def _choice_json(choice: PruneDecision) -> dict[str, Any]:
+    return {
+        "path": choice.entry.path,
+        "state": choice.entry.state.value,
+        "size_bytes": choice.entry.size_bytes,
+        "used_unix_s": choice.entry.used_unix_s,
+        "reason": choice.reason,
+    }
+
+
+def _left_line(item: Orphan) -> str:
+    return f"{item.words}: {item.path}, {format_size(item.size_bytes)}"
+
+
+def _lock_line(lock: BrokenLock) -> str:
+    return f"lock {lock.path} of {plain(lock.holder)}, {format_duration(lock.age_s)} old"

@@ -1,0 +1,159 @@
+"""Which entries a command selects: by name, by filter, or because this computer could reuse them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.cache.entries import EntryReader, scan_location
+from neurontools.cache.filters import parse_filters
+from neurontools.cache.flags import parse_environment_flags
+from neurontools.cache.remote.url import is_remote
+from neurontools.cache.tree import exists, open_tree
+from neurontools.cache.walk import HINT, EntryRef, parse_entry_path, walk
+from neurontools.compiler.options import names_flag
+from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.location import Location
+
+
+_SHORTEST = 3
+_NAMES_SHOWN = 4
+
+
+class NoSuchEntryError(UsageError):
+    """Nothing in the root is called that, or several entries are."""
+
+    exit_code = 1
+
+
+def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
+    """Return the place of each name: a path of an entry or of something in it, a module, or the start of a module.
+
+    The start may leave out `MODULE_`.
+
+    Raises:
+        NoSuchEntryError: a name fits no entry, or several.
+        NotACacheError: the root is no cache.
+    """
+    known: list[EntryRef] = []
+    found = []
+    for name in names:
+        place = _at_path(root, name)
+        if place is None:
+            known = known or _places(root)
+            place = _by_name(root, known, name)
+        found.append(place)
+    return tuple({place.path: place for place in found}.values())
+
+
+def _places(root: str) -> list[EntryRef]:
+    walked = walk(root)
+    if not walked.exists:
+        raise NoSuchEntryError(f"there is no compile cache at {root}", HINT)
+    return walked.places
+
+
+def _at_path(root: str, name: str) -> EntryRef | None:
+    path, base = (
+        (name.rstrip("/"), root) if is_remote(root) else (os.path.abspath(name), os.path.abspath(root))
+    )
+    tree = open_tree(root)
+    while "/" in name and path.startswith(base + "/"):
+        place = parse_entry_path(base, path)
+        if place is not None and exists(tree, path):
+            return place
+        path = os.path.dirname(path)
+    return None
+
+
+def _by_name(root: str, places: Sequence[EntryRef], name: str) -> EntryRef:
+    wanted = name.strip().rstrip("/")
+    exact = [place for place in places if place.module == wanted]
+    starts = (wanted, f"MODULE_{wanted}")
+    fits = exact or [
+        place for place in places if len(wanted) >= _SHORTEST and place.module.startswith(starts)
+    ]
+    if len(fits) == 1:
+        return fits[0]
+    if not fits:
+        short = f"; {_SHORTEST} characters at least" if len(wanted) < _SHORTEST else ""
+        raise NoSuchEntryError(
+            f"no entry {name!a} in {root}{short}",
+            "'neuron-cache ls' lists them; give a path or the start of a name",
+        )
+    shown = ", ".join(place.path.removeprefix(root + "/") for place in fits[:_NAMES_SHOWN])
+    more = f" and {len(fits) - _NAMES_SHOWN} more" if len(fits) > _NAMES_SHOWN else ""
+    raise NoSuchEntryError(
+        f"{name!a} names {len(fits)} entries: {shown}{more}", "give more of the name, or the path"
+    )
+
+
+def select_entries(
+    location: Location, names: Sequence[str], conditions: Sequence[str]
+) -> tuple[EntryRef, ...]:
+    """Return the places of the entries that are meant; without names, of all that fulfil the conditions.
+
+    Args:
+        location: which root.
+        names: paths, modules, or starts of them.
+        conditions: as `--filter` takes them; all must hold.
+
+    Raises:
+        NoSuchEntryError: a name fits no entry or several, or the conditions fit none.
+        UsageError: a condition does not parse.
+        NotACacheError: it is no cache.
+    """
+    chosen = parse_filters(conditions)
+    if names:
+        entries = _named(location.root, names)
+    else:
+        entries = scan_location(location, details=chosen.needs_details).entries
+    now = time.time()
+    places = tuple(
+        EntryRef(entry.path, entry.layout, entry.compiler, entry.module)
+        for entry in entries
+        if chosen.matches(entry, now)
+    )
+    if not places:
+        raise NoSuchEntryError(
+            f"no entry in {location.root} fulfils the conditions", "'neuron-cache ls' lists what is there"
+        )
+    return places
+
+
+def _named(root: str, names: Sequence[str]) -> tuple[Entry, ...]:
+    reader = EntryReader(root)
+    read = (reader.read(place) for place in find_entries(root, names))
+    return tuple(entry for entry in read if entry is not None)
+
+
+# What a lookup adds by the device, where the user's flags do not name it.
+_ADDED = ("--target", "--logical-nc-config")
+
+
+def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], str]:
+    """Return what says why an entry cannot be hit here, "" for one that can.
+
+    Args:
+        environ: environment, None for this process's.
+
+    Raises:
+        UsageError: a quote in NEURON_CC_FLAGS is not closed.
+    """
+    wanted = parse_environment_flags(os.environ if environ is None else environ).compiler
+    added = tuple(f"{flag}=" for flag in _ADDED if not names_flag(wanted, flag))
+
+    def judge(entry: Entry) -> str:
+        if entry.compiler != COMPILER_VERSION:
+            return f"of another compiler ({entry.compiler})"
+        own = tuple(flag for flag in entry.flags if not flag.startswith(added or ("\0",)))
+        return "" if own == wanted else "of other flags"
+
+    return judge

@@ -1,1 +1,0 @@
-"""What happens in a cache, as it happens."""
