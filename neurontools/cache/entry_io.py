@@ -157,19 +157,6 @@ def read_failure(entry: str) -> CompileError | None:
     return CompileError(found[1], found[2], remedy[1] if remedy else "")
 
 
-def is_trusted(root: str, entry: str) -> bool:
-    """Return whether native code of an entry may be loaded: all on the way is this user's or root's alone to write."""
-    owners = {os.getuid(), 0}
-    try:
-        for path in (root, os.path.dirname(entry), entry, f"{entry}/{layouts.NEFF}"):
-            found = os.lstat(path)
-            if found.st_uid not in owners or found.st_mode & 0o022:
-                return False
-    except OSError:
-        return False
-    return True
-
-
 def _parse_expected(data: bytes, digest: str, *, validate_hash: bool) -> Neff:
     neff = parse(data, validate_hash=validate_hash)
     if neff.graph.digest() != digest:

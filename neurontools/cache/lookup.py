@@ -48,7 +48,7 @@ _ATTEMPTS = 50
 class CacheResult:
     """A graph's NEFF.
 
-    `entry` is its directory, "" when it is not cached. `trusted` says whether native parts of it may be loaded.
+    `entry` is its directory, "" when it is not cached; `seconds` is how long the lookup took.
     """
 
     neff: Neff
@@ -56,7 +56,6 @@ class CacheResult:
     hit: bool
     entry: str
     seconds: float
-    trusted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +281,6 @@ class Lookup:
             hit=True,
             entry=self._entry,
             seconds=time.monotonic() - self._started,
-            # Who may write to a bucket is not known here.
-            trusted=self._root.bucket is None and is_trusted(self._root.path, self._entry),
         )
 
     def _compiled(self, data: bytes, entry: str) -> CacheResult:
@@ -293,5 +290,4 @@ class Lookup:
             hit=False,
             entry=entry,
             seconds=time.monotonic() - self._started,
-            trusted=True,
         )

@@ -45,7 +45,6 @@ def test_a_graph_is_compiled_once(open_cache: Opener) -> None:
     assert second.data == first.data
     assert second.neff.graph == mlp()
     assert parse(second.data, validate_hash=True).name == "mlp"
-    assert second.trusted
 
 
 def test_an_entry_has_the_documented_layout(open_cache: Opener, home: Path) -> None:
@@ -336,14 +335,6 @@ def test_counters_that_cannot_be_kept_do_no_harm(
     cache.get_or_compile(mlp(), TRN1, "mlp")
     assert cache.get_or_compile(mlp(), TRN1, "mlp").hit
     assert Usage(cache.root).totals().hits == 0
-
-
-def test_a_root_that_others_can_write_is_not_trusted(open_cache: Opener) -> None:
-    cache = open_cache()
-    entry = cache.get_or_compile(mlp(), TRN1, "mlp").entry
-    assert cache.get_or_compile(mlp(), TRN1, "mlp").trusted
-    os.chmod(entry, 0o777)
-    assert not cache.get_or_compile(mlp(), TRN1, "mlp").trusted
 
 
 def test_a_hit_never_takes_the_root_lock(open_cache: Opener) -> None:

@@ -64,11 +64,6 @@ def test_a_hit_in_the_copy_needs_no_bucket(
     assert caplog.messages == []
 
 
-def test_native_parts_from_a_bucket_are_not_trusted(bucket: str, open_cache: Opener) -> None:
-    assert open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").trusted
-    assert not open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").trusted
-
-
 def test_failures_are_shared_until_somebody_tries_again(bucket: str, open_cache: Opener) -> None:
     with pytest.raises(CompileError, match="Complex"):
         open_cache(bucket).get_or_compile(BROKEN, TRN1, "bad")
