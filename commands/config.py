@@ -1,18 +1,21 @@
-"""neurontools config: every setting, its value, and where that came from."""
+"""neurontools config: every setting, its value, and where the value comes from."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools import env
+from neurontools import env, paths
+from neurontools.base.text import table
 from neurontools.commands import console
+from neurontools.config.settings import Configuration, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from neurontools.settings import Setting, SettingsReport
 
 EXAMPLES = """examples:
   neurontools config show
@@ -20,22 +23,44 @@ EXAMPLES = """examples:
   neurontools config path
 
 A flag beats the environment, the environment beats the file, the file beats the default.
-exit codes: 0 fine, 1 something in the file is not obeyed (stderr says what), 2 usage
+exit codes: 0 fine, 1 the file has mistakes (stderr lists them), 2 usage
 """
+
+
+class Source(StrEnum):
+    """Where a value comes from, strongest first; a flag of a command beats all of them."""
+
+    ENVIRONMENT = "environment"
+    CONFIG = "config"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: key in config.yaml, environment variable, value, its source (`line` of the file), meaning."""
+
+    key: str
+    variable: str
+    value: str
+    source: Source
+    line: int | None
+    meaning: str
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools config",
-        description="Show the settings, their values and where those came from.",
+        description="Show the settings, their values and where the values come from.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     show = verbs.add_parser("show", help="print every setting", description="Print every setting.")
     show.add_argument("--json", action="store_true", help="print JSON")
-    verbs.add_parser("path", help="print where the file is", description="Print the path of config.yaml.")
+    verbs.add_parser(
+        "path", help="print the path of config.yaml", description="Print the path of config.yaml."
+    )
     return parser
 
 
@@ -49,29 +74,53 @@ def _run(argv: Sequence[str] | None) -> int:
     if arguments.verb == "path":
         console.out(env.config_file())
         return 0
-    from neurontools.settings import settings_report
-
-    report = settings_report()
+    configuration = load(env.config_file())
+    settings = [
+        _setting(variable, default, meaning, configuration.values)
+        for variable, default, meaning in env.DOCUMENTED
+        if variable not in env.FOR_CHILDREN
+    ]
     if arguments.json:
-        console.out(json.dumps(report.to_json(), indent=2))
+        console.out(json.dumps(_to_json(configuration, settings), indent=2))
     else:
-        console.out(_text(report))
-        for problem in report.problems:
-            console.warn(env.problem_line(report.config_file, problem.line, problem.message, problem.remedy))
-    return 1 if report.problems else 0
+        rows = [
+            (setting.key, setting.value or "-", _origin(setting, configuration.path)) for setting in settings
+        ]
+        console.out(table(None, rows, "<<<"))
+        for problem in configuration.problems:
+            console.warn(problem.located(configuration.path))
+    return 1 if configuration.problems else 0
 
 
-def _text(report: SettingsReport) -> str:
-    rows = [(setting.key, setting.value or "-", _origin(setting, report)) for setting in report.settings]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {origin}" for key, value, origin in rows)
+def _setting(variable: str, default: str, meaning: str, configured: dict[str, tuple[str, int]]) -> Setting:
+    key = variable.removeprefix(env.PREFIX).lower()
+    if os.environ.get(variable):
+        return Setting(key, variable, os.environ[variable], Source.ENVIRONMENT, None, meaning)
+    if key in configured:
+        value, line = configured[key]
+        return Setting(key, variable, value, Source.CONFIG, line, meaning)
+    if variable == env.RUNTIME_DIR:
+        default = paths.runtime_dir()
+    return Setting(key, variable, default, Source.DEFAULT, None, meaning)
 
 
-def _origin(setting: Setting, report: SettingsReport) -> str:
+def _to_json(configuration: Configuration, settings: list[Setting]) -> dict[str, object]:
+    return {
+        "config_file": configuration.path,
+        "exists": configuration.exists,
+        "settings": [asdict(setting) for setting in settings],
+        "problems": [
+            {"line": problem.line, "key": problem.key, "message": problem.message, "remedy": problem.hint}
+            for problem in configuration.problems
+        ],
+    }
+
+
+def _origin(setting: Setting, path: str) -> str:
     match setting.source:
-        case "environment":
+        case Source.ENVIRONMENT:
             return setting.variable
-        case "config":
-            return f"{report.config_file}:{setting.line}"
-        case _:
+        case Source.CONFIG:
+            return f"{path}:{setting.line}"
+        case Source.DEFAULT:
             return "default"

@@ -115,7 +115,7 @@ def _config(path: str | None, log: _Log) -> MonitorConfig:
 
     config, problems = load_config(path)
     for problem in problems:
-        console.warn(problem.text(path))
+        console.warn(problem.located(path))
     log.tell(_INFORMATION, f"{path}: {len(config.periods())} metric groups")
     return config
 

@@ -7,10 +7,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.scenario_options import duration_option
 from neurontools.scenario.events import EventKind, PlayEvent, Progress
-from neurontools.scenario.quantities import duration_text
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,7 @@ def play(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         processes = "1 process" if played.started == 1 else f"{played.started} processes"
         console.out(
-            f"played {duration_text(played.scenario_s)} of {scenario.name} in {duration_text(played.wall_s)}: "
+            f"played {format_duration(played.scenario_s)} of {scenario.name} in {format_duration(played.wall_s)}: "
             f"{processes} started; the player used {played.cpu_s:.1f} s of CPU"
         )
     return 0
@@ -62,7 +62,7 @@ class _Screen:
         if self._as_json:
             console.out_now(json.dumps(event.to_json(), separators=(",", ":")))
             return
-        when = f"at {duration_text(event.scenario_s)}"
+        when = f"at {format_duration(event.scenario_s)}"
         if event.kind is EventKind.PLAYING:
             console.out_now(f"playing {event.detail}")
         elif event.kind is EventKind.FAULT:
@@ -81,10 +81,10 @@ class _Screen:
         if now_s - self._shown_s < _PROGRESS_S:
             return
         self._shown_s = now_s
-        length = "" if progress.length_s is None else f" of {duration_text(progress.length_s)}"
+        length = "" if progress.length_s is None else f" of {format_duration(progress.length_s)}"
         waiting = f", {progress.waiting} wait for cores" if progress.waiting else ""
         processes = "1 process" if progress.living == 1 else f"{progress.living} processes"
-        sys.stderr.write(f"{_CLEAR}{duration_text(int(progress.scenario_s))}{length}  {processes}{waiting}")
+        sys.stderr.write(f"{_CLEAR}{format_duration(int(progress.scenario_s))}{length}  {processes}{waiting}")
         sys.stderr.flush()
 
     def clear(self) -> None:

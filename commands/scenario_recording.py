@@ -6,11 +6,11 @@ import sys
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.scenario_options import duration_option
 from neurontools.errors import UsageError
 from neurontools.scenario import recording
-from neurontools.scenario.quantities import duration_text
 
 if TYPE_CHECKING:
     import argparse
@@ -143,7 +143,7 @@ def _input(path: str) -> Iterator[IO[bytes]]:
 
 def _show_progress(lines: int, seconds: float) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{lines} lines, {duration_text(seconds)}")
+        sys.stderr.write(f"\r\x1b[K{lines} lines, {format_duration(seconds)}")
         sys.stderr.flush()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import table
+from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.scenario import library
-from neurontools.scenario.quantities import duration_text
 
 if TYPE_CHECKING:
     import argparse
@@ -22,18 +23,18 @@ def list_all(arguments: argparse.Namespace) -> int:
     if arguments.json:
         console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
         return 0
-    rows: list[tuple[str, ...]] = [("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")]
-    rows += [
+    head = ("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")
+    rows = [
         (
             scenario.name,
             _instance(scenario),
-            duration_text(scenario.duration_s),
+            format_duration(scenario.duration_s),
             str(len(scenario.processes)),
             scenario.description,
         )
         for scenario in found
     ]
-    console.out(_table(rows))
+    console.out(table(head, rows, "<<<<<"))
     return 0
 
 
@@ -53,7 +54,7 @@ def show(arguments: argparse.Namespace) -> int:
         return 0
     console.out(f"{scenario.name}: {scenario.description}")
     console.out(
-        f"{_instance(scenario)}, {duration_text(scenario.duration_s)}, "
+        f"{_instance(scenario)}, {format_duration(scenario.duration_s)}, "
         f"{len(scenario.processes)} processes, seed {scenario.seed}"
     )
     for group in scenario.groups:
@@ -62,13 +63,13 @@ def show(arguments: argparse.Namespace) -> int:
         console.out("\nfaults")
     for fault in scenario.faults:
         count = "" if fault.spec.count is None else f", {fault.spec.count} times"
-        console.out(f"  {duration_text(fault.at_s):<10}{fault.spec.kind} on {fault.spec.target()}{count}")
+        console.out(f"  {format_duration(fault.at_s):<10}{fault.spec.kind} on {fault.spec.target()}{count}")
     return 0
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Print every mistake of scenario files."""
-    from neurontools.scenario.problems import ScenarioError
+    from neurontools.scenario.schema import ScenarioError
 
     found: list[dict[str, Any]] = []
     for name in arguments.files:
@@ -76,7 +77,12 @@ def check(arguments: argparse.Namespace) -> int:
             scenario = library.load(name)
         except ScenarioError as error:
             found += [
-                {"file": error.file, "line": problem.line, "key": problem.key, "problem": problem.text}
+                {
+                    "file": error.file,
+                    "line": problem.line,
+                    "key": problem.key,
+                    "problem": f"{problem.message}; {problem.hint}" if problem.hint else problem.message,
+                }
                 for problem in error.problems
             ]
         else:
@@ -154,10 +160,3 @@ def _group_lines(group: GroupPlan, script: Script) -> list[str]:
         ends = ", ".join(f"{count} by {end}" for end, count in facts["ends"].items())
         lines.append(f"  {'starts':<13}{facts['starts']} in all; ends: {ends}")
     return lines
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from neurontools.configuration import Configuration
+    from neurontools.config.settings import Configuration
 
 PREFIX = "NEURONTOOLS_"
 RUNTIME_DIR = "NEURONTOOLS_RUNTIME_DIR"
@@ -122,8 +122,8 @@ def configured(name: str) -> str:
     return value[0] if value else ""
 
 
-def said_by(name: str, environ: "Mapping[str, str] | None" = None) -> str:
-    """Return where a setting's value was written: the variable's name, or file, line and key of config.yaml."""
+def source_of(name: str, environ: "Mapping[str, str] | None" = None) -> str:
+    """Return where a setting's value comes from: the variable's name, or file, line and key of config.yaml."""
     found = configuration()
     key = name[len(PREFIX) :].lower()
     if (os.environ if environ is None else environ).get(name) or found is None or key not in found.values:
@@ -137,26 +137,20 @@ def configuration() -> "Configuration | None":
     if path not in _configurations:
         _configurations[path] = None
         if os.path.lexists(path):
-            from neurontools.configuration import load
+            from neurontools.config.settings import load
 
             _configurations[path] = load(path)
     return _configurations[path]
 
 
 def config_problems() -> list[str]:
-    """Return what is wrong in the settings file, a line for each, if this process has looked at it and found it so."""
+    """Return the mistakes of the settings file, a line for each, if this process has read it."""
     return [
-        problem_line(found.path, problem.line, problem.message, problem.remedy)
+        problem.located(found.path)
         for found in _configurations.values()
         if found is not None
         for problem in found.problems
     ]
-
-
-def problem_line(path: str, line: int, message: str, remedy: str) -> str:
-    """Return a problem of the settings file as a line for a person."""
-    where = f"{path}:{line}: " if line else f"{path} "
-    return f"{where}{message}; {remedy}"
 
 
 def config_file() -> str:

@@ -1,13 +1,13 @@
-"""Reads a configuration file. What is wrong in it is told with line and key; the rest is still collected."""
+"""neuron-monitor's configuration file: mistakes are reported with line and key, the rest is still collected."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
+from neurontools.config.types import Type
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.config import (
     DEFAULT_PERIOD_S,
@@ -19,10 +19,11 @@ from neurontools.monitor.config import (
 )
 from neurontools.monitor.durations import DurationError, seconds
 from neurontools.monitor.groups import RuntimeGroup, SystemGroup
-from neurontools.monitor.located import Located, parse_located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from neurontools.config.reader import Problem, Section, Value
 
 SHORTEST_PERIOD_S = 0.01
 LONGEST_PERIOD_S = 86_400.0 * 366
@@ -34,10 +35,6 @@ _RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
     "runtime_cpu_usage": RuntimeGroup.VCPU_USAGE,
     "cpu_usage": SystemGroup.VCPU_USAGE,
 }
-_ROOT_KEYS = ("period", "neuron_runtimes", "system_metrics")
-_RUNTIME_KEYS = ("tag_filter", "period", "metrics")
-_METRIC_KEYS = ("type", "period")
-
 Group = TypeVar("Group", RuntimeGroup, SystemGroup)
 
 
@@ -45,27 +42,14 @@ class ConfigError(NeuronToolsError):
     """A configuration file cannot be used at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
-    """Something in a configuration file that is not used as it stands there."""
-
-    line: int
-    key: str
-    what: str
-
-    def text(self, path: str) -> str:
-        """Return it in one line, with the file's name."""
-        return f"{path}:{self.line}: {self.key}: {self.what}"
-
-
-def load_config(path: str) -> tuple[MonitorConfig, tuple[ConfigProblem, ...]]:
+def load_config(path: str) -> tuple[MonitorConfig, tuple[Problem, ...]]:
     """Read a configuration file.
 
     Returns:
-        What to collect, and what is wrong in the file: such entries are left out.
+        What to collect, and the mistakes in the file; wrong entries are left out.
 
     Raises:
-        ConfigError: the file cannot be read, is no JSON (line and column are named), or no object.
+        ConfigError: the file cannot be read, or is not a JSON object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -75,161 +59,122 @@ def load_config(path: str) -> tuple[MonitorConfig, tuple[ConfigProblem, ...]]:
             f"cannot read {path}: {error.strerror}", "without -c everything is collected every 5 seconds"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no JSON: not UTF-8 at byte {error.start}") from error
+        raise ConfigError(f"{path} is not JSON: not UTF-8 at byte {error.start}") from error
     return parse_config(text, path)
 
 
-def parse_config(text: str, path: str) -> tuple[MonitorConfig, tuple[ConfigProblem, ...]]:
+def parse_config(text: str, path: str) -> tuple[MonitorConfig, tuple[Problem, ...]]:
     """Read the text of a configuration file; as `load_config`."""
     try:
-        root = parse_located(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}:{error.lineno}:{error.colno}: no JSON: {error.msg}", "the rest of the file is not read"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no JSON: nested too deeply, or a number is too long") from error
-    if not isinstance(root.value, Mapping):
+        root = read_json(text)
+    except FormatError as error:
+        where = f"{path}:{error.problem.line}:{error.column}" if error.column else path
+        raise ConfigError(f"{where}: {error.problem.message}", "write a JSON object") from error
+    if root.kind != MAPPING:
         raise ConfigError(
             f"{path}:{root.line}: expected an object", 'e.g. {"period": "1s", "neuron_runtimes": [...]}'
         )
-    reader = _ConfigReader()
-    return reader.config(root.value), tuple(reader.problems)
+    section = root.section()
+    period_s = _read_period(section, DEFAULT_PERIOD_S)
+    selections = (_read_selection(item, period_s) for item in section.items("neuron_runtimes"))
+    config = MonitorConfig(
+        period_s=period_s,
+        runtimes=tuple(selection for selection in selections if selection is not None),
+        system=tuple(
+            SystemMetric(group, group_period_s)
+            for group, group_period_s in _read_metrics(section, "system_metrics", period_s, SystemGroup)
+        ),
+    )
+    section.finish()
+    return config, in_order(root.problems)
 
 
-class _ConfigReader:
-    """Reads the parts and collects what is wrong."""
-
-    def __init__(self) -> None:
-        self.problems: list[ConfigProblem] = []
-
-    def config(self, root: Mapping[str, Located]) -> MonitorConfig:
-        self._known(root, "", _ROOT_KEYS)
-        period_s = self._period(root, "", DEFAULT_PERIOD_S)
-        runtimes = (
-            self._selection(item, place, period_s)
-            for place, item in self._items(root.get("neuron_runtimes"), "neuron_runtimes")
+def _read_selection(item: Value, period_s: float) -> RuntimeSelection | None:
+    entry = item.section("an object")
+    if item.kind != MAPPING:
+        return None
+    if not entry.has("metrics"):
+        item.fail("no metrics are named", "nothing is collected of these processes")
+    value = entry.get("tag_filter")
+    tag_filter = re.compile(EVERY_TAG) if value is None else value.read(_TAG_FILTER, None)
+    metrics = tuple(
+        RuntimeMetric(group, group_period_s)
+        for group, group_period_s in _read_metrics(
+            entry, "metrics", _read_period(entry, period_s), RuntimeGroup
         )
-        return MonitorConfig(
-            period_s=period_s,
-            runtimes=tuple(selection for selection in runtimes if selection is not None),
-            system=tuple(
-                SystemMetric(group, group_period_s)
-                for group, group_period_s in self._metrics(
-                    root.get("system_metrics"), "system_metrics", period_s, SystemGroup
-                )
-            ),
-        )
+    )
+    entry.finish()
+    return None if tag_filter is None else RuntimeSelection(tag_filter, metrics)
 
-    def _selection(self, item: Located, place: str, period_s: float) -> RuntimeSelection | None:
-        entry = self._object(item, place)
-        if entry is None:
-            return None
-        self._known(entry, place, _RUNTIME_KEYS)
-        tag_filter = self._filter(entry.get("tag_filter"), f"{place}.tag_filter")
-        if "metrics" not in entry:
-            self._problem(item, place, "no metrics are named, nothing is collected of these processes")
-        metrics = tuple(
-            RuntimeMetric(group, group_period_s)
-            for group, group_period_s in self._metrics(
-                entry.get("metrics"), f"{place}.metrics", self._period(entry, place, period_s), RuntimeGroup
-            )
-        )
-        return None if tag_filter is None else RuntimeSelection(tag_filter, metrics)
 
-    def _filter(self, found: Located | None, place: str) -> re.Pattern[str] | None:
-        if found is None or found.value is None:
-            return re.compile(EVERY_TAG)
-        if not isinstance(found.value, str):
-            self._problem(found, place, "expected a regular expression as text; the entry is left out")
-            return None
-        try:
-            return re.compile(found.value)
-        except (re.error, RecursionError, OverflowError) as error:
-            self._problem(
-                found, place, f"no regular expression: {error} ({found.value!r}); the entry is left out"
-            )
-            return None
-
-    def _metrics(
-        self, found: Located | None, place: str, period_s: float, groups: type[Group]
-    ) -> Iterator[tuple[Group, float]]:
-        seen = set()
-        for at, item in self._items(found, place):
-            entry = self._object(item, at)
-            if entry is None:
-                continue
-            self._known(entry, at, _METRIC_KEYS)
-            group = self._group(entry.get("type"), item, f"{at}.type", groups)
-            group_period_s = self._period(entry, at, period_s)
-            if group is None:
-                continue
-            if group in seen:
-                self._problem(entry["type"], f"{at}.type", f"{group} is named twice; the first one counts")
-                continue
+def _read_metrics(
+    section: Section, name: str, period_s: float, groups: type[Group]
+) -> Iterator[tuple[Group, float]]:
+    seen = set()
+    for item in section.items(name):
+        entry = item.section("an object")
+        if item.kind != MAPPING:
+            continue
+        group = _read_group(entry, groups)
+        group_period_s = _read_period(entry, period_s)
+        entry.finish()
+        if group in seen:
+            entry.fail("type", f"{group} is named twice", "the first one counts")
+        elif group is not None:
             seen.add(group)
             yield group, group_period_s
 
-    def _group(self, found: Located | None, item: Located, place: str, groups: type[Group]) -> Group | None:
-        name = None if found is None else found.value
-        if not isinstance(name, str):
-            self._problem(found or item, place, "expected the name of a metric group; the entry is left out")
-            return None
-        known = [group.value for group in groups]
-        if name in known:
-            return groups(name)
-        new: RuntimeGroup | SystemGroup | None = _RENAMED.get(name)
-        other = {*RuntimeGroup, *SystemGroup}
-        if new is not None and new.value in known:
-            self._problem(found or item, place, f"{name!r} is the old name of {new}, which is collected")
-            return groups(new)
-        if new is not None or name in other:
-            right = "neuron_runtimes[].metrics" if place.startswith("system_metrics") else "system_metrics"
-            self._problem(found or item, place, f"{new or name} belongs into {right}; the entry is left out")
-            return None
-        self._problem(
-            found or item, place, f"unknown metric group {name!r} (known: {', '.join(known)}); left out"
+
+def _read_group(entry: Section, groups: type[Group]) -> Group | None:
+    value = entry.need("type")
+    if value is None or value.kind != TEXT:
+        if value is not None:
+            value.fail_expected("the name of a metric group")
+        return None
+    name = value.text
+    known = [group.value for group in groups]
+    if name in known:
+        return groups(name)
+    renamed: RuntimeGroup | SystemGroup | None = _RENAMED.get(name)
+    if renamed is not None and renamed.value in known:
+        value.fail(f"{name!r} is the old name of {renamed}, which is collected")
+        return groups(renamed)
+    if renamed is not None or name in {*RuntimeGroup, *SystemGroup}:
+        section = "neuron_runtimes[].metrics" if entry.value.key.startswith("system") else "system_metrics"
+        value.fail(f"{renamed or name} belongs into {section}", _LEFT_OUT)
+    else:
+        value.fail(f"unknown metric group {name!r} (known: {', '.join(known)})", _LEFT_OUT)
+    return None
+
+
+def _read_period(section: Section, default_s: float) -> float:
+    kind = Type("a duration as text", partial(_parse_period, default_s=default_s), default_s)
+    return section.read("period", kind, default_s)
+
+
+def _parse_period(value: Value, *, default_s: float) -> float:
+    default = f"{default_s:g}s is used"
+    if value.kind != TEXT:
+        raise MismatchError(f"expected a duration as text, found {value.shown()}", default)
+    try:
+        period_s = seconds(value.text)
+    except DurationError as error:
+        raise MismatchError(f"{error.message}; {error.remedy}", default) from error
+    if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
+        raise MismatchError(
+            f"{value.text!r} is not between {SHORTEST_PERIOD_S * 1000:g}ms and a year", default
         )
-        return None
+    return period_s
 
-    def _period(self, entry: Mapping[str, Located], place: str, default_s: float) -> float:
-        found = entry.get("period")
-        if found is None or found.value is None:
-            return default_s
-        at = f"{place}.period" if place else "period"
-        why = "expected a duration as text"
-        if isinstance(found.value, str):
-            try:
-                period_s = seconds(found.value)
-            except DurationError as error:
-                why = f"{error.message}; {error.remedy}"
-            else:
-                if SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
-                    return period_s
-                why = f"{found.value!r} is not between {SHORTEST_PERIOD_S * 1000:g}ms and a year"
-        self._problem(found, at, f"{why}; {default_s:g}s is used")
-        return default_s
 
-    def _items(self, found: Located | None, place: str) -> Iterator[tuple[str, Located]]:
-        if found is None or found.value is None:
-            return
-        if not isinstance(found.value, list):
-            self._problem(found, place, "expected a list; left out")
-            return
-        for index, item in enumerate(found.value):
-            yield f"{place}[{index}]", item
+def _parse_tag_filter(value: Value) -> re.Pattern[str]:
+    if value.kind != TEXT:
+        raise ValueError
+    try:
+        return re.compile(value.text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise MismatchError(f"not a regular expression: {error} ({value.text!r})", _LEFT_OUT) from error
 
-    def _object(self, item: Located, place: str) -> Mapping[str, Located] | None:
-        if isinstance(item.value, Mapping):
-            return item.value
-        self._problem(item, place, "expected an object; left out")
-        return None
 
-    def _known(self, entry: Mapping[str, Located], place: str, known: tuple[str, ...]) -> None:
-        for key, value in entry.items():
-            if key not in known:
-                at = f"{place}.{key}" if place else key
-                self._problem(value, at, f"unknown key (known: {', '.join(known)}); left out")
-
-    def _problem(self, found: Located, key: str, what: str) -> None:
-        self.problems.append(ConfigProblem(found.line, key, what))
+_LEFT_OUT = "the entry is left out"
+_TAG_FILTER = Type("a regular expression as text", _parse_tag_filter, re.compile(EVERY_TAG))

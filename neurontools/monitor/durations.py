@@ -11,14 +11,14 @@ _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 class DurationError(NeuronToolsError):
-    """A text is no duration."""
+    """A text is not a duration."""
 
 
 def seconds(text: str) -> float:
     """Return the seconds of a duration.
 
     Raises:
-        DurationError: it is none; the message says what is wrong.
+        DurationError: it is not one; the message says why.
     """
     digits = text[1:] if text[:1] in {"+", "-"} else text
     sign = -1.0 if text[:1] == "-" else 1.0
@@ -33,6 +33,6 @@ def seconds(text: str) -> float:
         end = part.end()
     if end != len(digits) or not digits:
         raise DurationError(
-            f"{text!r} is no duration", 'write a number and a unit, e.g. "1s", "500ms", "1m30s"'
+            f"{text!r} is not a duration", 'write a number and a unit, e.g. "1s", "500ms", "1m30s"'
         )
     return sign * total

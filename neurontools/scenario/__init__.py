@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from neurontools.scenario.model import Scenario as Scenario
     from neurontools.scenario.player import Played as Played
     from neurontools.scenario.player import play as play
-    from neurontools.scenario.problems import ScenarioError as ScenarioError
+    from neurontools.scenario.schema import ScenarioError as ScenarioError
     from neurontools.scenario.schema import parse as parse
 
 _HOMES = {
     "PlayEvent": "events",
     "Played": "player",
     "Scenario": "model",
-    "ScenarioError": "problems",
+    "ScenarioError": "schema",
     "load": "library",
     "parse": "schema",
     "play": "player",

@@ -5,30 +5,71 @@ from __future__ import annotations
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import did_you_mean
+from neurontools.config import types
+from neurontools.config.reader import LIST, MismatchError
+from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
 from neurontools.machine.indices import parse_indices
 from neurontools.machine.naming import core_ranges
-from neurontools.scenario.curve_schema import latencies_of
+from neurontools.scenario.curve_schema import read_latencies
 from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart, Work
-from neurontools.scenario.problems import suggestion
-from neurontools.scenario.quantities import (
-    DURATION_FORM,
-    SIZE_FORM,
-    duration,
-    number,
-    size,
-    status,
-    whole,
-)
-from neurontools.scenario.work_schema import MOST_BYTES, work_of
+from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_work
 
 if TYPE_CHECKING:
-    from neurontools.scenario.nodes import Item, Section
-    from neurontools.scenario.placement import Placement
+    from neurontools.config.reader import Section, Value
 
 MAX_PROCESSES = 5000
 _FIELDS = ("group", "rank", "count", "cores", "first_core")
 _DEFAULT_VERSION = "2.30.51"
-_OF_THE_GROUP = ("description", "count", "cores", "overrides")
+_GROUP_KEYS = ("description", "count", "cores", "overrides")
+
+
+class Placement:
+    """The cores of a scenario's machine.
+
+    Args:
+        core_count: how many there are; 0: unknown, nothing is checked.
+    """
+
+    def __init__(self, core_count: int) -> None:
+        self._core_count = core_count
+        self._named: set[int] = set()
+        self._next = 0
+        self._taken: dict[int, list[tuple[float, float, str]]] = {}
+
+    def reserve(self, value: Value, cores: tuple[int, ...]) -> None:
+        """Keep cores that a group names from those that ask for any."""
+        beyond = [core for core in cores if core >= self._core_count]
+        if beyond and self._core_count:
+            value.fail(f"unknown core {beyond[0]}; this machine has 0-{self._core_count - 1}")
+        self._named.update(cores)
+
+    def all_cores(self) -> tuple[int, ...]:
+        """Return all cores."""
+        return tuple(range(self._core_count))
+
+    def allocate(self, value: Value, count: int) -> tuple[int, ...]:
+        """Return the next cores that no group named; none after noting that there are too few."""
+        chosen: list[int] = []
+        core = self._next
+        while len(chosen) < count and core < self._core_count:
+            if core not in self._named:
+                chosen.append(core)
+            core += 1
+        self._next = core
+        if len(chosen) < count and self._core_count:
+            value.fail(f"the machine's {self._core_count} cores are too few for all processes")
+        return tuple(chosen)
+
+    def occupy(self, value: Value, who: str, cores: tuple[int, ...], start_s: float, stop_s: float) -> bool:
+        """Give cores to a process for a time; return False after noting that another one has them then."""
+        for core in cores:
+            for begins_s, ends_s, owner in self._taken.setdefault(core, []):
+                if start_s < ends_s and begins_s < stop_s:
+                    value.fail(f"core {core} belongs to {owner} at that time")
+                    return False
+            self._taken[core].append((start_s, stop_s, who))
+        return True
 
 
 class GroupReader:
@@ -36,43 +77,43 @@ class GroupReader:
 
     Args:
         name: the group's name.
-        item: its place in the file.
+        value: its value in the file.
         seed: of this group.
         duration_s: how long the scenario lasts.
     """
 
-    def __init__(self, name: str, item: Item, seed: str, duration_s: float) -> None:
+    def __init__(self, name: str, value: Value, seed: str, duration_s: float) -> None:
         self._name = name
-        self._item = item
+        self._value = value
         self._seed = seed
         self._duration_s = duration_s
-        self._section = item.section("a mapping such as {count: 2, cores: 1, utilization: 80}")
-        self._count = self._read_count()
+        self._section = value.section("a mapping such as {count: 2, cores: 1, utilization: 80}")
+        self._count = self._section.read("count", _COUNT, 1)
         self._named: tuple[int, ...] = ()
         self._each = 0
 
     def reserve(self, placement: Placement) -> None:
-        """Read which cores the group wants, and keep those that it names."""
-        item = self._section.get("cores")
-        if item is None:
-            self._each = 0
-        elif item.is_scalar and item.node.value.isdecimal():
-            self._each = item.scalar(whole, "a number of cores", 0)
-        elif item.is_scalar and item.node.value == "all":
-            self._named = placement.everything()
+        """Read which cores the group needs, and reserve those that it names."""
+        value = self._section.get("cores")
+        if value is None:
+            return
+        if value.is_scalar and value.text.isdecimal():
+            self._each = int(value.text)
+        elif value.is_scalar and value.text == "all":
+            self._named = placement.all_cores()
         else:
-            self._named = self._read_cores(item)
-            placement.name(item, self._named)
-        if item is not None and self._named:
+            self._named = tuple(value.read(_CORES if value.kind == LIST else _CORE_RANGES, ()))
+            placement.reserve(value, self._named)
+        if self._named:
             self._each, rest = divmod(len(self._named), self._count)
             if rest or not self._each:
-                item.wrong(f"{len(self._named)} cores can't be shared evenly by {self._count} processes")
+                value.fail(f"{len(self._named)} cores cannot be divided evenly among {self._count} processes")
 
     def group(self, placement: Placement) -> GroupPlan:
         """Return the group with its processes."""
-        description = self._section.scalar("description", str, "a text", "")
+        description = self._section.read("description", WORDS, "")
         overrides = self._read_overrides()
-        common = self._section.without(*_OF_THE_GROUP)
+        common = self._section.without(*_GROUP_KEYS)
         usual = _ProcessReader(self._name, common, self._count, self._each > 0)
         processes = []
         for rank in range(self._count):
@@ -82,35 +123,15 @@ class GroupReader:
                 reader = _ProcessReader(self._name, common.merged(changed), self._count, self._each > 0)
             process = reader.process(rank, self._cores(rank, placement), f"{self._seed}/{rank}")
             end_s = self._duration_s if process.stop_s is None else process.stop_s
-            placement.take(self._item, f"{self._name} {rank}", process.cores, process.start_s, end_s)
+            placement.occupy(self._value, f"{self._name} {rank}", process.cores, process.start_s, end_s)
             processes.append(process)
         return GroupPlan(self._name, description, tuple(processes), usual.phases)
 
-    def _read_count(self) -> int:
-        item = self._section.get("count")
-        count = 1 if item is None else item.scalar(whole, "a whole number of at least 1", 1)
-        if item is not None and not 1 <= count <= MAX_PROCESSES:
-            item.wrong(f"expected 1 to {MAX_PROCESSES} processes, found {count}")
-            return 1
-        return count
-
-    def _read_cores(self, item: Item) -> tuple[int, ...]:
-        if item.is_list:
-            return tuple(core.scalar(whole, "the number of a core", 0) for core in item.items("a list"))
-        return item.scalar(
-            lambda text: tuple(parse_indices(text)),
-            "a number of cores for each process, or ids such as 0-15",
-            (),
-        )
-
     def _read_overrides(self) -> dict[int, Section]:
-        item = self._section.get("overrides")
-        if item is None:
-            return {}
         overrides = {}
-        for name, value in item.section("a mapping of ranks").all().items():
+        for name, value in self._section.section("overrides", "a mapping of ranks") or ():
             if not name.isdecimal() or int(name) >= self._count:
-                value.wrong(f"no process {name!r} in this group, its ranks are 0-{self._count - 1}")
+                value.fail(f"the group has no process {name!r}; its ranks are 0-{self._count - 1}")
             else:
                 overrides[int(name)] = value.section("a mapping of the keys that differ")
         return overrides
@@ -118,7 +139,7 @@ class GroupReader:
     def _cores(self, rank: int, placement: Placement) -> tuple[int, ...]:
         if self._named:
             return self._named[rank * self._each : (rank + 1) * self._each]
-        return placement.any(self._item, self._each) if self._each else ()
+        return placement.allocate(self._value, self._each) if self._each else ()
 
 
 class _ProcessReader:
@@ -128,25 +149,24 @@ class _ProcessReader:
         self._group = group
         self._count = count
         self._has_cores = has_cores
-        self._tag = self._template(section, "tag", "")
-        self._command = self._template(section, "command", f"python {group}.py --rank {{rank}}")
-        self._uid = section.scalar("uid", whole, "the number of a user", -1)
-        self._version = section.scalar("runtime_version", str, "a version", _DEFAULT_VERSION)
-        self._start_s = section.scalar("start", duration, DURATION_FORM, 0.0)
-        self._stagger_s = section.scalar("stagger", duration, DURATION_FORM, 0.0)
-        stop = section.get("stop")
-        self._stop_s = None if stop is None else stop.scalar(duration, DURATION_FORM, 0.0)
-        if stop is not None and self._stop_s is not None and self._stop_s <= self._start_s:
-            stop.wrong("'stop' is not later than 'start'")
-        self._latencies = latencies_of(section.get("latency"))
-        work = work_of(section, self._latencies)
+        self._tag = section.read("tag", _TEMPLATE, "")
+        self._command = section.read("command", _TEMPLATE, f"python {group}.py --rank {{rank}}")
+        self._uid = section.read("uid", types.whole(expected="the number of a user"), None)
+        self._version = section.read("runtime_version", WORDS, _DEFAULT_VERSION)
+        self._start_s = section.read("start", DURATION, 0.0)
+        self._stagger_s = section.read("stagger", DURATION, 0.0)
+        self._stop_s = section.read("stop", DURATION, None)
+        if self._stop_s is not None and self._stop_s <= self._start_s:
+            section.fail("stop", "'stop' is not later than 'start'")
+        self._latencies = read_latencies(section.get("latency"))
+        work = read_work(section, self._latencies)
         self._work: Work = work.work
         self.phases = work.phases
-        self._models = tuple(self._model(item) for item in self._listed(section, "models"))
-        self._ending = _ending(section)
-        self._restart = _restart(section)
+        self._models = tuple(_read_model(item) for item in section.items("models", "a list of models"))
+        self._ending = _read_ending(section)
+        self._restart = _read_restart(section)
         if not has_cores and (work.needs_cores or self._models):
-            section.item.wrong(
+            section.value.fail(
                 "needs 'cores': utilization, executions, errors, memory and models are those of cores"
             )
         section.finish()
@@ -165,7 +185,7 @@ class _ProcessReader:
             rank=rank,
             tag=self._tag.format(**words),
             command=self._command.format(**words),
-            uid=None if self._uid < 0 else self._uid,
+            uid=self._uid,
             runtime_version=self._version if self._has_cores else "NA",
             uses_device=self._has_cores,
             cores=cores,
@@ -179,94 +199,81 @@ class _ProcessReader:
             seed=seed,
         )
 
-    def _template(self, section: Section, name: str, default: str) -> str:
-        item = section.get(name)
-        return default if item is None else _template(item)
 
-    def _listed(self, section: Section, name: str) -> list[Item]:
-        item = section.get(name)
-        return [] if item is None else item.items("a list of models")
-
-    def _model(self, item: Item) -> ModelPlan:
-        section = item.section("a mapping such as {name: bert.neff, code: 64 MiB, constants: 1 GiB}")
-        named = section.need("name")
-        unload = section.get("unload")
-        plan = ModelPlan(
-            name="" if named is None else _template(named),
-            code_bytes=_bytes(section, "code"),
-            constant_bytes=_bytes(section, "constants"),
-            scratchpad_bytes=_bytes(section, "scratchpad"),
-            load_s=section.scalar("load", duration, DURATION_FORM, 0.0),
-            unload_s=None if unload is None else unload.scalar(duration, DURATION_FORM, 0.0),
-        )
-        section.finish()
-        return plan
+def _read_model(item: Value) -> ModelPlan:
+    section = item.section("a mapping such as {name: bert.neff, code: 64 MiB, constants: 1 GiB}")
+    plan = ModelPlan(
+        name=section.require("name", _TEMPLATE),
+        code_bytes=section.read("code", _BYTES, 0),
+        constant_bytes=section.read("constants", _BYTES, 0),
+        scratchpad_bytes=section.read("scratchpad", _BYTES, 0),
+        load_s=section.read("load", DURATION, 0.0),
+        unload_s=section.read("unload", DURATION, None),
+    )
+    section.finish()
+    return plan
 
 
-def _bytes(section: Section, name: str) -> int:
-    item = section.get(name)
-    if item is None:
-        return 0
-    nbytes = item.scalar(size, SIZE_FORM, 0.0)
-    if nbytes > MOST_BYTES:
-        item.wrong(f"is {nbytes:g}; the greatest is {MOST_BYTES:g}")
-    return int(nbytes)
+def _parse_bytes(value: Value) -> int:
+    size_bytes = SIZE.parse(value)
+    if size_bytes > MAX_BYTES:
+        raise MismatchError(f"{size_bytes:g} bytes are too many", f"the maximum is {MAX_BYTES:g}")
+    return int(size_bytes)
 
 
-def _template(item: Item) -> str:
-    text = item.scalar(str, "a text", "")
+def _parse_template(text: str) -> str:
     try:
         fields = [name for _, name, _, _ in Formatter().parse(text) if name is not None]
     except ValueError as error:
-        item.wrong(f"bad text: {error}; write {{{{ and }}}} for braces")
-        return ""
+        raise MismatchError(f"bad text: {error}", "write {{ and }} for braces") from error
     for name in fields:
         if name not in _FIELDS:
-            item.wrong(f"unknown field {{{name}}}; {suggestion(name, _FIELDS)}")
-            return ""
+            raise MismatchError(f"unknown field {{{name}}}", did_you_mean(name, _FIELDS))
     try:
         text.format(group="", rank=0, count=1, cores="", first_core=0)
     except ValueError as error:
-        item.wrong(f"bad text: {error}")
-        return ""
+        raise MismatchError(f"bad text: {error}") from error
     return text
 
 
-def _ending(section: Section) -> Ending | None:
+_TEMPLATE = types.scalar("a text", _parse_template, "")
+_BYTES = Type(SIZE.expected, _parse_bytes, 0)
+_COUNT = types.whole(1, MAX_PROCESSES, expected=f"1 to {MAX_PROCESSES} processes")
+_CORES = types.list_of(types.whole(expected="the number of a core"), "a list of cores")
+_CORE_RANGES: Type[list[int]] = types.scalar(
+    "a number of cores for each process, or ids such as 0-15", parse_indices, []
+)
+
+
+def _read_ending(section: Section) -> Ending | None:
     lifetime = section.get("lifetime")
-    crash = section.get("crash")
-    linger_s = section.scalar("linger", duration, DURATION_FORM, 2.0)
+    linger_s = section.read("linger", DURATION, 2.0)
     if lifetime is None:
-        if crash is not None:
-            crash.wrong("needs 'lifetime'")
+        if section.get("crash") is not None:
+            section.fail("crash", "needs 'lifetime'")
         return None
     if lifetime.is_scalar:
-        shortest_s = longest_s = lifetime.scalar(duration, DURATION_FORM, 1.0)
+        shortest_s = longest_s = lifetime.read(DURATION, 1.0)
     else:
         inner = lifetime.section("a duration, or a mapping such as {shortest: 10s, longest: 40s}")
-        shortest_s = inner.scalar("shortest", duration, DURATION_FORM, 1.0)
-        longest_s = inner.scalar("longest", duration, DURATION_FORM, shortest_s)
+        shortest_s = inner.read("shortest", DURATION, 1.0)
+        longest_s = inner.read("longest", DURATION, shortest_s)
         inner.finish()
     if not 0 < shortest_s <= longest_s:
-        lifetime.wrong("expected durations longer than 0, the longest not shorter than the shortest")
+        lifetime.fail("expected durations longer than 0, 'longest' not shorter than 'shortest'")
         return None
-    number_of = None if crash is None else crash.scalar(status, "an NRT status such as NRT_EXEC_BAD_INPUT", 1)
-    return Ending(shortest_s, longest_s, number_of, linger_s)
+    return Ending(shortest_s, longest_s, section.read("crash", STATUS, None), linger_s)
 
 
-def _restart(section: Section) -> Restart | None:
-    item = section.get("restart")
-    if item is None:
+def _read_restart(section: Section) -> Restart | None:
+    restart = section.section("restart", "a mapping such as {after: 5s, backoff: 2, longest: 1m, times: 10}")
+    if restart is None:
         return None
-    inner = item.section("a mapping such as {after: 5s, backoff: 2, longest: 1m, times: 10}")
-    times = inner.get("times")
-    restart = Restart(
-        delay_s=inner.scalar("after", duration, DURATION_FORM, 1.0),
-        backoff=inner.scalar("backoff", number, "a number of at least 1", 1.0),
-        longest_s=inner.scalar("longest", duration, DURATION_FORM, 3600.0),
-        times=None if times is None else times.scalar(whole, "a whole number", 1),
+    plan = Restart(
+        delay_s=restart.read("after", POSITIVE_DURATION, 1.0),
+        backoff=restart.read("backoff", types.number(1), 1.0),
+        longest_s=restart.read("longest", DURATION, 3600.0),
+        times=restart.read("times", WHOLE, None),
     )
-    if restart.delay_s <= 0 or restart.backoff < 1:
-        item.wrong("expected a delay longer than 0 and a backoff of at least 1")
-    inner.finish()
-    return restart
+    restart.finish()
+    return plan

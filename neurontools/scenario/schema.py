@@ -5,31 +5,40 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import did_you_mean
+from neurontools.config import types
+from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
+from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WHOLE, WORDS
 from neurontools.errors import NeuronToolsError
+from neurontools.machine.events import Layout
+from neurontools.machine.faults.checks import why_not
+from neurontools.machine.faults.kinds import EccType, FaultKind
+from neurontools.machine.faults.spec import FaultSpec
 from neurontools.machine.instances import catalogue
-from neurontools.scenario.curve_schema import curve_of
-from neurontools.scenario.fault_schema import faults_of
-from neurontools.scenario.group_schema import GroupReader
-from neurontools.scenario.model import HostPlan, Scenario
-from neurontools.scenario.nodes import read_yaml
-from neurontools.scenario.placement import Placement
-from neurontools.scenario.problems import Problem, ScenarioError, suggestion
-from neurontools.scenario.quantities import (
-    DURATION_FORM,
-    PERCENT_FORM,
-    SIZE_FORM,
-    duration,
-    percent,
-    size,
-    whole,
-)
+from neurontools.scenario.curve_schema import read_curve
+from neurontools.scenario.group_schema import GroupReader, Placement
+from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neurontools.config.reader import Section, Value
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.scenario.model import GroupPlan
-    from neurontools.scenario.nodes import Item, Section
 
 _DEFAULT_SEED = 1
+_KIND = types.choice(FaultKind, "fault kind")
+_ECC = types.choice(EccType, "ECC type")
+_DEVICE = types.whole(expected="the number of a device")
+_CORE = types.whole(expected="the number of a core")
+_LNC = types.whole(expected="1 or 2")
+
+
+class ScenarioError(FileError):
+    """A scenario cannot be played; `problems` are all that were found, by line."""
+
+    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+        super().__init__(file, problems, "docs/reference/scenarios.md describes every key")
 
 
 def load(path: str, seed: int | None = None) -> Scenario:
@@ -37,55 +46,54 @@ def load(path: str, seed: int | None = None) -> Scenario:
 
     Args:
         path: the file.
-        seed: instead of the file's own.
+        seed: replaces the file's own.
 
     Raises:
-        ScenarioError: it has mistakes, all of which are told.
-        NeuronToolsError: it can't be read.
+        ScenarioError: it has mistakes; the message lists all of them.
+        NeuronToolsError: it cannot be read.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             text = file.read()
     except OSError as error:
         raise NeuronToolsError(
-            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows those that come along"
+            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows the bundled scenarios"
         ) from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(path, [Problem(1, "", "is no UTF-8 text")]) from error
     return parse(text, path, seed)
 
 
-def parse(text: str, file: str = "scenario", seed: int | None = None) -> Scenario:
+def parse(text: str | bytes, file: str = "scenario", seed: int | None = None) -> Scenario:
     """Return the scenario in a text; `file` is its name, for messages.
 
     Raises:
-        ScenarioError: it has mistakes, all of which are told.
+        ScenarioError: it has mistakes; the message lists all of them.
     """
-    root = read_yaml(file, text)
-    scenario = _scenario(root, file, seed)
+    try:
+        root = read_yaml(text)
+    except FormatError as error:
+        raise ScenarioError(file, [error.problem]) from error
+    if root.kind == NULL:
+        raise ScenarioError(file, [Problem(1, "", "the file is empty")])
+    scenario = _read_scenario(root, file, seed)
     if scenario is None or root.problems:
         raise ScenarioError(file, root.problems)
     return scenario
 
 
-def _scenario(root: Item, file: str, seed: int | None) -> Scenario | None:
+def _read_scenario(root: Value, file: str, seed: int | None) -> Scenario | None:
     section = root.section("a mapping with instance, duration and processes")
-    if root.problems and not section.all():
+    if root.problems and root.kind != MAPPING:
         return None
-    name = section.scalar("name", str, "a name", os.path.basename(file).removesuffix(".yaml"))
-    described = section.need("description")
-    description = "" if described is None else described.scalar(str, "a text", "")
-    instance, lnc = _instance(section)
-    length = section.need("duration")
-    duration_s = 1.0 if length is None else length.scalar(duration, DURATION_FORM, 1.0)
-    if length is not None and duration_s <= 0:
-        length.wrong(f"expected {DURATION_FORM}, longer than 0")
-    own_seed = section.scalar("seed", whole, "a whole number", _DEFAULT_SEED)
-    chosen_seed = own_seed if seed is None else seed
+    name = section.read("name", WORDS, os.path.basename(file).removesuffix(".yaml"))
+    description = section.require("description", WORDS)
+    instance, lnc = _read_instance(section)
+    duration_s = section.require("duration", POSITIVE_DURATION)
+    file_seed = section.read("seed", WHOLE, _DEFAULT_SEED)
+    chosen_seed = file_seed if seed is None else seed
     placement = Placement(0 if instance is None else instance.core_count(lnc))
-    groups = _groups(section, f"{name}/{chosen_seed}", placement, duration_s)
-    faults = faults_of(section.get("faults"), instance, lnc)
-    host = _host(section)
+    groups = _read_groups(section, f"{name}/{chosen_seed}", placement, duration_s)
+    faults = _read_faults(section, instance, lnc)
+    host = _read_host(section)
     section.finish()
     if instance is None:
         return None
@@ -94,50 +102,88 @@ def _scenario(root: Item, file: str, seed: int | None) -> Scenario | None:
     )
 
 
-def _instance(section: Section) -> tuple[InstanceType | None, int]:
-    item = section.need("instance")
-    lnc_item = section.get("lnc")
-    lnc = None if lnc_item is None else lnc_item.scalar(whole, "1 or 2", 1)
-    if item is None:
+def _read_instance(section: Section) -> tuple[InstanceType | None, int]:
+    value = section.need("instance")
+    lnc = section.read("lnc", _LNC, None)
+    name = None if value is None else value.read(WORDS, None)
+    if value is None or name is None:
         return None, 1
-    name = item.scalar(str, "an instance type such as trn1.32xlarge", "")
     try:
         instance = catalogue.instance_type(name)
-    except NeuronToolsError:
-        if name:
-            item.wrong(f"no instance type {name!r}; {suggestion(name, catalogue.instance_names())}")
+    except catalogue.UnknownInstanceError:
+        value.fail(f"unknown instance type {name!r}", did_you_mean(name, catalogue.instance_names()))
         return None, 1
     chosen = instance.device.lnc_default if lnc is None else lnc
     try:
         instance.cores_per_device(chosen)
     except NeuronToolsError as error:
-        (lnc_item or item).wrong(f"{error.message}; {error.remedy}")
+        section.fail("lnc", error.message, error.remedy)
         return None, 1
     return instance, chosen
 
 
-def _groups(section: Section, seed: str, placement: Placement, duration_s: float) -> tuple[GroupPlan, ...]:
-    item = section.get("processes")
-    if item is None:
-        return ()
+def _read_groups(
+    section: Section, seed: str, placement: Placement, duration_s: float
+) -> tuple[GroupPlan, ...]:
     readers = [
         GroupReader(name, group, f"{seed}/{name}", duration_s)
-        for name, group in item.section("a mapping of groups by name").all().items()
+        for name, group in section.section("processes", "a mapping of groups by name") or ()
     ]
     for reader in readers:
         reader.reserve(placement)
     return tuple(reader.group(placement) for reader in readers)
 
 
-def _host(section: Section) -> HostPlan:
-    item = section.get("host")
-    if item is None:
-        return HostPlan()
-    inner = item.section("a mapping such as {cpu_user: 12, cpu_system: 2, memory: 64 GiB}")
-    plan = HostPlan(
-        curve_of(inner.get("cpu_user"), percent, PERCENT_FORM, 100.0),
-        curve_of(inner.get("cpu_system"), percent, PERCENT_FORM, 100.0),
-        curve_of(inner.get("memory"), size, SIZE_FORM),
+def _read_faults(section: Section, instance: InstanceType | None, lnc: int) -> tuple[FaultPlan, ...]:
+    """Return the faults of a scenario, in order of time."""
+    plans = []
+    for item in section.items("faults", "a list of faults"):
+        before = len(item.problems)
+        fault = item.section("a mapping such as {at: 1m, kind: ecc, device: 3}")
+        at_s = fault.require("at", DURATION)
+        spec = _read_spec(fault)
+        fault.finish()
+        if spec is None or len(item.problems) > before:
+            continue
+        reason = "" if instance is None else why_not(spec, _layout(instance, lnc))
+        if reason:
+            item.fail(reason)
+        plans.append(FaultPlan(at_s, spec))
+    return tuple(sorted(plans, key=lambda plan: plan.at_s))
+
+
+def _read_spec(fault: Section) -> FaultSpec | None:
+    kind = fault.require("kind", _KIND)
+    spec = FaultSpec(
+        kind=kind or FaultKind.ECC,
+        device=fault.read("device", _DEVICE, None),
+        core=fault.read("core", _CORE, None),
+        to=fault.read("to", _DEVICE, None),
+        tag=fault.read("tag", WORDS, None),
+        after_executions=fault.read("after_executions", WHOLE, 0),
+        count=fault.read("count", WHOLE, None),
+        duration_s=fault.read("duration", DURATION, None),
+        factor=fault.read("factor", NUMBER, 2.0),
+        ecc=fault.read("ecc", _ECC, None) or EccType.MEM_UNCORRECTED,
+        amount=fault.read("amount", WHOLE, 1),
+        every_s=fault.read("every", DURATION, None),
     )
-    inner.finish()
+    return None if kind is None else spec
+
+
+def _layout(instance: InstanceType, lnc: int) -> Layout:
+    links = tuple(neighbours or () for neighbours in instance.connected_to)
+    return Layout(instance.device_count, instance.cores_per_device(lnc), instance.device.memory_bytes, links)
+
+
+def _read_host(section: Section) -> HostPlan:
+    host = section.section("host", "a mapping such as {cpu_user: 12, cpu_system: 2, memory: 64 GiB}")
+    if host is None:
+        return HostPlan()
+    plan = HostPlan(
+        read_curve(host.get("cpu_user"), PERCENT, 100.0),
+        read_curve(host.get("cpu_system"), PERCENT, 100.0),
+        read_curve(host.get("memory"), SIZE),
+    )
+    host.finish()
     return plan

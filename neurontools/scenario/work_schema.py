@@ -5,26 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import did_you_mean
+from neurontools.config import types
+from neurontools.config.reader import MismatchError
+from neurontools.config.types import PERCENT, POSITIVE_DURATION, SIZE, WORDS
 from neurontools.machine.memory import MemoryCategory
 from neurontools.runtime.status import NrtStatus
-from neurontools.scenario.curve_schema import curve_of
+from neurontools.scenario.curve_schema import read_curve
 from neurontools.scenario.curves import NOTHING, Curve, Pieces, Scaled
 from neurontools.scenario.model import Work
-from neurontools.scenario.problems import suggestion
-from neurontools.scenario.quantities import (
-    DURATION_FORM,
-    PERCENT_FORM,
-    SIZE_FORM,
-    duration,
-    number,
-    percent,
-    size,
-    status,
-)
 
 if TYPE_CHECKING:
+    from neurontools.config.reader import Section
     from neurontools.scenario.latency import Latency
-    from neurontools.scenario.nodes import Item, Section
 
 DEVICE_CATEGORIES = (
     MemoryCategory.CONSTANTS,
@@ -39,10 +32,15 @@ HOST_CATEGORIES = (
     MemoryCategory.DMA_BUFFERS,
     MemoryCategory.TENSORS,
 )
-RATE_FORM = "a number per second"
-MOST_BYTES = float(2**50)
-_MOST_A_SECOND = 1e6
-_MOST_CPU_PERCENT = 1e5
+MAX_BYTES = float(2**50)
+_MAX_RATE = 1e6
+_MAX_CPU_PERCENT = 1e5
+
+_CURVE_MAPPINGS = (
+    ("memory", "a mapping of memory categories", DEVICE_CATEGORIES, SIZE, MAX_BYTES),
+    ("host_memory", "a mapping of memory categories", HOST_CATEGORIES, SIZE, MAX_BYTES),
+    ("cpu", "a mapping such as {user: 120, system: 5}", ("user", "system"), PERCENT, _MAX_CPU_PERCENT),
+)
 
 _Name = tuple[str, str]  # such as ("memory", "tensors") or ("utilization", "")
 
@@ -63,22 +61,22 @@ class _Phase:
     curves: dict[_Name, Curve] = field(default_factory=dict)
 
 
-def work_of(section: Section, latencies: tuple[tuple[float, Latency], ...]) -> WorkPlan:
+def read_work(section: Section, latencies: tuple[tuple[float, Latency], ...]) -> WorkPlan:
     """Return the work that a group of the file describes.
 
     Without `executions` their rate follows from utilization and the first mean latency.
     """
-    base = _curves(section)
-    phases, repeat_from = _phases(section)
+    base = _read_curves(section)
+    phases, repeat_from = _read_phases(section)
     if phases:
         base = _with_phases(base, phases, repeat_from)
     executions = base.get(("executions", ""))
     utilization = base.get(("utilization", ""), NOTHING)
     if executions is None and latencies:
         executions = Scaled(utilization, 1 / (100 * latencies[0][1].mean_s))
-    mfu = section.scalar("mfu", percent, PERCENT_FORM, 0.0)
+    mfu = section.read("mfu", PERCENT, 0.0)
     if mfu > 100:
-        section.item.wrong(f"'mfu' is {mfu:g}; the greatest is 100")
+        section.fail("mfu", f"expected at most 100 percent, found {mfu:g}")
     work = Work(
         utilization=utilization,
         executions=executions or NOTHING,
@@ -93,70 +91,54 @@ def work_of(section: Section, latencies: tuple[tuple[float, Latency], ...]) -> W
     return WorkPlan(work, tuple(phase.name for phase in phases), any(name in on_cores for name, _ in base))
 
 
-def _curves(section: Section) -> dict[_Name, Curve]:
+def _parse_status(text: str) -> int:
+    name = text.upper()
+    known = {status.name: int(status) for status in NrtStatus if status is not NrtStatus.NRT_SUCCESS}
+    if text.isdecimal() and int(text) in known.values():
+        return int(text)
+    number = known.get(name if name.startswith("NRT_") else f"NRT_{name}")
+    if number is None:
+        raise MismatchError(f"unknown NRT status {text!r}", did_you_mean(name, known))
+    return number
+
+
+STATUS = types.scalar("an NRT status such as NRT_EXEC_BAD_INPUT", _parse_status, 1)
+_RATE = types.number(expected="a number per second")
+
+
+def _read_curves(section: Section) -> dict[_Name, Curve]:
     found: dict[_Name, Curve] = {}
-    for name, convert, form, greatest in (
-        ("utilization", percent, PERCENT_FORM, 100.0),
-        ("executions", number, RATE_FORM, _MOST_A_SECOND),
-    ):
-        item = section.get(name)
-        if item is not None:
-            found[name, ""] = curve_of(item, convert, form, greatest)
-    for name, categories in (("memory", DEVICE_CATEGORIES), ("host_memory", HOST_CATEGORIES)):
-        for key, item in _keys(section, name, "a mapping of memory categories", categories):
-            found[name, key] = curve_of(item, size, SIZE_FORM, MOST_BYTES)
-    for key, item in _keys(section, "cpu", "a mapping such as {user: 120, system: 5}", ("user", "system")):
-        found["cpu", key] = curve_of(item, percent, PERCENT_FORM, _MOST_CPU_PERCENT)
-    errors = section.get("errors")
-    if errors is not None:
-        for key, item in errors.section("a mapping of NRT statuses").all().items():
-            found["errors", str(_status(key, item))] = curve_of(item, number, RATE_FORM, _MOST_A_SECOND)
+    for name, quantity, greatest in (("utilization", PERCENT, 100.0), ("executions", _RATE, _MAX_RATE)):
+        value = section.get(name)
+        if value is not None:
+            found[name, ""] = read_curve(value, quantity, greatest)
+    for name, form, keys, quantity, greatest in _CURVE_MAPPINGS:
+        inner = section.section(name, form)
+        if inner is not None:
+            for key in keys:
+                if (value := inner.get(key)) is not None:
+                    found[name, str(key)] = read_curve(value, quantity, greatest)
+            inner.finish()
+    for name, value in section.section("errors", "a mapping of NRT statuses") or ():
+        try:
+            status = _parse_status(name)
+        except MismatchError as error:
+            value.fail(error.message, error.hint)
+        else:
+            found["errors", str(status)] = read_curve(value, _RATE, _MAX_RATE)
     return found
 
 
-def _keys(section: Section, name: str, form: str, known: tuple[str, ...]) -> list[tuple[str, Item]]:
-    item = section.get(name)
-    if item is None:
-        return []
-    inner = item.section(form)
-    found = [(str(key), value) for key in known if (value := inner.get(key)) is not None]
-    inner.finish()
-    return found
-
-
-def _status(name: str, item: Item) -> int:
-    try:
-        return status(name)
-    except ValueError:
-        known = [each.name for each in NrtStatus if each]
-        item.wrong(f"no NRT status {name!r}; {suggestion(name.upper(), known)}")
-        return 1
-
-
-def _phases(section: Section) -> tuple[list[_Phase], int | None]:
-    listed = section.get("phases")
-    repeat = section.get("repeat_from")
+def _read_phases(section: Section) -> tuple[list[_Phase], int | None]:
     phases = []
-    for item in [] if listed is None else listed.items("a list of phases"):
-        inner = item.section("a mapping such as {name: train, for: 5m, utilization: 90}")
-        name = inner.scalar("name", str, "a name", "")
-        if not name:
-            item.wrong("'name' is missing")
-        length = inner.need("for")
-        length_s = 1.0 if length is None else length.scalar(duration, DURATION_FORM, 1.0)
-        if length is not None and length_s <= 0:
-            length.wrong(f"expected {DURATION_FORM}, longer than 0")
-            length_s = 1.0
-        phases.append(_Phase(name, length_s, _curves(inner)))
-        inner.finish()
-    if repeat is None:
-        return phases, None
+    for item in section.items("phases", "a list of phases"):
+        phase = item.section("a mapping such as {name: train, for: 5m, utilization: 90}")
+        name, length_s = phase.require("name", WORDS), phase.require("for", POSITIVE_DURATION)
+        phases.append(_Phase(name, length_s, _read_curves(phase)))
+        phase.finish()
     names = [phase.name for phase in phases]
-    wanted = repeat.scalar(str, "the name of a phase", "")
-    if wanted not in names:
-        repeat.wrong(f"no phase {wanted!r}; {suggestion(wanted, names) if names else 'there are none'}")
-        return phases, None
-    return phases, names.index(wanted)
+    first = section.read("repeat_from", types.choice(names, "phase"), None)
+    return phases, None if first is None else names.index(first)
 
 
 def _with_phases(

@@ -34,8 +34,8 @@ def write(text: str) -> str:
         ("cache_max_size: 20x", 1, "cache_max_size: not a size: '20x'"),
         ("machine: ci\ncache_keep_last: ten", 2, "cache_keep_last: not a number of entries"),
         ("cache_remove: lock", 1, "cache_remove: 'lock' is nothing that can be removed"),
-        ("cache_older_than: 1s\ncache_keep_last: 3 entries", 2, "'cache_keep_last' must be a text"),
-        ("cache_older_than: 1s\ncache_keep_lst: 3", 2, "unknown setting 'cache_keep_lst'"),
+        ("cache_older_than: 1s\ncache_keep_last: 3 entries", 2, "cache_keep_last: expected a text"),
+        ("cache_older_than: 1s\ncache_keep_lst: 3", 2, "cache_keep_lst: unknown setting"),
     ],
 )
 def test_a_mistake_is_told_by_file_line_and_key_and_nothing_is_removed(
@@ -51,9 +51,9 @@ def test_a_mistake_is_told_by_file_line_and_key_and_nothing_is_removed(
 def test_the_environment_is_named_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     write("cache_max_size: 20GB\n")
     monkeypatch.setenv(env.CACHE_MAX_SIZE, "huge")
-    assert env.said_by(env.CACHE_MAX_SIZE) == "NEURONTOOLS_CACHE_MAX_SIZE"
-    assert env.said_by(env.CACHE_MAX_SIZE, {}).endswith("config.yaml:1: cache_max_size")
-    assert env.said_by(env.CACHE_KEEP_LAST) == "NEURONTOOLS_CACHE_KEEP_LAST"
+    assert env.source_of(env.CACHE_MAX_SIZE) == "NEURONTOOLS_CACHE_MAX_SIZE"
+    assert env.source_of(env.CACHE_MAX_SIZE, {}).endswith("config.yaml:1: cache_max_size")
+    assert env.source_of(env.CACHE_KEEP_LAST) == "NEURONTOOLS_CACHE_KEEP_LAST"
 
 
 def test_a_sound_file_is_a_policy(tree: Tree) -> None:
@@ -70,7 +70,7 @@ def test_a_run_prunes_nothing_by_half_a_policy(
     path = write("cache_auto_prune: true\ncache_older_than: 1d\ncache_keep_last: 3 entries\n")
     open_cache().close()
     assert entry.exists()
-    assert f"{path}:3: 'cache_keep_last' must be" in caplog.text
+    assert f"{path}:3: cache_keep_last: expected" in caplog.text
 
 
 def test_a_limit_of_waiting_that_makes_no_sense_is_told_by_its_place(

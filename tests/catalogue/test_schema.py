@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from neurontools.machine.instances.reader import CatalogueError
-from neurontools.machine.instances.schema import compile_catalogue
+from neurontools.machine.instances.schema import CatalogueError, compile_catalogue
 from neurontools.machine.instances.store import _yaml_files
 
 
@@ -29,22 +28,22 @@ def changed(file, path, value):
 @pytest.mark.parametrize(
     ("file", "path", "value", "message"),
     [
-        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], "eight", "trn1.2xlarge.vcpus: expected an integer of at least 1, found 'eight'"),
-        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], True, "vcpus: expected an integer of at least 1, found True"),
-        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], ..., "trn1.2xlarge.vcpus: missing"),
-        ("trn1.yaml", ["trn1.2xlarge", "vcpu"], 8, "trn1.2xlarge.vcpu: unknown key; known are aliases"),
-        ("trn1.yaml", ["trn1.2xlarge", "device"], "trainum", "trn1.2xlarge.device: expected one of inferentia, "),
+        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], "eight", "trn1.2xlarge.vcpus: expected a whole number of at least 1, found 'eight'"),
+        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], True, "vcpus: expected a whole number of at least 1, found true"),
+        ("trn1.yaml", ["trn1.2xlarge", "vcpus"], ..., "trn1.2xlarge: 'vcpus' is missing"),
+        ("trn1.yaml", ["trn1.2xlarge", "vcpu"], 8, "trn1.2xlarge.vcpu: unknown key; did you mean 'vcpus'?"),
+        ("trn1.yaml", ["trn1.2xlarge", "device"], "trainum", "trn1.2xlarge.device: unknown device 'trainum'; did you mean 'trainium'?"),
         ("trn1.yaml", ["trn1.2xlarge", "topology"], "torus4x4", "topology: torus4x4 connects 16 devices, the instance has 1"),
         ("trn1.yaml", ["trn1.32xlarge", "pci_bdf"], ["a"], "trn1.32xlarge.pci_bdf: expected a list of 16 texts, found a list of 1"),
-        ("trn1.yaml", ["trn1.32xlarge", "cpu_affinity", "1"], ..., "trn1.32xlarge.cpu_affinity.1: missing"),
+        ("trn1.yaml", ["trn1.32xlarge", "cpu_affinity", "1"], ..., "trn1.32xlarge.cpu_affinity: '1' is missing"),
         ("trn1.yaml", ["trn1.32xlarge"], 3, "trn1.32xlarge: expected a mapping, found 3"),
         ("trn2.yaml", ["trn1.2xlarge"], {}, "trn1.2xlarge: the instance type is defined twice"),
-        ("trn2.yaml", ["trn2.48xlarge", "topology_docs"], "switched16", "topology_docs: 'switched16' has not the links of torus4x4_trn2"),
-        ("trn2.yaml", ["trn2.48xlarge", "topology_docs"], "torus", "topology_docs: 'torus' has not the links of"),
-        ("trn2.yaml", ["trn2u.48xlarge", "ultraserver", "nodes"], 0, "ultraserver.nodes: expected an integer of at least 1, found 0"),
-        ("trn2.yaml", ["trn2u.48xlarge", "ultraserver", "mode"], [1], "ultraserver.mode: unknown key; known are chips, class_files"),
-        ("devices.yaml", ["trainium", "collective_cores"], "six", "trainium.collective_cores: expected an integer"),
-        ("devices.yaml", ["trainium", "core"], "v9", "trainium.core: no core version 'v9' in cores.yaml"),
+        ("trn2.yaml", ["trn2.48xlarge", "topology_docs"], "switched16", "topology_docs: 'switched16' does not have the links of torus4x4_trn2"),
+        ("trn2.yaml", ["trn2.48xlarge", "topology_docs"], "torus", "topology_docs: unknown topology 'torus'; did you mean 'torus"),
+        ("trn2.yaml", ["trn2u.48xlarge", "ultraserver", "nodes"], 0, "ultraserver.nodes: expected a whole number of at least 1, found 0"),
+        ("trn2.yaml", ["trn2u.48xlarge", "ultraserver", "mode"], [1], "ultraserver.mode: unknown key; did you mean 'modes'?"),
+        ("devices.yaml", ["trainium", "collective_cores"], "six", "trainium.collective_cores: expected a whole number of at least 1"),
+        ("devices.yaml", ["trainium", "core"], "v9", "trainium.core: unknown core version 'v9'"),
         ("devices.yaml", ["trainium", "memory_bandwidth"], "820 GB", "memory_bandwidth: expected a number and one of GiB/s"),
         ("devices.yaml", ["trainium2", "lnc", "default"], 3, "trainium2.lnc.default: 3 is not among the choices [1, 2]"),
         ("devices.yaml", ["trainium2", "lnc", "choices"], [2, 3], "trainium2.lnc.choices: 8 physical cores do not divide by 3"),
@@ -53,7 +52,7 @@ def changed(file, path, value):
         ("cores.yaml", ["v2", "monitor_version"], {3: "v2"}, "v2.monitor_version.3: expected a logical NeuronCore"),
         ("cores.yaml", ["v2", "gpsimd", "processor"], 8, "v2.gpsimd.processor: unknown key"),
         ("topologies.yaml", ["inf1_chain4", "connected_to"], [[1], [2], [1], []], "device 0 lists 1, which does not list it back"),
-        ("topologies.yaml", ["inf1_chain4", "shape"], "tree", "inf1_chain4.shape: expected one of none, chain"),
+        ("topologies.yaml", ["inf1_chain4", "shape"], "tree", "inf1_chain4.shape: unknown shape 'tree'; known: none, chain"),
     ],
 )  # fmt: skip
 def test_the_error_names_file_key_and_expectation(file, path, value, message):
@@ -64,7 +63,7 @@ def test_the_error_names_file_key_and_expectation(file, path, value, message):
 
 
 def test_a_file_that_is_no_yaml_is_named():
-    with pytest.raises(CatalogueError, match=r"^instance catalogue: trn2\.yaml: not YAML: .*line 1"):
+    with pytest.raises(CatalogueError, match=r"^instance catalogue: trn2\.yaml:2: not YAML: "):
         compile_catalogue({**_yaml_files(), "trn2.yaml": b"a: [1"})
 
 
@@ -77,7 +76,7 @@ def test_a_missing_file_is_named(name):
 
 
 def test_an_empty_file_is_no_mapping():
-    with pytest.raises(CatalogueError, match=r"expected a mapping, found None"):
+    with pytest.raises(CatalogueError, match=r"expected a mapping, found nothing"):
         compile_catalogue({**_yaml_files(), "inf1.yaml": b""})
 
 

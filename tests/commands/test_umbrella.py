@@ -165,7 +165,7 @@ def test_doctor_names_what_is_wrong_in_the_settings(tool, home):
     file.write_text("machin: ci\n")
     run = tool("neurontools", "doctor")
     assert run.returncode == 1
-    assert f"WRONG    settings           {file}:1: unknown setting 'machin'" in run.stdout
+    assert f"WRONG    settings           {file}:1: machin: unknown setting" in run.stdout
 
 
 def test_doctor_without_a_compiler_says_how_to_get_one(tool, monkeypatch, home):

@@ -74,10 +74,13 @@ def test_what_a_project_says_of_checks(scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("check", "message"),
     [
-        ("3", "customop.yaml: check is 3"),
-        ("{op: 3}", "customop.yaml: check: op is 3"),
-        ("{op: {inputs: []}}", "customop.yaml: check: op: unknown key inputs"),
-        ("{op: {input: 8x8}}", "customop.yaml: check: op: input is '8x8'"),
+        ("3", "customop.yaml:4: check: expected operators and what to check them with, found 3"),
+        (
+            "{op: 3}",
+            "customop.yaml:4: check.op: expected keys: input, reference, backward, tolerance, found 3",
+        ),
+        ("{op: {inputs: []}}", "customop.yaml:4: check.op.inputs: unknown key; did you mean 'input'?"),
+        ("{op: {input: 8x8}}", "customop.yaml:4: check.op.input: expected a list of texts, found '8x8'"),
     ],
 )
 def test_checks_that_make_no_sense(

@@ -83,7 +83,7 @@ def test_what_a_daemon_loads_before_it_answers_is_little():
     loaded = modules(starting) - modules("pass")
     assert not loaded & {
         "argparse", "_ssl", "psutil", "shutil", "yaml",
-        "neurontools.machine.instances.reader", "neurontools.machine.instances.schema",
+        "neurontools.machine.instances.schema",
     }  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from neurontools.monitor.config import MetricKey, default_config
 from neurontools.monitor.config_file import ConfigError, load_config, parse_config
 from neurontools.monitor.durations import DurationError, seconds
 from neurontools.monitor.groups import RuntimeGroup, SystemGroup
-from neurontools.monitor.located import parse_located
 
 COUNTERS, MEMORY = RuntimeGroup.NEURONCORE_COUNTERS, RuntimeGroup.MEMORY_USED
 
@@ -25,7 +24,7 @@ def periods_of(text: str):
 
 def problems_of(text: str):
     config, problems = parse_config(text, "m.conf")
-    return config, [problem.text("m.conf") for problem in problems]
+    return config, [problem.located("m.conf") for problem in problems]
 
 
 def test_the_documents_example():
@@ -81,7 +80,7 @@ GOOD = '{"type": "memory_info"}'
     [
         (
             '{\n "period": "soon",\n "system_metrics": [' + GOOD + "]}",
-            "m.conf:2: period: 'soon' is no duration; write a number and a unit",
+            "m.conf:2: period: 'soon' is not a duration; write a number and a unit",
         ),
         ('{"period": 5, "system_metrics": [' + GOOD + "]}", "m.conf:1: period: expected a duration as text"),
         (
@@ -95,7 +94,7 @@ GOOD = '{"type": "memory_info"}'
         ),
         (
             '{"system_metrics": [' + GOOD + ',\n{"typ": "vcpu_usage"}]}',
-            "m.conf:2: system_metrics[1].typ: unknown key",
+            "m.conf:2: system_metrics[1].typ: unknown key; did you mean 'type'?",
         ),
         ('{"system_metrics": [' + GOOD + ",\n7]}", "m.conf:2: system_metrics[1]: expected an object"),
         (
@@ -114,14 +113,14 @@ GOOD = '{"type": "memory_info"}'
             '{"neuron_runtimes": [{"metrics": [{"type": "hw_counters"}]}], "system_metrics": [' + GOOD + "]}",
             "m.conf:1: neuron_runtimes[0].metrics[0].type: neuron_hw_counters belongs into system_metrics",
         ),
-        ('{"system_metrics": [' + GOOD + '],\n "gpus": []}', "m.conf:2: gpus: unknown key (known: period,"),
+        ('{"system_metrics": [' + GOOD + '],\n "gpus": []}', "m.conf:2: gpus: unknown key; known: period,"),
         (
             '{"system_metrics": [' + GOOD + '],\n "neuron_runtimes": {}}',
             "m.conf:2: neuron_runtimes: expected a list",
         ),
         (
             '{"system_metrics": [' + GOOD + '], "neuron_runtimes": [\n{"tag_filter": "(", "metrics": []}]}',
-            "m.conf:2: neuron_runtimes[0].tag_filter: no regular expression: missing )",
+            "m.conf:2: neuron_runtimes[0].tag_filter: not a regular expression: missing )",
         ),
         (
             '{"system_metrics": [' + GOOD + '], "neuron_runtimes": [{"tag_filter": 7, "metrics": []}]}',
@@ -136,7 +135,7 @@ GOOD = '{"type": "memory_info"}'
 def test_what_is_wrong_is_named_and_the_rest_is_collected(text, problem):
     config, problems = problems_of(text)
     assert len(problems) <= 2
-    assert problem in problems[0]
+    assert any(problem in found for found in problems)
     assert MetricKey(None, SystemGroup.MEMORY_INFO) in config.periods()
 
 
@@ -161,12 +160,12 @@ def test_old_names_are_collected_under_the_new_ones(old, new, place):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "m.conf:1:1: no JSON"),
-        ('{"period": "1s",\n  oops}', "m.conf:2:3: no JSON"),
+        ("", "m.conf:1:1: not JSON"),
+        ('{"period": "1s",\n  oops}', "m.conf:2:3: not JSON"),
         ("[]", "m.conf:1: expected an object"),
         ("\n\n7", "m.conf:3: expected an object"),
-        ("[" * 100_000, "m.conf is no JSON"),
-        ('{"a":' + "1" * 5000 + "}", "m.conf is no JSON"),
+        ("[" * 100_000, "m.conf: not JSON"),
+        ('{"a":' + "1" * 5000 + "}", "m.conf: not JSON"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_an_error(text, message):
@@ -216,22 +215,7 @@ def test_any_json_gives_a_configuration_or_one_error(value):
         assert not isinstance(value, dict)
         return
     assert all(period_s >= 0.01 for period_s in config.periods().values())
-    assert all("\n" not in problem.text("m.conf") for problem in problems)
-
-
-def plain(located):
-    match located.value:
-        case list():
-            return [plain(item) for item in located.value]
-        case dict():
-            return {key: plain(item) for key, item in located.value.items()}
-    return located.value
-
-
-@settings(max_examples=100)
-@given(json_values, st.sampled_from([None, 0, 3]))
-def test_located_json_is_json(value, indent):
-    assert plain(parse_located(json.dumps(value, indent=indent))) == value
+    assert all("\n" not in problem.located("m.conf") for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -259,5 +243,5 @@ def test_durations_as_go_reads_them(text, expected):
     "text", ["", "s", "5", "1 s", "1d", "1s ", "1,5s", "--1s", ".s", "1e3s", "5 minutes", "1s30", "٣s"]
 )
 def test_what_go_refuses_is_refused(text):
-    with pytest.raises(DurationError, match="is no duration"):
+    with pytest.raises(DurationError, match="is not a duration"):
         seconds(text)

@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
     ("arguments", "says"),
     [
         (["play", "idle", "--speed", "0"], "a speed of 0 makes no sense"),
-        (["play", "idle", "--duration", "soon"], "--duration soon is no duration"),
+        (["play", "idle", "--duration", "soon"], "--duration: invalid duration 'soon'"),
         (["play", "nothing"], "no scenario 'nothing'"),
         (["play", "idle", "--machine", "a/b"], "bad machine name"),
         (["record", "--out", "x", "--count", "0"], "--count 0 is less than 1"),

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from neurontools import scenario
 from neurontools.errors import NeuronToolsError
-from neurontools.scenario.problems import ScenarioError
+from neurontools.scenario.schema import ScenarioError
 from neurontools.scenario.script import Script
 
 HEAD = "description: d\ninstance: trn1.32xlarge\nduration: 1m\n"
 GROUP = HEAD + "processes:\n  g:\n    cores: 1\n"
 
 MISTAKES = [
-    (GROUP + "    memory: {tensors: 9999 TiB}\n", 7, "processes.g.memory.tensors", "the greatest is"),
-    (GROUP + "    executions: 5000000\n", 7, "processes.g.executions", "the greatest is 1e+06"),
+    (GROUP + "    memory: {tensors: 9999 TiB}\n", 7, "processes.g.memory.tensors", "the maximum is"),
+    (GROUP + "    executions: 5000000\n", 7, "processes.g.executions", "the maximum is 1e+06"),
     (
         GROUP + "    models: [{name: a, code: 9999 TiB}]\n",
         7,
         "processes.g.models[0].code",
-        "the greatest is",
+        "the maximum is",
     ),
     ("", 1, "", "the file is empty"),
-    ("a: [1", 1, "", "no YAML"),
+    ("a: [1", 1, "", "not YAML"),
     ("- 1\n", 1, "", "expected a mapping with instance"),
     ("description: d\ninstance: trn1.2xlarge\n", 1, "", "'duration' is missing"),
     ("instance: trn1.2xlarge\nduration: 1m\n", 1, "", "'description' is missing"),
@@ -33,21 +33,21 @@ MISTAKES = [
         HEAD.replace("trn1.32", "trn1.33"),
         2,
         "instance",
-        "no instance type 'trn1.33xlarge'; did you mean 'trn1.32xlarge'?",
+        "unknown instance type 'trn1.33xlarge'; did you mean 'trn1.32xlarge'?",
     ),
     (HEAD + "lnc: 2\n", 4, "lnc", "logical NeuronCore configuration 2 does not exist on trn1.32xlarge"),
     (
         HEAD.replace("1m", "soon"),
         3,
         "duration",
-        "expected a duration such as 500ms, 30s, 5m or 1h30m, found 'soon'",
+        "expected a duration above 0 such as 500ms, 30s, 5m or 1h30m, found 'soon'",
     ),
-    (HEAD.replace("1m", "0s"), 3, "duration", "longer than 0"),
-    (HEAD.replace("1m", "-5"), 3, "duration", "found '-5'"),
+    (HEAD.replace("1m", "0s"), 3, "duration", "expected a duration above 0"),
+    (HEAD.replace("1m", "-5"), 3, "duration", "found -5"),
     (HEAD + "duratoin: 1\n", 4, "duratoin", "unknown key; did you mean 'duration'?"),
     (HEAD + "seed: x\n", 4, "seed", "expected a whole number, found 'x'"),
-    (HEAD + "duration: 2m\n", 4, "duration", "is there twice, first in line 3"),
-    (HEAD + "processes: 3\n", 4, "processes", "expected a mapping of groups by name, found '3'"),
+    (HEAD + "duration: 2m\n", 4, "duration", "duplicate key, first in line 3"),
+    (HEAD + "processes: 3\n", 4, "processes", "expected a mapping of groups by name, found 3"),
     (GROUP + "    coutn: 2\n", 7, "processes.g.coutn", "unknown key; did you mean 'count'?"),
     (GROUP + "    count: 0\n", 7, "processes.g.count", "expected 1 to 5000 processes, found 0"),
     (GROUP + "    count: 33\n", 6, "processes.g", "the machine's 32 cores are too few for all processes"),
@@ -55,7 +55,7 @@ MISTAKES = [
         HEAD + "processes: {g: {cores: 0-40}}\n",
         4,
         "processes.g.cores",
-        "there is no core 32, this machine has 0-31",
+        "unknown core 32; this machine has 0-31",
     ),
     (
         HEAD + "processes: {g: {cores: 0-x}}\n",
@@ -67,7 +67,7 @@ MISTAKES = [
         HEAD + "processes: {g: {cores: 0-2, count: 2}}\n",
         4,
         "processes.g.cores",
-        "3 cores can't be shared evenly",
+        "3 cores cannot be divided evenly among 2 processes",
     ),
     (
         HEAD + "processes:\n  a: {cores: 0-1}\n  b: {cores: 1-2}\n",
@@ -75,7 +75,7 @@ MISTAKES = [
         "processes.b",
         "core 1 belongs to a 0 at that time",
     ),
-    (GROUP + "    utilization: 101\n", 7, "processes.g.utilization", "rises to 101; the greatest is 100"),
+    (GROUP + "    utilization: 101\n", 7, "processes.g.utilization", "rises to 101; the maximum is 100"),
     (GROUP + "    utilization: high\n", 7, "processes.g.utilization", "expected a number of percent"),
     (
         GROUP + "    utilization: {curve: sine, low: 5, high: 120, period: 1m}\n",
@@ -87,7 +87,7 @@ MISTAKES = [
         GROUP + "    utilization: {curve: noise, mean: 5, amplitude: 9, period: 1m}\n",
         7,
         "processes.g.utilization",
-        "falls to -4; the least is 0",
+        "falls to -4; the minimum is 0",
     ),
     (
         GROUP + "    utilization: {curve: rmap, from: 1}\n",
@@ -139,7 +139,7 @@ MISTAKES = [
         "processes.g.errors.NRT_TIMEOT",
         "did you mean 'NRT_TIMEOUT'?",
     ),
-    (GROUP + "    errors: {NRT_SUCCESS: 1}\n", 7, "processes.g.errors.NRT_SUCCESS", "no NRT status"),
+    (GROUP + "    errors: {NRT_SUCCESS: 1}\n", 7, "processes.g.errors.NRT_SUCCESS", "unknown NRT status"),
     (GROUP + "    latency: {p50: 5ms, p99: 1ms}\n", 7, "processes.g.latency", "'p99' is less than 'p50'"),
     (GROUP + "    latency: [{from: 1s, p50: 5ms}]\n", 7, "processes.g.latency", "the first one from 0s"),
     (
@@ -153,17 +153,22 @@ MISTAKES = [
     (GROUP + '    tag: "{rank:zz}"\n', 7, "processes.g.tag", "bad text"),
     (GROUP + "    start: 30s\n    stop: 20s\n", 8, "processes.g.stop", "'stop' is not later than 'start'"),
     (GROUP + "    crash: NRT_TIMEOUT\n", 7, "processes.g.crash", "needs 'lifetime'"),
-    (GROUP + "    lifetime: {shortest: 9s, longest: 2s}\n", 7, "processes.g.lifetime", "not shorter than"),
-    (GROUP + "    restart: {after: 0s}\n", 7, "processes.g.restart", "a delay longer than 0"),
-    (GROUP + "    mfu: 140%\n", 6, "processes.g", "'mfu' is 140; the greatest is 100"),
-    (GROUP + "    models: [{name: a, code: 9999 TiB}]\n", 7, "processes.g.models[0].code", "the greatest is"),
+    (
+        GROUP + "    lifetime: {shortest: 9s, longest: 2s}\n",
+        7,
+        "processes.g.lifetime",
+        "not shorter than 'shortest'",
+    ),
+    (GROUP + "    restart: {after: 0s}\n", 7, "processes.g.restart.after", "expected a duration above 0"),
+    (GROUP + "    mfu: 140%\n", 7, "processes.g.mfu", "expected at most 100 percent, found 140"),
+    (GROUP + "    models: [{name: a, code: 9999 TiB}]\n", 7, "processes.g.models[0].code", "the maximum is"),
     (GROUP + "    models: [{code: 1 MiB}]\n", 7, "processes.g.models[0]", "'name' is missing"),
     (GROUP + "    phases: [{name: a}]\n", 7, "processes.g.phases[0]", "'for' is missing"),
     (
         GROUP + "    phases: [{name: load, for: 1s}]\n    repeat_from: laod\n",
         8,
         "processes.g.repeat_from",
-        "no phase 'laod'; did you mean 'load'?",
+        "unknown phase 'laod'; did you mean 'load'?",
     ),
     (GROUP + "    overrides: {3: {uid: 1}}\n", 7, "processes.g.overrides.3", "its ranks are 0-0"),
     (GROUP + "    overrides: {0: {cores: 2}}\n", 7, "processes.g.overrides.0.cores", "unknown key"),
@@ -265,7 +270,7 @@ def test_a_file_that_is_not_there_is_named(home):
     with pytest.raises(NeuronToolsError, match=r"cannot read \./gone\.yaml: No such file"):
         scenario.load("./gone.yaml")
     (home / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ScenarioError, match="is no UTF-8 text"):
+    with pytest.raises(ScenarioError, match="not YAML"):
         scenario.load("bytes.yaml")
 
 
@@ -295,5 +300,5 @@ def test_nonsense_is_refused_and_nothing_worse(value):
             scenario.parse(yaml.safe_dump({**facts, key: value}))
         except ScenarioError as error:
             refused = error
-        assert refused is None or all(problem.line >= 1 and problem.text for problem in refused.problems)
+        assert refused is None or all(problem.line >= 1 and problem.message for problem in refused.problems)
         assert refused is not None or key != "x"

@@ -164,7 +164,7 @@ def read_setting(
     try:
         return parse(text)
     except UsageError as error:
-        raise UsageError(f"{env.said_by(name, environ)}: {error.message}", error.remedy) from error
+        raise UsageError(f"{env.source_of(name, environ)}: {error.message}", error.remedy) from error
 
 
 def check_settings_file() -> None:
@@ -179,6 +179,6 @@ def check_settings_file() -> None:
     first = found.problems[0]
     where = f"{found.path}:{first.line}: " if first.line else f"{found.path} "
     raise UsageError(
-        f"{where}{first.message}",
+        f"{where}{first.key}: {first.message}",
         "correct the file: nothing is removed by a policy that is not understood whole",
     )

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
+from neurontools.config import types
+from neurontools.config.reader import FileError, FormatError, read_yaml
+from neurontools.config.types import FLAG, NUMBER, TEXT, WHOLE, WORDS
 from neurontools.customop.building.request import BuildRequest, with_stack
 from neurontools.customop.errors import CustomOpBuildError
 
+if TYPE_CHECKING:
+    from neurontools.config.reader import Section
+
 FILE_NAME = "customop.yaml"
-_KEYS = {
-    "name": str,
-    "compute": list,
-    "shape": list,
-    "output": str,
-    "cflags": list,
-    "multicore": bool,
-    "release": bool,
-    "sanitize": bool,
-    "stack_size": int,
-    "check": dict,
-}
-_CHECK_KEYS = {"input": list, "reference": str, "backward": list, "tolerance": float}
-_FORM = {
-    str: "text",
-    list: "a list",
-    bool: "true or false",
-    int: "a number",
-    float: "a number such as 0.001",
-    dict: "keys: operators and what to check them with",
-}
+_TEXTS = types.list_of(TEXT, "a list of texts")
+_INPUTS = types.list_of(WORDS, "a list of texts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,92 +63,55 @@ def load_project(path: Path) -> Project:
     """Read a project's file; paths in it are relative to its directory, and may have wildcards.
 
     Raises:
-        CustomOpBuildError: it cannot be read, is no YAML, or has keys or values that make no sense.
+        CustomOpBuildError: it cannot be read, is not YAML, or has mistakes, all of which are listed.
     """
-    raw = _read(path)
-    here = path.parent
-    request = BuildRequest(
-        name=str(raw["name"]),
-        compute=_sources(path, raw, "compute"),
-        shape=_sources(path, raw, "shape"),
-        directory=here / str(raw.get("output", ".")),
-        cflags=tuple(_texts(path, raw, "cflags")),
-        multicore=bool(raw.get("multicore")),
-        release=bool(raw.get("release")),
-        sanitize=bool(raw.get("sanitize")),
-    )
-    if "stack_size" in raw:
-        request = with_stack(request, cast("int", raw["stack_size"]))
-    return Project(path, request, _checks(path, cast("dict[object, object]", raw.get("check", {}))))
-
-
-def _checks(path: Path, raw: dict[object, object]) -> dict[str, CheckWords]:
-    checks = {}
-    for name, given in raw.items():
-        place = f"check: {name}"
-        if not isinstance(given, dict):
-            raise CustomOpBuildError(f"{path}: {place} is {given!r}", f"keys are {', '.join(_CHECK_KEYS)}")
-        _check_keys(path, given, _CHECK_KEYS, place)
-        words = cast("dict[str, object]", given)
-        backward = tuple(_texts(path, words, "backward")) if "backward" in words else None
-        inputs = tuple(map(str, cast("list[object]", words.get("input", []))))
-        tolerance = cast("float | None", words.get("tolerance"))
-        checks[str(name)] = CheckWords(inputs, str(words.get("reference", "")), backward, tolerance)
-    return checks
-
-
-def _read(path: Path) -> dict[str, object]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        raw = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506  a safe loader
+        root = read_yaml(path.read_bytes())
     except OSError as error:
         raise CustomOpBuildError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "it is no text"
-        raise CustomOpBuildError(f"{path}{where}: {problem}", "write YAML: key: value") from error
-    if not isinstance(raw, dict):
-        raise CustomOpBuildError(f"{path} has no keys", "write at least name, compute and shape")
-    _check(path, raw)
-    return raw
+    except FormatError as error:
+        raise CustomOpBuildError(error.problem.located(str(path)), "write YAML: key: value") from error
+    section = root.section("keys: at least name, compute and shape")
+    request = BuildRequest(
+        name=section.require("name", TEXT),
+        compute=_read_sources(section, "compute", path.parent),
+        shape=_read_sources(section, "shape", path.parent),
+        directory=path.parent / section.read("output", TEXT, "."),
+        cflags=tuple(section.read("cflags", _TEXTS, [])),
+        multicore=section.read("multicore", FLAG, default=False),
+        release=section.read("release", FLAG, default=False),
+        sanitize=section.read("sanitize", FLAG, default=False),
+    )
+    stack_size = section.read("stack_size", WHOLE, None)
+    checks = {
+        name: _read_check(value.section("keys: input, reference, backward, tolerance"))
+        for name, value in section.section("check", "operators and what to check them with") or ()
+    }
+    section.finish()
+    if root.problems:
+        message = FileError(str(path), root.problems).message
+        raise CustomOpBuildError(message, "docs/reference/neuron-customop.md lists the keys")
+    return Project(path, request if stack_size is None else with_stack(request, stack_size), checks)
 
 
-def _check_keys(path: Path, raw: dict[object, object], keys: dict[str, type], place: str = "") -> None:
-    where = f"{path}: {place}: " if place else f"{path}: "
-    for key, value in raw.items():
-        kind = keys.get(str(key))
-        if kind is None:
-            close = difflib.get_close_matches(str(key), keys, 1)
-            hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(keys)}"
-            raise CustomOpBuildError(f"{where}unknown key {key}", hint)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CustomOpBuildError(f"{where}{key} is {value!r}", f"give {_FORM[kind]}")
+def _read_check(section: Section) -> CheckWords:
+    backward = section.read("backward", _TEXTS, None)
+    words = CheckWords(
+        inputs=tuple(section.read("input", _INPUTS, [])),
+        reference=section.read("reference", TEXT, ""),
+        backward=None if backward is None else tuple(backward),
+        tolerance=section.read("tolerance", NUMBER, None),
+    )
+    section.finish()
+    return words
 
 
-def _check(path: Path, raw: dict[object, object]) -> None:
-    _check_keys(path, raw, _KEYS)
-    for key in ("name", "compute", "shape"):
-        if key not in raw:
-            raise CustomOpBuildError(f"{path}: no {key}", f"add {key}: ... to it")
-
-
-def _texts(path: Path, raw: dict[str, object], key: str) -> list[str]:
-    values = cast("list[object]", raw.get(key, []))
-    for value in values:
-        if not isinstance(value, str):
-            raise CustomOpBuildError(f"{path}: {key} holds {value!r}", "give a list of texts")
-    return cast("list[str]", values)
-
-
-def _sources(path: Path, raw: dict[str, object], key: str) -> tuple[Path, ...]:
+def _read_sources(section: Section, key: str, directory: Path) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
-    for pattern in _texts(path, raw, key):
-        whole = os.path.join(path.parent, pattern)
+    for pattern in section.require(key, _TEXTS):
+        whole = os.path.join(directory, pattern)
         matches = sorted(glob.glob(whole)) if glob.has_magic(pattern) else [whole]
         if not matches:
-            raise CustomOpBuildError(f"{path}: {key}: no file matches {pattern}", "check the pattern")
+            section.fail(key, f"no file matches {pattern}")
         found.update(dict.fromkeys(Path(match) for match in matches))
     return tuple(found)

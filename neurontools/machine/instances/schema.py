@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.machine.instances.reader import CatalogueError, Reader
+from neurontools.config import types
+from neurontools.config.reader import (
+    MAPPING,
+    TEXT,
+    FileError,
+    FormatError,
+    Problem,
+    Section,
+    Value,
+    read_yaml,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 GIB = 2**30
 MIB = 2**20
@@ -18,9 +28,35 @@ _DEVICES = "devices.yaml"
 _TOPOLOGIES = "topologies.yaml"
 _SHARED = (_CORES, _DEVICES, _TOPOLOGIES)
 _SHAPES = ("none", "chain", "ring", "torus4x4", "switched")
+_RATE_UNITS = {"GiB/s": 2**30, "TiB/s": 2**40, "GB/s": 1e9, "TB/s": 1e12}
+_SYSFS_KEYS = ("device_name", "instance_type", "device_arch", "core_arch")
 
 Plain = dict[str, Any]
 _Decisions = dict[str, list[str]]
+
+
+class CatalogueError(FileError):
+    """A file of the catalogue is missing or does not follow the schema."""
+
+    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+        super().__init__(
+            f"instance catalogue: {file}", problems, "correct the file, or install neurontools again"
+        )
+
+
+def _parse_rate(text: str) -> float:
+    number, _, unit = text.partition(" ")
+    if unit not in _RATE_UNITS or not float(number) > 0:
+        raise ValueError
+    return float(number) * _RATE_UNITS[unit]
+
+
+_COUNT = types.whole(1)
+_ABOVE_ZERO = types.number(exclusive=True)
+_RATE = types.scalar(f"a number and one of {', '.join(_RATE_UNITS)}", _parse_rate, 1.0)
+_TEXTS = types.list_of(types.TEXT, "a list of texts")
+_NUMBERS = types.list_of(types.WHOLE, "a list of whole numbers")
+_LINKS = types.list_of(_NUMBERS, "a list of lists of device numbers")
 
 
 def compile_catalogue(files: dict[str, bytes]) -> Plain:
@@ -30,102 +66,109 @@ def compile_catalogue(files: dict[str, bytes]) -> Plain:
         files: contents by file name: cores.yaml, devices.yaml, topologies.yaml, and one file per family.
 
     Raises:
-        CatalogueError: a file is missing, is no YAML, or does not follow the schema.
+        CatalogueError: a file is missing, is not YAML, or does not follow the schema.
     """
     for name in _SHARED:
         if name not in files:
-            raise CatalogueError(name, "", "the file is missing")
-    parsed = {name: Reader(name, "", _parse(name, data)) for name, data in files.items()}
+            raise CatalogueError(name, [Problem(0, "", "the file is missing")])
     decisions: _Decisions = {}
-    cores = _each(parsed[_CORES], _core, decisions)
-    devices = _each(parsed[_DEVICES], _device, decisions)
+    cores = _compile_each(_CORES, files, _compile_core, decisions)
+    devices = _compile_each(_DEVICES, files, lambda device: _compile_device(device, cores), decisions)
     for name, device in devices.items():
-        if device["core"] not in cores:
-            raise CatalogueError(_DEVICES, f"{name}.core", f"no core version {device['core']!r} in {_CORES}")
         decisions[name] += decisions[device["core"]]
-    topologies = _each(parsed[_TOPOLOGIES], _topology, decisions)
+    topologies = _compile_each(_TOPOLOGIES, files, _compile_topology, decisions)
     catalogue: Plain = {"cores": cores, "devices": devices, "instances": {}, "aliases": {}}
-    for name, reader in parsed.items():
-        if name not in _SHARED:
-            _family(reader, catalogue, topologies, decisions)
+    for file in files:
+        if file not in _SHARED:
+            _compile_family(file, files, catalogue, topologies, decisions)
     return catalogue
 
 
-def _parse(name: str, data: bytes) -> object:
-    import yaml
-
+def _read(file: str, files: dict[str, bytes]) -> Value:
     try:
-        # The parser in C takes a tenth of the time, which the very first start of a machine waits for.
-        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
-    except yaml.YAMLError as error:
-        raise CatalogueError(name, "", "not YAML: " + " ".join(str(error).split())) from error
+        return read_yaml(files[file], trusted=True)
+    except FormatError as error:
+        raise CatalogueError(file, [error.problem]) from error
 
 
-def _each(reader: Reader, compile_one: Callable[[Reader], Plain], decisions: _Decisions) -> Plain:
+def _check(file: str, root: Value) -> None:
+    if root.problems:
+        raise CatalogueError(file, root.problems)
+
+
+def _compile_each(
+    file: str, files: dict[str, bytes], compile_one: Callable[[Section], Plain], decisions: _Decisions
+) -> Plain:
+    root = _read(file, files)
     compiled = {}
-    for name in reader.names():
-        one = reader.mapping(name)
-        compiled[name] = compile_one(one)
-        decisions[name] = [f"{name}: {text}" for text in one.texts("decisions")]
-        one.finish()
+    for name, value in root.section():
+        section = value.section()
+        compiled[name] = compile_one(section)
+        decisions[name] = [f"{name}: {text}" for text in section.require("decisions", _TEXTS)]
+        section.finish()
+    _check(file, root)
     return compiled
 
 
-def _core(reader: Reader) -> Plain:
-    gpsimd = reader.mapping("gpsimd")
+def _compile_core(core: Section) -> Plain:
+    gpsimd = _require_section(core, "gpsimd")
     compiled = {
-        "name": reader.text("name"),
-        "tensor_tflops": _numbers(reader.mapping("tensor_tflops")),
-        "vector_flops_s": reader.number("vector_tflops") * 1e12,
-        "scalar_flops_s": reader.number("scalar_tflops") * 1e12,
-        "gpsimd_processors": gpsimd.integer("processors", least=0),
-        "gpsimd_tcm_bytes": gpsimd.integer("tcm_kib", least=0) * KIB,
-        "clock_hz": [[engine, ghz * 1e9] for engine, ghz in _numbers(reader.mapping("clocks_ghz"))],
-        "sbuf_bytes": reader.integer("sbuf_mib") * MIB,
-        "psum_bytes": reader.integer("psum_mib") * MIB,
-        "monitor_versions": _versions(reader.mapping("monitor_version")),
+        "name": core.require("name", types.TEXT),
+        "tensor_tflops": _read_numbers(core, "tensor_tflops"),
+        "vector_flops_s": core.require("vector_tflops", _ABOVE_ZERO) * 1e12,
+        "scalar_flops_s": core.require("scalar_tflops", _ABOVE_ZERO) * 1e12,
+        "gpsimd_processors": gpsimd.require("processors", types.WHOLE),
+        "gpsimd_tcm_bytes": gpsimd.require("tcm_kib", types.WHOLE) * KIB,
+        "clock_hz": [[engine, ghz * 1e9] for engine, ghz in _read_numbers(core, "clocks_ghz")],
+        "sbuf_bytes": core.require("sbuf_mib", _COUNT) * MIB,
+        "psum_bytes": core.require("psum_mib", _COUNT) * MIB,
+        "monitor_versions": _read_versions(_require_section(core, "monitor_version")),
     }
     gpsimd.finish()
     return compiled
 
 
-def _numbers(reader: Reader) -> list[tuple[str, float]]:
-    return [(key, reader.number(key)) for key in reader.names()]
+def _require_section(section: Section, name: str) -> Section:
+    value = section.need(name)
+    return Section(section.value, {}) if value is None else value.section()
 
 
-def _versions(reader: Reader) -> list[tuple[int, str]]:
+def _read_numbers(section: Section, name: str) -> list[tuple[str, float]]:
+    return [(key, value.read(_ABOVE_ZERO, 1.0)) for key, value in _require_section(section, name)]
+
+
+def _read_versions(section: Section) -> list[tuple[int, str]]:
     versions = []
-    for key in reader.names():
-        if key not in {"1", "2"}:
-            raise reader.error(key, "expected a logical NeuronCore configuration, 1 or 2")
-        versions.append((int(key), reader.text(key)))
+    for key, value in section:
+        if key in {"1", "2"}:
+            versions.append((int(key), value.read(types.TEXT, "")))
+        else:
+            value.fail("expected a logical NeuronCore configuration, 1 or 2")
     if not versions:
-        raise reader.error("1", "missing")
+        section.value.fail("no versions")
     return versions
 
 
-def _device(reader: Reader) -> Plain:
-    lnc = reader.mapping("lnc")
-    monitor = reader.mapping("monitor")
-    sysfs = reader.mapping("sysfs")
+def _compile_device(device: Section, cores: Plain) -> Plain:
+    lnc = _require_section(device, "lnc")
+    monitor = _require_section(device, "monitor")
+    sysfs = _require_section(device, "sysfs")
     compiled = {
-        "name": reader.name,
-        "core": reader.text("core"),
-        "physical_cores": reader.integer("physical_cores"),
-        "memory_bytes": reader.integer("memory_gib") * GIB,
-        "memory_bandwidth_bytes_s": reader.rate("memory_bandwidth"),
-        "dma_engines": reader.integer("dma_engines"),
-        "dma_bandwidth_bytes_s": reader.rate("dma_bandwidth"),
-        "tensor_tflops": _numbers(reader.mapping("tflops")),
-        "collective_cores": reader.optional_integer("collective_cores"),
-        "lnc_choices": lnc.integers("choices"),
-        "lnc_default": lnc.integer("default"),
-        "device_type": monitor.text("device_type"),
-        "device_version": monitor.text("device_version"),
-        "sysfs": {
-            key: sysfs.text(key) for key in ("device_name", "instance_type", "device_arch", "core_arch")
-        },
-        "pci_ids": reader.texts("pci_ids"),
+        "name": device.value.key,
+        "core": device.require("core", types.choice(cores, "core version")),
+        "physical_cores": device.require("physical_cores", _COUNT),
+        "memory_bytes": device.require("memory_gib", _COUNT) * GIB,
+        "memory_bandwidth_bytes_s": device.require("memory_bandwidth", _RATE),
+        "dma_engines": device.require("dma_engines", _COUNT),
+        "dma_bandwidth_bytes_s": device.require("dma_bandwidth", _RATE),
+        "tensor_tflops": _read_numbers(device, "tflops"),
+        "collective_cores": device.read("collective_cores", _COUNT, None),
+        "lnc_choices": lnc.require("choices", _NUMBERS),
+        "lnc_default": lnc.require("default", _COUNT),
+        "device_type": monitor.require("device_type", types.TEXT),
+        "device_version": monitor.require("device_version", types.TEXT),
+        "sysfs": {key: sysfs.require(key, types.TEXT) for key in _SYSFS_KEYS},
+        "pci_ids": device.require("pci_ids", _TEXTS),
     }
     _check_lnc(lnc, compiled)
     for part in (lnc, monitor, sysfs):
@@ -133,93 +176,107 @@ def _device(reader: Reader) -> Plain:
     return compiled
 
 
-def _check_lnc(lnc: Reader, device: Plain) -> None:
+def _check_lnc(lnc: Section, device: Plain) -> None:
     choices = device["lnc_choices"]
     if device["lnc_default"] not in choices:
-        raise lnc.error("default", f"{device['lnc_default']} is not among the choices {choices}")
+        lnc.fail("default", f"{device['lnc_default']} is not among the choices {choices}")
     for choice in choices:
         if not choice or device["physical_cores"] % choice:
-            raise lnc.error("choices", f"{device['physical_cores']} physical cores do not divide by {choice}")
+            lnc.fail("choices", f"{device['physical_cores']} physical cores do not divide by {choice}")
 
 
-def _topology(reader: Reader) -> Plain:
-    shape = reader.text("shape", choices=_SHAPES)
-    rows = [] if shape == "none" else reader.integer_rows("connected_to")
+def _compile_topology(topology: Section) -> Plain:
+    shape = topology.require("shape", types.choice(_SHAPES, "shape"))
+    rows = [] if shape == "none" else topology.require("connected_to", _LINKS)
     for device, row in enumerate(rows):
-        for other in row:
-            if other >= len(rows) or other == device or device not in rows[other]:
-                raise reader.error(
-                    "connected_to", f"device {device} lists {other}, which does not list it back"
-                )
+        for peer in row:
+            if peer >= len(rows) or peer == device or device not in rows[peer]:
+                topology.fail("connected_to", f"device {device} lists {peer}, which does not list it back")
     return {"shape": shape, "connected_to": rows}
 
 
-def _family(reader: Reader, catalogue: Plain, topologies: Plain, decisions: _Decisions) -> None:
-    for name in reader.names():
+def _compile_family(
+    file: str, files: dict[str, bytes], catalogue: Plain, topologies: Plain, decisions: _Decisions
+) -> None:
+    root = _read(file, files)
+    for name, value in root.section():
         if name in catalogue["instances"]:
-            raise reader.error(name, "the instance type is defined twice")
-        one = reader.mapping(name)
-        catalogue["instances"][name] = _instance(one, catalogue["devices"], topologies, decisions)
-        catalogue["aliases"].update(dict.fromkeys(one.optional_texts("aliases"), name))
-        one.finish()
+            value.fail("the instance type is defined twice")
+        instance = value.section()
+        catalogue["instances"][name] = _compile_instance(
+            instance, catalogue["devices"], topologies, decisions
+        )
+        catalogue["aliases"].update(dict.fromkeys(instance.read("aliases", _TEXTS, []), name))
+        instance.finish()
+    _check(file, root)
 
 
-def _instance(reader: Reader, devices: Plain, topologies: Plain, decisions: _Decisions) -> Plain:
-    device = reader.text("device", choices=tuple(devices))
-    topology = reader.text("topology", choices=tuple(topologies))
-    count = reader.integer("devices")
-    rows = topologies[topology]["connected_to"] or [None]
-    if len(rows) != count:
-        raise reader.error("topology", f"{topology} connects {len(rows)} devices, the instance has {count}")
-    docs = reader.optional_text("topology_docs")
-    if docs and _edges(topologies.get(docs, {}).get("connected_to", [])) != _edges(rows):
-        raise reader.error("topology_docs", f"{docs!r} has not the links of {topology}")
-    numa_node = _per_device(reader, "numa_node", count)
+def _compile_instance(instance: Section, devices: Plain, topologies: Plain, decisions: _Decisions) -> Plain:
+    device = instance.require("device", types.choice(devices, "device"))
+    topology = instance.require("topology", types.choice(topologies, "topology"))
+    count = instance.require("devices", _COUNT)
+    links = topologies.get(topology or "", {"shape": "", "connected_to": []})
+    rows = links["connected_to"] or [None]
+    if topology is not None and len(rows) != count:
+        instance.fail("topology", f"{topology} connects {len(rows)} devices, the instance has {count}")
+    docs = instance.read("topology_docs", types.choice(topologies, "topology"), None)
+    docs_rows = None if docs is None else topologies[docs]["connected_to"]
+    if docs_rows is not None and _edges(docs_rows) != _edges(rows):
+        instance.fail("topology_docs", f"{docs!r} does not have the links of {topology}")
+    numa_node = _read_per_device(instance, "numa_node", count)
     return {
         "device": device,
         "device_count": count,
-        "vcpus": reader.integer("vcpus"),
-        "host_memory_bytes": reader.integer("host_memory_gib") * GIB,
-        "network": reader.optional_text("network"),
-        "neuronlink": reader.optional_text("neuronlink"),
-        "topology": topologies[topology]["shape"],
+        "vcpus": instance.require("vcpus", _COUNT),
+        "host_memory_bytes": instance.require("host_memory_gib", _COUNT) * GIB,
+        "network": instance.read("network", types.TEXT, ""),
+        "neuronlink": instance.read("neuronlink", types.TEXT, ""),
+        "topology": links["shape"],
         "connected_to": rows,
-        "connected_to_docs": topologies[docs]["connected_to"] if docs else None,
-        "ultraserver": _ultraserver(reader.optional_mapping("ultraserver")),
-        "pci_bdf": reader.texts("pci_bdf", count=count),
-        "cpu_affinity": _affinity(reader, numa_node),
+        "connected_to_docs": docs_rows,
+        "ultraserver": _compile_ultraserver(instance.section("ultraserver")),
+        "pci_bdf": instance.require("pci_bdf", _texts_of(count)),
+        "cpu_affinity": _read_affinity(instance, numa_node),
         "numa_node": numa_node,
-        "decisions": reader.texts("decisions") + decisions[topology] + decisions[device],
+        "decisions": instance.require("decisions", _TEXTS)
+        + decisions.get(topology or "", [])
+        + decisions.get(device or "", []),
     }
 
 
 def _edges(rows: list[list[int] | None]) -> set[tuple[int, int]]:
-    return {(device, other) for device, row in enumerate(rows) for other in row or ()}
+    return {(device, peer) for device, row in enumerate(rows) for peer in row or ()}
 
 
-def _ultraserver(reader: Reader | None) -> Plain | None:
-    if reader is None:
+def _compile_ultraserver(ultraserver: Section | None) -> Plain | None:
+    if ultraserver is None:
         return None
     compiled = {
-        "nodes": reader.integer("nodes"),
-        "chips": reader.integer("chips"),
-        "modes": reader.integers("modes"),
-        "class_files": reader.texts("class_files"),
+        "nodes": ultraserver.require("nodes", _COUNT),
+        "chips": ultraserver.require("chips", _COUNT),
+        "modes": ultraserver.require("modes", _NUMBERS),
+        "class_files": ultraserver.require("class_files", _TEXTS),
     }
-    reader.finish()
+    ultraserver.finish()
     return compiled
 
 
-def _per_device(reader: Reader, key: str, count: int) -> list[str]:
-    if reader.is_text(key):
-        return [reader.text(key)] * count
-    return reader.texts(key, count=count)
+def _texts_of(count: int) -> types.Type[list[str]]:
+    return types.list_of(types.TEXT, f"a list of {count} texts", count=count)
 
 
-def _affinity(reader: Reader, numa_node: list[str]) -> list[str]:
-    if not reader.is_mapping("cpu_affinity"):
-        return _per_device(reader, "cpu_affinity", len(numa_node))
-    by_node = reader.mapping("cpu_affinity")
-    affinity = [by_node.text(node) for node in numa_node]
+def _read_per_device(section: Section, key: str, count: int) -> list[str]:
+    value = section.get(key)
+    if value is not None and value.kind == TEXT:
+        return [value.text] * count
+    return section.require(key, _texts_of(count))
+
+
+def _read_affinity(instance: Section, numa_node: list[str]) -> list[str]:
+    value = instance.get("cpu_affinity")
+    if value is None or value.kind != MAPPING:
+        return _read_per_device(instance, "cpu_affinity", len(numa_node))
+    by_node = value.section()
+    affinity = [by_node.require(node, types.TEXT) for node in numa_node]
     by_node.finish()
     return affinity

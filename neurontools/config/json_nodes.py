@@ -1,32 +1,23 @@
-"""JSON whose values know the line on which they stand, for errors about a file that a person wrote."""
+"""JSON documents as nodes with lines, for the reader of configuration files."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from neurontools.config.reader import FLAG, LIST, MAPPING, NULL, NUMBER, TEXT, Node
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^\s,\]}]+")
+_WORDS = {"null": NULL, "true": FLAG, "false": FLAG}
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A JSON value and the line (from 1) on which it begins. Lists and objects hold located values."""
-
-    value: str | float | bool | list[Located] | Mapping[str, Located] | None
-    line: int
-
-
-def parse_located(text: str) -> Located:
-    """Return the value of a JSON document.
+def parse_nodes(text: str) -> Node:
+    """Return the root node of a JSON document.
 
     Raises:
-        json.JSONDecodeError: it is none.
+        json.JSONDecodeError: it is not JSON.
+        ValueError: a number is too long.
         RecursionError: it is nested too deeply.
     """
     json.loads(text)  # from here on the text is known to be well formed
@@ -43,42 +34,42 @@ class _Parser:
         self._counted = 0
         self._line = 1
 
-    def value(self) -> Located:
+    def value(self) -> Node:
         letter = self._next()
-        line = self._line_here()
+        line = self._current_line()
         if letter == "{":
-            return Located(self._members(), line)
+            return self._mapping(line)
         if letter == "[":
-            return Located(self._items(), line)
+            return self._list(line)
         if letter == '"':
-            return Located(self._string(), line)
+            return Node(TEXT, line, self._string())
         match = _SCALAR.match(self._text, self._at)
         assert match is not None
         self._at = match.end()
-        scalar: float | bool | None = json.loads(match[0])
-        return Located(scalar, line)
+        return Node(_WORDS.get(match[0], NUMBER), line, match[0])
 
-    def _members(self) -> dict[str, Located]:
-        members = {}
+    def _mapping(self, line: int) -> Node:
+        node = Node(MAPPING, line)
         self._at += 1
         while self._next() != "}":
             self._skip(",")
             self._next()
+            key_line = self._current_line()
             key = self._string()
             self._next()
             self._skip(":")
-            members[key] = self.value()
+            node.entries.append((key, key_line, self.value()))
         self._at += 1
-        return members
+        return node
 
-    def _items(self) -> list[Located]:
-        items = []
+    def _list(self, line: int) -> Node:
+        node = Node(LIST, line)
         self._at += 1
         while self._next() != "]":
             self._skip(",")
-            items.append(self.value())
+            node.items.append(self.value())
         self._at += 1
-        return items
+        return node
 
     def _string(self) -> str:
         string, self._at = self._decoder.raw_decode(self._text, self._at)
@@ -94,7 +85,7 @@ class _Parser:
         self._at = match.end()
         return self._text[self._at]
 
-    def _line_here(self) -> int:
+    def _current_line(self) -> int:
         self._line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
         return self._line
