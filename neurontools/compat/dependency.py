@@ -1,4 +1,4 @@
-"""torch for the shims: where it is missing, the import says how to get it."""
+"""Imports torch for the shims; without it, the error says how to install it."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class CommandNotExecutableError(NeuronToolsError):
-    """The program to run is there and cannot be run (exit code 126, as shells have it)."""
+    """The program exists but cannot be executed (exit code 126, as in shells)."""
 
     exit_code = 126
 
 
 class CommandNotFoundError(NeuronToolsError):
-    """The program to run does not exist (exit code 127, as shells have it)."""
+    """The program does not exist (exit code 127, as in shells)."""
 
     exit_code = 127
 
@@ -34,10 +34,10 @@ class RunOptions:
 
     Args:
         command: the program and its arguments.
-        instance: an instance type makes a private machine of it that ends with the program; None uses the shared one.
-        machine: name of the shared machine, None for the default one.
+        instance: instance type of a private machine that ends with the program; None uses the shared machine.
+        machine: name of the shared machine; None for the default machine.
         profile: directory that gets a profile of the run, None for no profile.
-        cache: compile cache root, None for the usual one.
+        cache: compile cache root; None for the default root.
     """
 
     command: tuple[str, ...]
@@ -76,9 +76,9 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
     watches this process id, ends with the program.
 
     Raises:
-        CommandNotFoundError: there is no such program.
-        CommandNotExecutableError: there is, and it cannot be run.
-        NeuronToolsError: the private machine could not be started, or the profile has no place.
+        CommandNotFoundError: the program does not exist.
+        CommandNotExecutableError: it exists but cannot be executed.
+        NeuronToolsError: the private machine cannot be started, or the profile cannot be written.
     """
     values = environment(options, os.environ)
     program = find_program(options.command[0], values["PATH"])
@@ -103,11 +103,11 @@ def find_program(name: str, path: str) -> str:
 
     Args:
         name: as the user gave it.
-        path: directories to look in, as PATH has them.
+        path: directories to look in, in the form of PATH.
 
     Raises:
-        CommandNotFoundError: there is no such program.
-        CommandNotExecutableError: there is, and it cannot be run.
+        CommandNotFoundError: the program does not exist.
+        CommandNotExecutableError: it exists but cannot be executed.
     """
     program = shutil.which(name, path=path)
     if program is not None:
@@ -116,19 +116,19 @@ def find_program(name: str, path: str) -> str:
         raise CommandNotExecutableError(f"cannot run {name}: it is a directory", "name a program")
     if os.path.isfile(name):
         remedy = f"neuron-run -- python {name}" if name.endswith(".py") else f"chmod +x {name}"
-        raise CommandNotExecutableError(f"cannot run {name}: it is no program", remedy)
-    raise CommandNotFoundError(f"cannot run {name}: no such program", "check the name and PATH")
+        raise CommandNotExecutableError(f"cannot run {name}: it is not executable", remedy)
+    raise CommandNotFoundError(f"cannot run {name}: program not found", "check the name and PATH")
 
 
 def _check_profile_directory(path: str) -> None:
-    # Before the program starts: it would fail at its first use of the device, perhaps after minutes.
+    # Checked before the program starts: otherwise it would fail at its first use of the device, perhaps after minutes.
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise NeuronToolsError(
-            f"cannot write a profile into {path}: {error.strerror}", "choose another directory with --profile"
+            f"cannot write a profile to {path}: {error.strerror}", "choose another directory with --profile"
         ) from error
 
 

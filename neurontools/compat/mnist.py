@@ -1,6 +1,6 @@
-"""MNIST for scripts that ask for it: the real files where they are, else the small real digits that we install.
+"""The MNIST data set for scripts: the real files if present, else a small set of real digits shipped with the package.
 
-`fixtures/digits` holds 1,797 handwritten digits in the same file format; a program that gets them is told so once on
+`fixtures/digits` holds 1,797 handwritten digits in the same file format; their use is reported once on
 stderr.
 """
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _IMAGES, _LABELS = 0x803, 0x801
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 class IdxError(NeuronToolsError):
-    """A file is not what its name says."""
+    """A file does not have the IDX format."""
 
 
 class MNIST(torch.utils.data.Dataset):  # type: ignore[misc]
     """Handwritten digits: (28 x 28 uint8 image, label 0..9).
 
     Args:
-        root: directory; `root/MNIST/raw` is where the real files are looked for.
+        root: directory; the real files are read from `root/MNIST/raw`.
         train: the training part, else the test part.
     """
 
@@ -74,7 +74,7 @@ def read_idx(path: str) -> torch.Tensor:
         uint8 tensor, (N, rows, columns) for images, (N,) for labels.
 
     Raises:
-        IdxError: the file is missing, cut, or something else.
+        IdxError: the file is missing, truncated, or not an IDX file.
     """
     found = _existing(path)
     if found is None:
@@ -88,7 +88,7 @@ def read_idx(path: str) -> torch.Tensor:
         values = torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 + 4 * dimensions)
         return values.reshape(shape)
     except (OSError, EOFError, struct.error, KeyError, RuntimeError, ValueError) as error:
-        raise IdxError(f"{found} is no whole IDX file of digits: {error}", "download it again") from error
+        raise IdxError(f"{found} is not a complete IDX file: {error}", "download it again") from error
 
 
 def _existing(path: str) -> str | None:
@@ -96,6 +96,6 @@ def _existing(path: str) -> str | None:
 
 
 def _tell(text: str) -> None:
-    if text not in _told:
-        _told.add(text)
+    if text not in _reported:
+        _reported.add(text)
         sys.stderr.write(text + "\n")

@@ -1,6 +1,6 @@
-"""Which process of a run this is, from the variables that torchrun sets.
+"""Ranks and world size, from the variables that torchrun sets.
 
-One process is what is simulated so far: a run of several processes is refused where it would have to communicate.
+Only one process is simulated so far: collective communication between several processes is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def local_world_size() -> int:
 
 
 def require_single(what: str) -> None:
-    """Refuse an operation that needs the other processes of the run.
+    """Refuse an operation that needs other processes.
 
     Raises:
         SeveralProcessesError: the run has more than one process.

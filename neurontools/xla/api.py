@@ -1,4 +1,4 @@
-"""The lazy device for Python programs: what torch_xla's modules and the command line are made of."""
+"""The lazy device for Python programs: the interface under the torch_xla shims and the command line."""
 
 # ruff: noqa: ARG001, PLW0603
 # Torch's signatures, one device per process.
@@ -28,7 +28,7 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
 class _Calls:
-    """What torch asks of the module torch.xla."""
+    """The functions that torch calls on the module torch.xla."""
 
     def device_count(self) -> int:
         return device_count()
@@ -51,17 +51,17 @@ def activate(name: str = "xla", open_machine: Callable[[], Machine] | None = Non
 
     Args:
         name: the device's name.
-        open_machine: where the cores come from; the simulated machine by default.
+        open_machine: opens the cores; the simulated machine by default.
 
     Raises:
-        DeviceError: torch is not the right version, or its PrivateUse1 has another name.
+        DeviceError: the torch version is not supported, or its PrivateUse1 has another name.
     """
     global _engine, _registry
     with _lock:
         if _engine is not None:
             return
         if name != "xla":
-            raise DeviceError(f"the device cannot be called {name!r}", "use 'xla'")
+            raise DeviceError(f"unsupported device name {name!r}", "use 'xla'")
         from neurontools.xla.pycore import PythonEngine
         from neurontools.xla.registry import Registry
 
@@ -121,7 +121,7 @@ def memory_info(index: int = 0) -> DeviceMemory:
 
 
 def manual_seed(seed: int) -> None:
-    """Start the devices' random numbers anew."""
+    """Seed the random numbers of all devices."""
     engine().seed(seed)
 
 

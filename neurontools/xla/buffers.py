@@ -1,8 +1,8 @@
 """Device buffers and the plain torch tensors that stand for them.
 
-A device tensor is a tensor of PrivateUse1 whose storage holds no bytes. The buffer hangs on the storage's Python
-object, which lives exactly as long as the storage, so views, detached tensors and saved tensors share one buffer and
-the last of them to go ends it.
+A device tensor is a tensor of PrivateUse1 whose storage holds no bytes. The buffer is attached to the storage's Python
+object, which lives exactly as long as the storage: views, detached tensors and saved tensors share one buffer, and it
+ends with the last of them.
 """
 
 # ruff: noqa: SLF001
@@ -25,7 +25,7 @@ Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
 
 
 class Owner(Protocol):
-    """What buffers, and all that works on them, need of the recorder of their device."""
+    """The interface of a device's recorder that buffers use."""
 
     device: torch.device
     epoch: object
@@ -43,7 +43,7 @@ class Owner(Protocol):
         ...
 
     def adopt(self, host: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor whose contents are a host tensor, which must be nobody else's."""
+        """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
         ...
 
     def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
@@ -55,7 +55,7 @@ class Owner(Protocol):
         ...
 
     def forget(self, buffer: Buffer) -> None:
-        """Count a buffer that is gone; called from its finalizer."""
+        """Release a buffer; called from its finalizer."""
         ...
 
 
@@ -70,7 +70,7 @@ class Buffer:
         layout_id: number of the geometry that `host` has, see `intern_layout`.
 
     `host` is the CPU tensor with the contents, or None while a recorded operator is still to compute it. `charged`
-    tells whether device memory is accounted for.
+    is whether its device memory is accounted for.
     """
 
     __slots__ = ("charged", "epoch", "host", "layout_id", "nbytes", "recorder", "slot")
@@ -85,7 +85,7 @@ class Buffer:
         self.charged = False
 
     def __del__(self) -> None:
-        # Without `charged` an interrupt came in the middle of __init__.
+        # `charged` is missing if __init__ was interrupted.
         if hasattr(self, "charged"):
             self.recorder.forget(self)
 
@@ -110,12 +110,12 @@ def intern_layout(nbytes: int, geometry: Geometry) -> int:
 
 
 def layout_geometry(layout_id: int) -> Geometry:
-    """Return the geometry of a form."""
+    """Return the geometry of a layout."""
     return _layouts[layout_id][1]
 
 
 def layout_bytes(layout_id: int) -> int:
-    """Return the storage size of a form."""
+    """Return the storage size of a layout, in bytes."""
     return _layouts[layout_id][0]
 
 
@@ -133,25 +133,25 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
     """Return the buffer behind a device tensor.
 
     Raises:
-        AttributeError: it is no tensor of the lazy device.
+        AttributeError: the tensor is not on the lazy device.
     """
     buffer: Buffer = tensor.untyped_storage()._neuron_buffer
     return buffer
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Return a number that tensors share which share a storage."""
+    """Return a number that identifies the storage of a tensor."""
     number: int = tensor.untyped_storage()._cdata
     return number
 
 
 def attach(handle: torch.Tensor, buffer: Buffer) -> None:
-    """Hang a buffer on the storage of a new device tensor."""
+    """Attach a buffer to the storage of a new device tensor."""
     handle.untyped_storage()._neuron_buffer = buffer
 
 
 def maybe_buffer(value: Any) -> Buffer | None:
-    """Return the buffer behind a value, None where it is no tensor of the lazy device."""
+    """Return the buffer behind a value, None if it is not a tensor of the lazy device."""
     if isinstance(value, torch.Tensor) and value.device.type == "xla":
         return buffer_of(value)
     return None

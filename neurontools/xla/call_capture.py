@@ -30,7 +30,7 @@ _PREFIX = "torch."
 
 
 class UnstorableError(Exception):
-    """A constant argument has no form in a graph, so the operator cannot be recorded."""
+    """A constant argument cannot be stored in a graph, so the operator cannot be recorded."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -50,10 +50,10 @@ def geometry_from(view: View) -> Geometry:
 
 
 def store_constant(value: Any) -> Arg:
-    """Return the graph's form of a constant argument.
+    """Return a constant argument as a graph value.
 
     Raises:
-        UnstorableError: it has none.
+        UnstorableError: the graph has no such value.
     """
     match value:
         case None | bool() | int() | float() | str():
@@ -77,7 +77,7 @@ def load_symbol(symbol: Symbol) -> Any:
 
 
 class Call:
-    """A call under way.
+    """A call that is being captured.
 
     Args:
         recorder: the device; reading the call makes its buffers inputs of the recording.
@@ -104,7 +104,7 @@ class Call:
         """Convert the arguments; those at the end that have their default are left out.
 
         Raises:
-            UnstorableError: a constant has no form in a graph.
+            UnstorableError: a constant cannot be stored in a graph.
         """
         last = _last_positional(self.operator, self._values)
         for position, (parameter, value) in enumerate(
@@ -259,7 +259,7 @@ def _omitted(parameter: Parameter, value: Any) -> bool:
 def fast_result(
     operator: Operator, recipes: tuple[Recipe, ...]
 ) -> tuple[tuple[int, ...], torch.dtype, int, int] | None:
-    """Return shape, dtype, bytes and form of the result when it is one, new and contiguous."""
+    """Return shape, dtype, bytes and layout id of a single, new and contiguous result, else None."""
     if operator.single and len(recipes) == 1 and isinstance(recipes[0], Fresh) and recipes[0].contiguous:
         only = recipes[0]
         return (only.geometry[1], only.geometry[0], only.nbytes, only.layout_id)

@@ -30,14 +30,14 @@ _USUAL_COMPILES = 2
 
 
 class _Stderr(logging.Handler):
-    """Writes to what sys.stderr is at the time of the line."""
+    """Writes to the current sys.stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(self.format(record) + "\n")
 
 
 def show_cache_lines() -> None:
-    """Print the cache's log lines from now on, INFO and above unless a level is set already."""
+    """Print the cache's log lines to stderr, from INFO on unless a level is set already."""
     if any(isinstance(handler, _Stderr) for handler in logger.handlers):
         return
     handler = _Stderr()
@@ -48,18 +48,18 @@ def show_cache_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def tell_at_exit(root: str) -> None:
-    """Tell of compiles when the program ends; see `tell_of_compiles`."""
-    atexit.unregister(tell_of_compiles)
-    atexit.register(tell_of_compiles, root)
+def report_at_exit(root: str) -> None:
+    """Report the number of compiles when the program ends."""
+    atexit.unregister(report_compiles)
+    atexit.register(report_compiles, root)
 
 
-def tell_of_compiles(root: str) -> None:
-    """Say on a terminal how many graphs this program compiled into a cache, where that is more than usual."""
+def report_compiles(root: str) -> None:
+    """Report on a terminal how many graphs this program compiled, if that is more than usual."""
     compiled = metrics.counters().get("UncachedCompile", 0)
     if compiled > _USUAL_COMPILES and os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr.isatty():
         where = "" if root == DEFAULT_ROOT else f" --cache-dir {shlex.quote(root)}"
-        sys.stderr.write(f"{compiled} graphs compiled; why: neuron-cache why --last{where}\n")
+        sys.stderr.write(f"{compiled} graphs compiled; to see why: neuron-cache why --last{where}\n")
 
 
 _log = logging.getLogger("neurontools.xla")

@@ -69,7 +69,7 @@ def in_machine_memory(host: torch.Tensor) -> torch.Tensor:
 
 
 def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], T]) -> T:
-    """Execute a graph with custom operators: one that does not end counts as the runtime's timeout.
+    """Execute a graph with custom operators: one that hangs counts as a timeout of the runtime.
 
     Args:
         execute: the runtime's execution of a run.
@@ -80,7 +80,7 @@ def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], 
     """
     from neurontools.customop.errors import NeuronCustomOpError
 
-    def told() -> T:
+    def run_once() -> T:
         try:
             return run()
         except NeuronCustomOpError as error:
@@ -89,10 +89,10 @@ def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], 
             raise NrtError("nrt_execute", NrtStatus.NRT_TIMEOUT) from error
 
     try:
-        return execute(told)
+        return execute(run_once)
     except NrtError as error:
         if isinstance(error.__cause__, NeuronCustomOpError):
-            raise error.__cause__ from None  # it says more: operator, line, shapes
+            raise error.__cause__ from None  # names operator, line and shapes
         raise
 
 

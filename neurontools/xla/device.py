@@ -89,7 +89,7 @@ def install(name: str, calls: DeviceCalls) -> None:
 
 
 def self_test() -> None:
-    """Make a device tensor and look at it, so that an unsuitable torch fails here with a reason.
+    """Create a device tensor and check it, so that an unsupported torch fails here with a reason.
 
     Raises:
         DeviceError: tensors of this device do not behave as the engine needs it.

@@ -1,4 +1,4 @@
-"""What the lazy device is made of, as interfaces: the engine above, and the machine that it drives below."""
+"""Interfaces of the lazy device: the engine, and the machine that it drives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DeviceError(NeuronToolsError):
-    """The lazy device cannot do what was asked."""
+    """The lazy device does not support a request."""
 
 
 class LostValueError(DeviceError):
@@ -40,7 +40,7 @@ class LoadedGraph:
         graph: what the NEFF holds; executables are generated from it.
         digest: its sha256.
         hit: whether the persistent cache had it.
-        compile_s: seconds until the NEFF was there.
+        compile_s: seconds until the NEFF was ready.
         handle: the machine's own model, None for a graph that was extracted only.
         extracted: it cannot be executed: what it computes counts as zeros (NEURON_EXTRACT_GRAPHS_ONLY).
     """
@@ -81,7 +81,7 @@ class Machine(Protocol):
         ...
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
-        """Run one execution of a loaded graph; `inputs` are its tensors, on the host, where they are known."""
+        """Run one execution of a loaded graph; `inputs` are its tensors, on the host, if known."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What the contents of device tensors may take of this computer's memory.
+"""Limit on this computer's memory for the contents of device tensors.
 
 Device memory is accounting: a simulated machine may have far more of it than this computer has memory. The contents
-that really exist are bounded, so that a big model ends with a message and not with a killed computer.
+that really exist are bounded, so that a model that is too large ends with an error message, not with the computer out of memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neurontools.xla.engine import DeviceError
 
 
 class HostMemoryError(DeviceError):
-    """The memory that this computer gives to device contents is used up; that of the simulated device may not be."""
+    """The limit on host memory for device contents is reached; the simulated device memory may not be full."""
 
 
 class HostBudget:
@@ -35,14 +35,14 @@ class HostBudget:
         """
         if self.used_bytes + nbytes > self.limit_bytes:
             raise HostMemoryError(
-                f"device tensors would take {format_size(self.used_bytes + nbytes)} of this computer's memory, "
-                f"{format_size(self.limit_bytes)} are allowed (the simulated device memory is not full)",
+                f"device tensors need {format_size(self.used_bytes + nbytes)} of host memory, "
+                f"the limit is {format_size(self.limit_bytes)} (the simulated device memory is not full)",
                 f"use a smaller model or batch, or raise {env.HOST_MEMORY}",
             )
         self.used_bytes += nbytes
 
     def give(self, nbytes: int) -> None:
-        """Count contents that are gone; safe in finalizers."""
+        """Release contents; safe in finalizers."""
         self.used_bytes -= nbytes
 
 
@@ -59,6 +59,7 @@ def host_limit() -> int:
         share = float(chosen[:-1]) / 100
     except ValueError as error:
         raise UsageError(
-            f"{env.HOST_MEMORY} is no share: {chosen!r}", "write for example 25% or 8GiB"
+            f"invalid {env.HOST_MEMORY} {chosen!r}",
+            "use a share of the memory or a size, for example 25% or 8GiB",
         ) from error
     return int(share * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -12,7 +12,7 @@ from neurontools.cache.store import CompileCache
 from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import Runtime
-from neurontools.xla.compile_log import show_cache_lines, tell_at_exit
+from neurontools.xla.compile_log import report_at_exit, show_cache_lines
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.program import scratch_bytes
@@ -30,7 +30,7 @@ class NeuronMachine:
 
     Args:
         runtime: the claim.
-        cache: where compiled graphs are kept.
+        cache: the compile cache.
     """
 
     def __init__(self, runtime: Runtime, cache: CompileCache) -> None:
@@ -39,14 +39,14 @@ class NeuronMachine:
 
     @classmethod
     def open(cls) -> NeuronMachine:
-        """Claim cores as the environment asks, start the machine if need be, and attach a profile if wanted."""
+        """Claim the cores that the environment requests, start the machine if needed, attach the profiler if requested."""
         show_cache_lines()
         runtime = Runtime.open(on_notice=_notice)
         capture = capture_from_environ(runtime)
         if capture is not None and capture not in runtime.observers:
             runtime.observers.append(capture)
         cache = CompileCache.open()
-        tell_at_exit(cache.url)
+        report_at_exit(cache.url)
         return cls(runtime, cache)
 
     def core_count(self) -> int:
@@ -98,7 +98,7 @@ class NeuronMachine:
         """Run one execution of a loaded graph; `inputs` are its tensors, on the host."""
         contents = (lambda: map(_content, inputs)) if self.runtime.dumps_inputs else None
         if loaded.graph.libraries:
-            return execute_natively(lambda told: self.runtime.execute(loaded.handle, told, contents), run)
+            return execute_natively(lambda call: self.runtime.execute(loaded.handle, call, contents), run)
         return self.runtime.execute(loaded.handle, run, contents)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Counters and timings of the lazy device, reported in torch_xla's text form (compile-runtime.md section 4.4)."""
+"""Counters and timings of the lazy device, reported in the text form of torch_xla.debug.metrics."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(name: str, value: float, unit: str = "ns") -> None:
 
 
 def add_source(read: Callable[[], dict[str, int]]) -> None:
-    """Let counters be read from a place that counts faster than `count`."""
+    """Add a function that returns counters, for places where `count` is too slow."""
     _sources.append(read)
 
 

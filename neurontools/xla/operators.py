@@ -1,4 +1,4 @@
-"""What the recorder knows of an operator, read from torch's schemas, and where the schemas do not tell enough."""
+"""Operator metadata for the recorder: torch's schemas, and corrections where a schema is incomplete."""
 
 # ruff: noqa: SLF001
 # Torch's private API.
@@ -81,7 +81,7 @@ class Operator:
         overload: what is recorded and executed.
         parameters: in schema order.
         returns_parameter: position of the parameter that an in-place operator returns, or -1.
-        single: whether it returns one tensor; otherwise a tuple or list of tensors.
+        single: whether it returns one tensor; if not, a tuple or list of tensors.
         returns_list: whether it returns a list of tensors.
         recordable: whether its result's shape depends on shapes alone and all of its types can be stored.
         random: whether it draws random numbers.
@@ -109,7 +109,7 @@ _operators: dict[Any, Operator] = {}
 
 
 def operator_of(overload: Any) -> Operator:
-    """Return what is known of an operator overload."""
+    """Return the metadata of an operator overload."""
     known = _operators.get(overload)
     if known is None:
         known = _operators[overload] = _read(overload, len(_operators))
@@ -117,7 +117,7 @@ def operator_of(overload: Any) -> Operator:
 
 
 def find_overload(qualified_name: str) -> Any:
-    """Return the overload of a name like aten::add.Tensor, None where torch has no such."""
+    """Return the overload of a name like aten::add.Tensor, None if torch does not have it."""
     namespace, _, rest = qualified_name.partition("::")
     name, _, overload_name = rest.partition(".")
     try:

@@ -27,7 +27,7 @@ Executable = Callable[[Sequence[Any], Sequence[float]], tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a cut runs.
+    """A compiled graph with its executable.
 
     Args:
         loaded: the graph on its core.
@@ -55,9 +55,9 @@ def build_graph(
 
     Args:
         leaf: its last call.
-        live: slots that somebody can still see at the cut.
+        live: slots that are still referenced at the sync.
         libraries: sha256 of every native library whose operators the path calls.
-        cut: what ended it.
+        cut: what ended the recording.
     """
     slots: list[Slot] = []
     inputs: list[int] = []
@@ -79,12 +79,12 @@ def build_graph(
 
 
 def input_layouts(leaf: TrieNode) -> tuple[int, ...]:
-    """Return the form of every input of a recording, in the graph's order."""
+    """Return the layout id of every input of a recording, in the graph's order."""
     return tuple(layout_id for node in leaf.path() for layout_id in node.added[: node.bound])
 
 
 def scratch_bytes(graph: Graph) -> int:
-    """Return the device memory that a graph's temporaries take at most at one time."""
+    """Return the device memory peak device memory of a graph's temporaries."""
     kept = {*graph.inputs, *graph.outputs}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -113,8 +113,8 @@ class ProgramStore:
 
         Args:
             leaf: the last call of the recording.
-            live: slots that somebody can still see.
-            cause: why the recording was cut.
+            live: slots that are still referenced.
+            cause: what ended the recording.
         """
         libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
         graph = build_graph(leaf, live, libraries, f"{cause} at {current_source() or 'an unknown line'}")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class PythonEngine:
-    """Records operators per device and runs them at cuts.
+    """Records operators per device and runs them at syncs.
 
     Args:
-        open_machine: gives the cores when the device is used for the first time.
+        open_machine: opens the cores at the first use of the device.
     """
 
     def __init__(self, open_machine: Callable[[], Machine]) -> None:
@@ -91,13 +91,13 @@ class PythonEngine:
         return self.recorder(index).account.read()
 
     def seed(self, seed: int) -> None:
-        """Start every device's random numbers anew."""
+        """Seed the random numbers of every device."""
         self._seed = seed
         for recorder in tuple(self._recorders.values()):
             recorder.generator.seed(seed)
 
     def forget_programs(self) -> None:
-        """Run what is recorded and forget all programs: custom operators are about to get other code."""
+        """Run what is recorded and forget all programs: custom operators are about to be replaced."""
         for recorder in tuple(self._recorders.values()):
             with recorder.lock:
                 recorder.sync("custom operators replaced")

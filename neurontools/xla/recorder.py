@@ -1,9 +1,9 @@
-"""The recorder of one device: walks the trace cache while operators arrive, learns what it has not seen, cuts.
+"""The recorder of one device: follows the trace cache while operators arrive, learns unknown calls, runs the graph at a sync.
 
 A call that the trie knows is recorded without running. The first unknown call switches to learning: what is recorded
-so far is run call by call, and this and every further call up to the cut is run at once on the host buffers; its
-result is the shape inference. The cut compiles the whole path. The learning pass is that path's first execution: the
-cut announces it to the machine as one execution, which commits the buffers, and runs nothing a second time.
+so far is run call by call, and this and every further call up to the sync runs at once on the host buffers; its
+result is the shape inference. The sync compiles the whole path. The learning pass is that path's first execution: the
+sync reports it to the machine as one execution, which commits the buffers, and runs nothing a second time.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Recorder:
     # Buffers
 
     def adopt(self, host: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor whose contents are a host tensor, which must be nobody else's."""
+        """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
         nbytes = host.untyped_storage().nbytes()
         geometry = geometry_of(host)
         handle = self.make(geometry[1], geometry[0])
@@ -138,14 +138,14 @@ class Recorder:
         return handle if default_strides(shape) == strides else restride(handle, geometry)
 
     def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
-        """Give a buffer its contents, with the geometry of its form, and account for them."""
+        """Give a buffer its contents, with the geometry of its layout, and account for them."""
         if not buffer.charged:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
         buffer.host = host
 
     def forget(self, buffer: Buffer) -> None:
-        """Count a buffer that is gone; called from its finalizer."""
+        """Release a buffer; called from its finalizer."""
         self.destroyed += 1
         if buffer.charged:
             self.account.release(buffer.nbytes, defer=self.node is not self.root)
@@ -164,7 +164,7 @@ class Recorder:
         return buffer.host
 
     def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
-        """Return the host view of a device tensor, cutting first when its value is still recorded."""
+        """Return the host view of a device tensor, after a sync if its value is still only recorded."""
         buffer = buffer_of(tensor)
         with self.lock:
             if buffer.epoch is self.epoch:
@@ -280,7 +280,7 @@ class Recorder:
                 self.slots[len(hosts)].host = host
                 hosts.append(host)
 
-    # Cuts
+    # Execution
 
     def sync(self, cause: str) -> None:
         """Run what is recorded and start a new recording."""
@@ -297,7 +297,7 @@ class Recorder:
                 self.reset()
 
     def reset(self) -> None:
-        """Forget what is recorded; values that it would have computed are lost."""
+        """Drop what is recorded; values that it would have computed are lost."""
         self.node = self.root
         self.learning = False
         self.slots = []
@@ -309,7 +309,7 @@ class Recorder:
         self.account.settle()
 
     def close(self) -> None:
-        """Forget what is recorded and account for nothing from now on."""
+        """Drop what is recorded and stop accounting for memory."""
         with self.lock:
             self._lose()
             self.reset()
@@ -350,7 +350,7 @@ class Recorder:
             raise
 
     def _blank(self, live: Sequence[int]) -> None:
-        """Let everything that a graph computes be zero, as the real device does while graphs are extracted."""
+        """Set all results of a graph to zero, as the real device does while graphs are extracted."""
         with host_execution():
             for slot in live:
                 buffer = self.slots[slot]
@@ -374,4 +374,4 @@ class Recorder:
 
 
 def _commit() -> None:
-    """Stand for the run of a graph whose learning pass has computed everything."""
+    """Do nothing: the learning pass has computed the results of the graph."""

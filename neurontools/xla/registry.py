@@ -1,4 +1,4 @@
-"""Which operators get which kernel, and their registration with torch's dispatcher."""
+"""Chooses a kernel for each operator and registers it with torch's dispatcher."""
 
 # ruff: noqa: ARG001, SLF001
 # Torch's signatures, torch's private API.
@@ -84,7 +84,7 @@ class Registry:
         return self.record(operator_of(overload))
 
     def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
-        """Serve an operator that has no kernel yet, custom operators above all, and give it one."""
+        """Register a kernel for an operator that has none yet, such as a custom operator, and call it."""
         kernel = self._kernel(overload)
         namespace = overload.namespace
         library = self._others.get(namespace)

@@ -24,12 +24,12 @@ class DeviceGenerator:
         self._state: torch.Tensor = self._seeded(torch.initial_seed())
 
     def seed(self, seed: int) -> None:
-        """Start the stream that a seed names."""
+        """Seed the stream."""
         self._state = self._seeded(seed)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Let torch's default generator continue this device's stream inside the block."""
+        """Use this device's stream in torch's default generator inside the block."""
         generator = torch.default_generator
         host_state = generator.get_state()
         generator.set_state(self._state)

@@ -115,7 +115,7 @@ class HandleMaker:
 
     def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return an empty contiguous tensor."""
-        # Kept for ever: torch reads the (absent) deleter again when the tensor goes, after this maker may have gone.
+        # Never freed: torch reads the (absent) deleter when the tensor is freed, possibly after this maker.
         _immortal.setdefault(id(self._description), self._description)
         description = self._description
         sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)

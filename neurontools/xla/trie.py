@@ -1,4 +1,4 @@
-"""The trace cache: a trie whose edges are operator calls and whose nodes are recordings that were seen before."""
+"""The trace cache: a trie whose edges are operator calls and whose nodes are known recordings."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class TrieNode:
         operator: what was called, None at the root.
         call: the call in the graph's terms, None at the root.
         recipes: how to make the results without running anything.
-        fast_result: shape, dtype, bytes and form when there is one result, new and contiguous.
-        added: forms of the slots that the call adds, inputs first.
+        fast_result: shape, dtype, bytes and layout id of a single, new and contiguous result.
+        added: layout ids of the slots that the call adds, inputs first.
         bound: how many of those are inputs.
         lifted: floats that became inputs, up to and including this call.
         slots: slots in use after this call.
         written: slots that the call makes or changes.
 
-    `shadow_of` is the node that this one stands for while its known edges must not be followed.
-    `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the cut.
+    `shadow_of` is the node that this one replaces while its known edges must not be followed.
+    `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the sync.
     """
 
     parent: TrieNode | None
@@ -83,7 +83,7 @@ class TrieNode:
         return tuple(reversed(tuple(self._up())))
 
     def visible(self) -> tuple[int, ...]:
-        """Return the slots that calls up to here make or change: those that somebody may want to see."""
+        """Return the slots that the calls up to this one make or change."""
         if self.candidates is None:
             self.candidates = tuple(sorted({slot for node in self._up() for slot in node.written}))
         return self.candidates

@@ -33,7 +33,7 @@ def test_a_missing_program_is_one_line_and_127(tool):
     assert run.returncode == 127
     assert (
         run.stderr
-        == "error: cannot run no-such-program-here: no such program\nhint: check the name and PATH\n"
+        == "error: cannot run no-such-program-here: program not found\nhint: check the name and PATH\n"
     )
 
 
@@ -41,7 +41,7 @@ def test_a_script_that_is_no_program_is_126_with_the_way_to_run_it(tool, home):
     (home / "train.py").write_text("print(1)\n")
     run = tool("neuron-run", "train.py", cwd=home)
     assert run.returncode == 126
-    assert run.stderr == "error: cannot run train.py: it is no program\nhint: neuron-run -- python train.py\n"
+    assert run.stderr == "error: cannot run train.py: it is not executable\nhint: neuron-run -- python train.py\n"
 
 
 def test_a_directory_and_a_program_of_a_wrong_format_are_126(tool, home):

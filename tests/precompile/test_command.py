@@ -207,7 +207,7 @@ def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: To
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("nosuchprogram",), 127, "cannot run nosuchprogram: no such program"),
+        (("nosuchprogram",), 127, "cannot run nosuchprogram: program not found"),
         (("--parallel_compile_workdir", "/dev/null/x", "python"), 1, "cannot write to the work directory"),
         (
             ("--analyze-output", "/dev/null/x", "--command", "analyze", "true"),

@@ -8,14 +8,14 @@ import pytest
 
 from neurontools.cache.location import DEFAULT_ROOT
 from neurontools.xla import metrics
-from neurontools.xla.compile_log import tell_of_compiles
+from neurontools.xla.compile_log import report_compiles
 
 
 @pytest.mark.parametrize(
     ("compiled", "root", "rank", "on_terminal", "said"),
     [
-        (4, DEFAULT_ROOT, "0", True, "4 graphs compiled; why: neuron-cache why --last\n"),
-        (3, "/c d", "", True, "3 graphs compiled; why: neuron-cache why --last --cache-dir '/c d'\n"),
+        (4, DEFAULT_ROOT, "0", True, "4 graphs compiled; to see why: neuron-cache why --last\n"),
+        (3, "/c d", "", True, "3 graphs compiled; to see why: neuron-cache why --last --cache-dir '/c d'\n"),
         (2, DEFAULT_ROOT, "0", True, ""),
         (4, DEFAULT_ROOT, "1", True, ""),
         (4, DEFAULT_ROOT, "0", False, ""),
@@ -34,5 +34,5 @@ def test_compiles_beyond_the_usual_are_told_once_to_a_person(
     if rank:
         monkeypatch.setenv("LOCAL_RANK", rank)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
-    tell_of_compiles(root)
+    report_compiles(root)
     assert capsys.readouterr().err == said

@@ -1,4 +1,4 @@
-"""Runs at the start of every Python that neuron-run starts: offers the shims as a last resort.
+"""Makes the shims importable in every Python process that neuron-run starts.
 
 The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_neuronx or torchvision wins. The next
 `sitecustomize` on the path, which this file hides, is run afterwards.
@@ -23,7 +23,7 @@ class ShimFinder:
 
 
 def run_hidden_sitecustomize() -> None:
-    """Run the sitecustomize that would have been found without us."""
+    """Run the sitecustomize that this file hides."""
     spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != HERE])
     if spec is None or spec.loader is None:
         return

@@ -1,4 +1,4 @@
-"""torch_xla as scripts see it, on the simulated device (compile-runtime.md sections 4.1 to 4.3)."""
+"""torch_xla on the simulated device: the interface of PyTorch/XLA's documentation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sync(wait: bool = False) -> None:
 
 @contextmanager
 def step() -> Iterator[None]:
-    """Cut a graph before and after a block."""
+    """Run the pending graph before and after a block."""
     sync()
     try:
         yield

@@ -57,5 +57,5 @@ def device_type() -> str:
 
 
 def is_spmd() -> bool:
-    """Return whether SPMD sharding is on; it never is here."""
+    """Return whether SPMD sharding is on; always False."""
     return False

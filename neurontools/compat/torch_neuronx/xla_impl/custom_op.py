@@ -1,4 +1,4 @@
-"""torch_neuronx.xla_impl.custom_op: build and load custom C++ operators (customops.md section 7)."""
+"""torch_neuronx.xla_impl.custom_op: build and load custom C++ operators."""
 
 from neurontools.customop.load import load, load_library
 

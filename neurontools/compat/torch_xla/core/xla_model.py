@@ -1,4 +1,4 @@
-"""torch_xla.core.xla_model (`xm`): the calls that Trainium scripts use (compile-runtime.md section 4.3)."""
+"""torch_xla.core.xla_model (`xm`): the calls that Trainium scripts use (PyTorch/XLA API reference)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def optimizer_step(
     groups: Any = None,
     pin_layout: bool = True,
 ) -> Any:
-    """Average the gradients over the run and step; cuts the graph only with `barrier`."""
+    """Average the gradients over the run and step; runs the pending graph only with `barrier`."""
     reduce_gradients(optimizer, groups, pin_layout)
     loss = optimizer.step(**(optimizer_args or {}))
     if barrier:
@@ -117,7 +117,7 @@ def _to_cpu(data: Any) -> Any:
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> list[bytes]:
-    """Wait for the other processes of the run and return everybody's payload."""
+    """Wait for the other processes of the run and return the payload of each."""
     ranks.require_single(f"rendezvous {tag!r}")
     mark_step()
     return [payload]
@@ -143,7 +143,7 @@ def master_print(*args: Any, fd: Any = None, local: bool = False, flush: bool = 
 
 
 def get_ordinal() -> int:
-    """Return this process's rank in the run; gone from torch_xla 2.7 on, kept for older scripts."""
+    """Return this process's rank in the run; removed in torch_xla 2.7, kept for older scripts."""
     return ranks.rank()
 
 
@@ -153,7 +153,7 @@ def get_local_ordinal() -> int:
 
 
 def xrt_world_size() -> int:
-    """Return the number of processes of the run; gone from torch_xla 2.7 on, kept for older scripts."""
+    """Return the number of processes of the run; removed in torch_xla 2.7, kept for older scripts."""
     return ranks.world_size()
 
 

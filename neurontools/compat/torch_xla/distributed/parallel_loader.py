@@ -1,4 +1,4 @@
-"""torch_xla.distributed.parallel_loader (`pl`): batches on the device, one graph a batch."""
+"""torch_xla.distributed.parallel_loader (`pl`): batches on the device, one graph per batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neurontools.xla import api
 
 
 class MpDeviceLoader:
-    """Iterates a data loader with its tensors on the device; cuts the graph at every batch and at the end."""
+    """Iterates a data loader with its tensors on the device; runs the pending graph after every batch and at the end."""
 
     def __init__(self, loader: Any, device: torch.device | str, **options: Any) -> None:
         self._loader = loader
