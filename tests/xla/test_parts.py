@@ -217,7 +217,7 @@ def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
     host = HostBudget(100)
     account = MemoryAccount(machine, 0, host)
     account.charge(60)
-    with pytest.raises(HostMemoryError, match="101 B of this computer's memory, 100 B are allowed"):
+    with pytest.raises(HostMemoryError, match="101 B of host memory, the limit is 100 B"):
         account.charge(41)
     assert (machine.used_bytes[0], host.used_bytes) == (60, 60)
     account.release(60, defer=False)
