@@ -43,7 +43,7 @@ def _tui(arguments: argparse.Namespace) -> int:
         raise UsageError("the browser needs a terminal", "neuron-cache ls, show and prune work in pipes")
     from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
-    from neurontools.tui.top.names import AUTO
+    from neurontools.tui.names import AUTO
     from neurontools.tui.widgets.theme import THEMES
 
     if arguments.theme not in {AUTO, *THEMES}:

@@ -11,7 +11,7 @@ from neurontools.commands.completion_values import KINDS, values_of
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import MissingDependencyError
 from neurontools.machine.faults.kinds import EccType, FaultKind
-from neurontools.tui.top.names import PAGE_NAMES, THEME_NAMES
+from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

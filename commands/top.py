@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.tui.top.machines.source import Place
-    from neurontools.tui.top.run import Wishes
+    from neurontools.tui.top.run import TopOptions
 
 EXAMPLES = """examples:
   neuron-top                     live view; q quits, ? shows the keys
@@ -128,11 +128,11 @@ def _run(argv: Sequence[str] | None) -> int:
     if arguments.list_keys:
         return _list_keys()
     _check_time(arguments)
-    wishes, problems = _wishes(arguments)
+    options, problems = _options(arguments)
     from neurontools.tui.top import run
 
     if not arguments.once and _on_terminal():
-        return _run_live(wishes, problems)
+        return _run_live(options, problems)
     if not arguments.once:
         console.warn(
             "no terminal: this is one screen as text (as with --once); run it in a terminal for the live view"
@@ -140,22 +140,22 @@ def _run(argv: Sequence[str] | None) -> int:
     for problem in problems:
         console.notice(f"warning: {problem}")
     width = shutil.get_terminal_size().columns
-    from neurontools.tui.widgets.ascii import ascii_only
+    from neurontools.tui.widgets.lines import ascii_only
 
-    screen, notices = run.one_page(wishes, width, as_json=arguments.json, on_notice=console.notice)
+    screen, notices = run.one_page(options, width, as_json=arguments.json, on_notice=console.notice)
     for text in notices:
         console.warn(text)
-    console.out_now(ascii_only(screen) if wishes.settings.ascii else screen)
+    console.out_now(ascii_only(screen) if options.settings.ascii else screen)
     return 0
 
 
-def _run_live(wishes: Wishes, problems: Sequence[str]) -> int:
+def _run_live(options: TopOptions, problems: Sequence[str]) -> int:
     from neurontools.tui.top import run
 
     env.configuration()  # a plain command tells at its end what is wrong in it; that is hours later here
     notices = (*env.config_problems(), *problems)
     colour = console.colour_wanted()
-    return run.run_live(wishes, colour=colour, notices=notices, on_notice=console.notice)
+    return run.run_live(options, colour=colour, notices=notices, on_notice=console.notice)
 
 
 def _check_time(arguments: argparse.Namespace) -> None:
@@ -179,11 +179,11 @@ def _check_time(arguments: argparse.Namespace) -> None:
         )
 
 
-def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
+def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]]:
     from neurontools.dashboard.alert_command import check_command, split_command
     from neurontools.dashboard.process_filter import problem_of
-    from neurontools.tui.top.names import PAGE_NAMES, THEME_NAMES
-    from neurontools.tui.top.run import Wishes
+    from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
+    from neurontools.tui.top.run import TopOptions
     from neurontools.tui.top.settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings
 
     settings, problems = load_settings()
@@ -195,9 +195,9 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
             )
         settings = replace(settings, interval_s=arguments.interval)
     for name, known in (("page", PAGE_NAMES), ("theme", THEME_NAMES)):
-        wish = getattr(arguments, name)
-        if wish is not None and wish not in known:
-            raise UsageError(f"--{name}: no {name} {wish!r}", f"known are {', '.join(known)}")
+        value = getattr(arguments, name)
+        if value is not None and value not in known:
+            raise UsageError(f"--{name}: no {name} {value!r}", f"known are {', '.join(known)}")
     settings = replace(
         settings,
         page=arguments.page or settings.page,
@@ -212,7 +212,7 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
     if arguments.exec_on_alert is not None:
         alert_command = split_command(arguments.exec_on_alert)
         check_command(alert_command)
-    wishes = Wishes(
+    options = TopOptions(
         source=arguments.source,
         machine=arguments.machine,
         settings=settings,
@@ -225,7 +225,7 @@ def _wishes(arguments: argparse.Namespace) -> tuple[Wishes, tuple[str, ...]]:
         speed=arguments.speed,
         places=_places(arguments),
     )
-    return wishes, problems
+    return options, problems
 
 
 def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
@@ -247,7 +247,7 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
 
 
 def _list_keys() -> int:
-    from neurontools.tui.top.key_names import key_names
+    from neurontools.tui.top.keys import key_names
 
     for name, keys, text in key_names():
         console.out(f"{name:<28} {keys:<28} {text}")

@@ -10,8 +10,8 @@ from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKin
 from neurontools.monitor.status_keys import KEYS
 from neurontools.runtime.status import NrtStatus
 from neurontools.sysfs.generation import generation
-from neurontools.tui.top.key_names import key_names
-from neurontools.tui.top.names import shown_key
+from neurontools.tui.names import shown_key
+from neurontools.tui.top.keys import key_names
 
 FAULTS_BEGIN, FAULTS_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 

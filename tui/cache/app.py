@@ -8,12 +8,11 @@ from textual.binding import Binding, BindingType
 
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions
-from neurontools.tui.cache.frame import CacheFrame
+from neurontools.tui.cache.frame import CacheFrame, ReadScreen
 from neurontools.tui.cache.lines import HEAD_LINES, rows_shown
-from neurontools.tui.cache.screens import ReadScreen
-from neurontools.tui.top.names import shown_key
-from neurontools.tui.top.page import Choose, Prompt
-from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.names import shown_key
+from neurontools.tui.widgets.requests import Choose, Prompt
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 from neurontools.tui.widgets.theme import THEMES
 
 if TYPE_CHECKING:

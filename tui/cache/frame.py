@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual.binding import Binding
+from textual.containers import VerticalScroll
 from textual.worker import Worker, WorkerState
 
 from neurontools.cache.browser import change_stamp
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
-from neurontools.tui.cache.screens import ReadScreen
-from neurontools.tui.top.names import AUTO
+from neurontools.tui.names import AUTO
 from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeysInTurn
 from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
@@ -22,9 +24,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual.app import ComposeResult
+    from textual.binding import BindingType
 
     from neurontools.cache.browser import Browser
     from neurontools.cache.entries import Entry
+
+
+class ReadScreen(TextScreen):
+    """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll(-1)", "up"),
+        Binding("down,j", "scroll(1)", "down"),
+        Binding("pageup,b", "scroll(-20)", "page up"),
+        Binding("pagedown,space", "scroll(20)", "page down"),
+        Binding("home", "scroll(-1000000)", "first line"),
+        Binding("end", "scroll(1000000)", "last line"),
+    ]
+    DEFAULT_CSS = """
+    ReadScreen > VerticalScroll { width: 100%; height: 100%; max-height: 100%; background: $background; }
+    """
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
 
 REFRESH_S = 2.0
 

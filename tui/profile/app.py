@@ -8,21 +8,67 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler import units
 from neurontools.profiler.details import event_details
 from neurontools.profiler.operators import top_operators
 from neurontools.profiler.summary_text import report, to_text
-from neurontools.tui.profile.screens import Question, TextScreen, bindings_text
 from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from textual.app import ComposeResult
 
     from neurontools.profiler.trace import Trace
+
+
+class Question(ModalScreen[str | None]):
+    """A line to type; the answer, or None for Escape."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+    DEFAULT_CSS = """
+    Question { align: center bottom; }
+    Question > Input { width: 100%; border: round $primary; }
+    """
+
+    def __init__(self, title: str, placeholder: str, value: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._placeholder = placeholder
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """Make the line."""
+        line = Input(value=self._value, placeholder=self._placeholder)
+        line.border_title = self._title
+        yield line
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Give the answer."""
+        self.dismiss(event.value)
+
+    def action_cancel(self) -> None:
+        """Give no answer."""
+        self.dismiss(None)
+
+
+def bindings_text(*groups: Iterable[BindingType]) -> str:
+    """Return one line per binding: its keys and what they do."""
+    rows = [
+        (binding.key_display or binding.key.replace(",", " "), binding.description)
+        for group in groups
+        for binding in group
+        if isinstance(binding, Binding)
+    ]
+    width = max(len(keys) for keys, _ in rows)
+    return "\n".join(f"{keys.ljust(width)}  {purpose}" for keys, purpose in rows)
+
 
 TABLE_ROWS = 500
 _QUESTIONS = {

@@ -6,21 +6,21 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.geometry import Size
+
 from neurontools.dashboard.lookout import Lookout
 from neurontools.dashboard.tape import Tape
-from neurontools.tui.top.frame import CLASSIC_PANES, classic_frame, page_frame, small_frame
-from neurontools.tui.top.key_names import key_troubles
-from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS
+from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, key_troubles
 from neurontools.tui.top.layout import too_small
-from neurontools.tui.top.machines.actions import MACHINE_KEYS
+from neurontools.tui.top.machines.bar import MACHINE_KEYS, MachineActions
 from neurontools.tui.top.machines.page import Machine, MachinesPage, machines_title
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.mouse import MouseActions
-from neurontools.tui.top.page_pane import PagePane
+from neurontools.tui.top.page_actions import PagePane
+from neurontools.tui.top.pages.classic import ClassicActions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.pages.rows import title_line
-from neurontools.tui.top.playback.actions import TimeActions
-from neurontools.tui.top.playback.controller import SHORTEST_TAPED_NS, TimeDeck
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, TimeActions, TimeDeck
+from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, page_at, page_frame, small_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.updates import Watching
 from neurontools.tui.widgets.background import hinted_dark
@@ -32,16 +32,56 @@ from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual import events
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.timer import Timer
 
     from neurontools.dashboard.alerts import Alert
-    from neurontools.tui.top.frame import Frame
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.palette import TopCommands
+    from neurontools.tui.top.screen import Frame
     from neurontools.tui.top.source import Source
     from neurontools.tui.widgets.lines import Line
+
+
+class MouseActions(ClassicActions, MachineActions):
+    """Clicks and turns of the wheel."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Let the page know, or turn to another one."""
+        if len(self.screen_stack) > 1 or too_small(*self.size):
+            return
+        x, (width, height) = event.screen_x, self.size
+        strip = len(self.strip(width, height))
+        y = event.screen_y - strip  # as if the names of several machines were not there
+        if strip and y == 0:
+            self.click_strip(x)
+        elif self.is_classic:
+            self.click_classic(x, y, Size(width, height - strip))
+        elif event.screen_y == height - 2:
+            self.turn_to(page_at(self.pages, self.page, width, x) or self.page)
+        elif 1 <= y < height - strip - 2:
+            self.carry_out(self.page.click(self.model, x, y - 1))
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move the selection down."""
+        self._scroll(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move the selection up."""
+        self._scroll(-1)
+
+    def _scroll(self, steps: int) -> None:
+        if len(self.screen_stack) > 1 or too_small(*self.size):
+            return
+        if self.is_classic:
+            self.model.tree.move(steps)
+        else:
+            self.page.scroll(self.model, steps)
+        self.paint()
+
 
 _PLAY_S = 0.1
 _BEHIND_S = 0.2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from neurontools.tui.top.names import shown_key
+from neurontools.tui.names import shown_key
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, fit, fixed
 

@@ -2,30 +2,79 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from asyncio.subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
 from textual.app import App
+from textual.binding import Binding, BindingsMap
 
-from neurontools.tui.top.clipboard import copy_into_tmux, in_tmux
+from neurontools.tui.names import AUTO, THEME_NAMES
 from neurontools.tui.top.help import HelpScreen, help_lines
-from neurontools.tui.top.names import AUTO, THEME_NAMES
-from neurontools.tui.top.page import Choose, Copy, Notice, Prompt
-from neurontools.tui.top.page_pane import PagePane
-from neurontools.tui.widgets.background import QUESTION, may_be_asked
+from neurontools.tui.widgets.background import QUESTION, AdaptiveApp, may_be_asked
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.style import Style
+
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Page, Request
+    from neurontools.tui.top.page import Page
     from neurontools.tui.top.settings import TopSettings
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Role
+    from neurontools.tui.widgets.requests import Request
     from neurontools.tui.widgets.theme import Theme
 
 
-class PageActions(App[int]):
+class PagePane(LinePane, can_focus=True):
+    """Takes the keys of its page; the app runs what they mean.
+
+    Args:
+        page: the page.
+        styles_by_role: the look of every role.
+    """
+
+    def __init__(self, page: Page, styles_by_role: Mapping[Role, Style]) -> None:
+        super().__init__(styles_by_role, id=f"page-{page.name}")
+        self.page = page
+        self.display = False
+        self._bindings = BindingsMap(
+            Binding(one, f"app.page_key('{key.name}')", key.text, id=f"{page.name}.{key.name}")
+            for key in page.bindings()
+            for one in key.keys.split(",")
+        )
+
+
+# With -w (tmux 3.2) tmux hands it on to its own terminal too; older ones keep it in their buffer.
+_WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
+
+
+def in_tmux(environment: Mapping[str, str]) -> bool:
+    """Return whether this runs inside tmux."""
+    return bool(environment.get("TMUX"))
+
+
+async def copy_into_tmux(text: str) -> bool:
+    """Put a text into tmux's newest buffer, and on the clipboard of the terminal outside; return whether tmux took it."""
+    for arguments in _WAYS:
+        try:
+            tmux = await asyncio.create_subprocess_exec(
+                "tmux", *arguments, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL
+            )
+        except OSError:
+            return False
+        await tmux.communicate(text.encode())
+        if tmux.returncode == 0:
+            return True
+    return False
+
+
+class PageActions(AdaptiveApp, App[int]):
     """Actions around pages; `paint` shows what became of the model."""
 
     model: TopModel
@@ -37,6 +86,11 @@ class PageActions(App[int]):
     """The theme that the user wants."""
     is_dark = True
     """Whether the terminal is dark, as far as it is known."""
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether only ASCII is drawn."""
+        return self.settings.ascii
 
     @property
     def follows_background(self) -> bool:
@@ -100,7 +154,7 @@ class PageActions(App[int]):
         """Change to the theme after this one."""
         self.use_theme(THEME_NAMES[(THEME_NAMES.index(self.theme_name) + 1) % len(THEME_NAMES)])
 
-    def told_background(self, dark: bool) -> None:
+    def set_background(self, dark: bool) -> None:
         """Wear the look for the terminal's background, unless the user chose a theme that does not adapt."""
         self.is_dark = dark
         theme = theme_for(self.theme_name, dark=dark)
@@ -109,7 +163,7 @@ class PageActions(App[int]):
             self.paint()
 
     def ask_background(self) -> None:
-        """Ask the terminal for its background where the look depends on it; `told_background` gets the answer."""
+        """Ask the terminal for its background where the look depends on it; `set_background` gets the answer."""
         if self._driver is not None and self.follows_background and may_be_asked(os.environ):
             self._driver.write(QUESTION)
 
@@ -126,7 +180,7 @@ class PageActions(App[int]):
 
     def action_command_palette(self) -> None:
         """Show the palette."""
-        from neurontools.tui.top.palette_screen import TopPalette
+        from neurontools.tui.top.palette import TopPalette
 
         if not isinstance(self.screen, TopPalette):
             self.push_screen(TopPalette(id="--command-palette"))

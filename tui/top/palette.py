@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual.command import DiscoveryHit, Hit, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
+from textual.errors import NoWidget
 
-from neurontools.tui.top.names import THEME_NAMES
+from neurontools.tui.names import THEME_NAMES
 from neurontools.tui.top.page_actions import PageActions
 from neurontools.tui.widgets.theme import meaning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from textual import events
     from textual.command import Hits
 
 _ELSEWHERE = frozenset({"exit(130)", "suspend_process"})
@@ -54,3 +56,14 @@ class TopCommands(Provider):
                 and not own.action.startswith("page(")
             ):
                 yield own.description, f"key {name}", partial(app.run_action, own.action)
+
+
+class TopPalette(CommandPalette):
+    """Textual's palette, but a click where the terminal was before it shrank does not end the program."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Leave out a click on what is no longer there."""
+        try:
+            self.get_widget_at(int(event.screen_x), int(event.screen_y))
+        except NoWidget:
+            event.prevent_default()

@@ -11,26 +11,30 @@ from neurontools.dashboard.lookout import Lookout
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.opening import open_wanted
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import tick_of
+from neurontools.tui.top.source import FollowedSource, RecordedSource, Trouble, tick_of
+from neurontools.tui.widgets.lines import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.dashboard.tape import Tape
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.tui.top.machines.source import Place
+    from neurontools.tui.top.machines.source import Place, SeveralSource
+    from neurontools.tui.top.source import Source
 
 # Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
 _WHOLE_INTERVAL = 0.75
+_NARROWEST = 200
+_UPDATES = 3  # the first two of a simulated machine are close together
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a command line and the configuration ask for.
+class TopOptions:
+    """The options of a command line and the configuration.
 
     `source` is as `neurontools.sources.open_source` takes it; `machine` is the simulated machine's name, None for the
     default. `filter` is of the process page. `alert_command` is run for each alert that begins, None for nothing.
@@ -50,8 +54,56 @@ class Wishes:
     places: tuple[Place, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A source; `live` is whether it yields a snapshot every period.
+
+    `replay` is the tape that it fills, and the speed; `machines` are name and source of each of several.
+    """
+
+    source: Source | SeveralSource
+    live: bool
+    replay: tuple[Tape, float] | None = None
+    machines: tuple[tuple[str, str], ...] = ()
+
+
+def open_source_for(options: TopOptions, on_notice: Callable[[str], None] | None = None) -> OpenedSource:
+    """Open the source that the options name.
+
+    Args:
+        options: of the command line.
+        on_notice: called with a message when a machine was started.
+
+    Raises:
+        NeuronToolsError: it can't be opened, or the recording can't be made.
+    """
+    if options.replay is not None:
+        from neurontools.dashboard.tape import Tape
+        from neurontools.tui.top.playback import REPLAY_BYTES, ReplaySource
+
+        tape = Tape(disk_bytes=REPLAY_BYTES)
+        return OpenedSource(ReplaySource(options.replay, tape), live=False, replay=(tape, options.speed))
+    if options.places:
+        from neurontools.tui.top.machines.source import SeveralSource
+
+        several = SeveralSource(options.places, options.settings.interval_s, options.record)
+        names = [place.name for place in options.places]
+        return OpenedSource(several, live=True, machines=tuple(zip(names, several.source_names, strict=True)))
+    followed = FollowedSource(options.source, options.settings.interval_s, options.machine, on_notice)
+    if options.record is None:
+        return OpenedSource(followed, followed.live)
+    from neurontools.dashboard.recorder import Recorder
+
+    try:
+        recorder = Recorder(options.record)
+    except BaseException:
+        followed.close()
+        raise
+    return OpenedSource(RecordedSource(followed, recorder), followed.live)
+
+
 def run_live(
-    wishes: Wishes,
+    options: TopOptions,
     *,
     colour: bool,
     notices: Sequence[str] = (),
@@ -60,10 +112,10 @@ def run_live(
     """Show the dashboard until the user ends it.
 
     Args:
-        wishes: what is wanted.
+        options: of the command line.
         colour: False draws without any colour.
         notices: what to tell the user on the screen.
-        on_notice: gets a line for a person when a machine was started.
+        on_notice: called with a message when a machine was started.
 
     Returns:
         The exit code.
@@ -74,8 +126,8 @@ def run_live(
     gc.disable()  # while much is imported that stays: no collection needs to look at it, now or later
     from neurontools.dashboard.alert_command import AlertCommand
 
-    interval_s = wishes.settings.interval_s
-    opened = open_wanted(wishes, on_notice)
+    interval_s = options.settings.interval_s
+    opened = open_source_for(options, on_notice)
     from neurontools.tui.top.app import TopApp
 
     gc.freeze()
@@ -84,16 +136,16 @@ def run_live(
     def tell(text: str) -> None:
         app.call_later(app.notify, text, severity="error", markup=False)
 
-    command = AlertCommand(wishes.alert_command, tell) if wishes.alert_command else None
+    command = AlertCommand(options.alert_command, tell) if options.alert_command else None
     app = TopApp(
         opened.source,
         colour=colour,
         silent_after_s=max(3.0, _SILENT_PERIODS * interval_s) if opened.live else None,
-        settings=wishes.settings,
+        settings=options.settings,
         notices=notices,
-        readonly=wishes.readonly,
+        readonly=options.readonly,
         on_alert=command.tell if command else None,
-        process_filter=wishes.filter,
+        process_filter=options.filter,
         replay=opened.replay,
         machines=opened.machines,
     )
@@ -110,7 +162,7 @@ def run_live(
 
 
 def one_page(
-    wishes: Wishes,
+    options: TopOptions,
     width: int,
     *,
     as_json: bool = False,
@@ -119,22 +171,22 @@ def one_page(
     """Return a page as text or JSON, with rates over one interval, and what a user should know about it.
 
     Args:
-        wishes: what is wanted; of a recording its last moment is shown.
+        options: of the command line; of a recording the last snapshot is shown.
         width: cells in a line of text.
         as_json: JSON instead of text.
-        on_notice: gets a line for a person when a machine was started.
+        on_notice: called with a message when a machine was started.
 
     Raises:
         NeuronToolsError: there is nothing to show.
     """
-    settings = wishes.settings
-    if wishes.places:
-        from neurontools.tui.top.machines.once import machines_page
-
-        return machines_page(wishes, width, as_json=as_json), ()
-    pages = make_pages(settings.columns, readonly=True, process_filter=wishes.filter)
+    settings = options.settings
+    if options.places:
+        return machines_page(options, width, as_json=as_json), ()
+    pages = make_pages(settings.columns, readonly=True, process_filter=options.filter)
     page = next(page for page in pages if page.name == settings.page)
-    with open_source(wishes.replay or wishes.source, machine=wishes.machine, on_notice=on_notice) as opened:
+    with open_source(
+        options.replay or options.source, machine=options.machine, on_notice=on_notice
+    ) as opened:
         model = TopModel(colour=False, source=opened.name, lookout=Lookout(settings.rules))
         snapshots = opened.watch(settings.interval_s if opened.live else 0.0)
         for snapshot in _until_rates(snapshots, settings.interval_s) if opened.live else snapshots:
@@ -161,3 +213,34 @@ def screen_of(model: TopModel, width: int) -> str:
     """Return what a model shows as text, devices and cores in use opened."""
     model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
     return text_screen(model, width)
+
+
+def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:
+    """Return the list, with rates over one interval, as soon as every machine has sent data or failed."""
+    from neurontools.dashboard.tape import Tape
+    from neurontools.tui.top.machines.page import Machine, MachinesPage
+    from neurontools.tui.top.machines.source import SeveralSource
+    from neurontools.tui.top.playback import TimeDeck
+
+    source = SeveralSource(options.places, options.settings.interval_s)
+    machines = []
+    for place, name in zip(options.places, source.source_names, strict=True):
+        model = TopModel(colour=False, source=name, lookout=Lookout(options.settings.rules))
+        machines.append(Machine(place.name, model, TimeDeck(model, Tape())))
+    missing = dict.fromkeys(range(len(machines)), _UPDATES)
+    try:
+        for one in source.updates():
+            machines[one.index].model.update(one.update)
+            left = missing.pop(one.index, 0) - 1
+            if left > 0 and not isinstance(one.update, Trouble):
+                missing[one.index] = left
+            if not missing:
+                break
+    finally:
+        source.close()
+    page = MachinesPage(machines)
+    model = machines[0].model
+    if as_json:
+        return json.dumps({"page": page.name, **page.data(model)})
+    lines = page.lines(model, max(width, _NARROWEST), page.wanted_lines(model))
+    return "\n".join(text_of(line).rstrip() for line in lines)

@@ -6,14 +6,82 @@ from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING
 
-from neurontools.tui.top.layout import FLOPS_WIDTHS, MIN_WIDTH, PERCENT_WIDTHS, ScreenLayout, screen_layout
+from neurontools.tui.names import shown_key
+from neurontools.tui.top.layout import (
+    FLOPS_WIDTHS,
+    MIN_HEIGHT,
+    MIN_WIDTH,
+    PERCENT_WIDTHS,
+    ScreenLayout,
+    screen_layout,
+)
+from neurontools.tui.top.page import filled
 from neurontools.tui.top.pages.cores import core_lines
 from neurontools.tui.top.pages.memory import detail_lines, summary_lines
 from neurontools.tui.top.pages.rows import bottom_lines, cpu_lines, title_line
-from neurontools.tui.widgets.lines import Line, fit, text_of
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, text_of, width_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import Page
+
+_HEAD = " Pages  "
+
+
+def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
+    """Return the names of the pages, the current one between `>` and `<`; where they do not fit, its name alone."""
+    spans: list[Span] = [(_HEAD, Role.BAR_DIM)]
+    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
+        if page is current:
+            spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
+        else:
+            spans.append((f" {text} ", Role.BAR))
+    return fit(spans, width, Role.BAR)
+
+
+def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | None:
+    """Return the page whose name is drawn at a column, None where there is none."""
+    left = len(_HEAD)
+    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
+        right = left + width_of(text) + 2
+        if left <= x < right:
+            return page
+        left = right
+    return None
+
+
+def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
+    """Return the keys that matter most, as many as fit; all of them are on the help screen.
+
+    Args:
+        page: whose keys.
+        keys: what the user bound anew, by name.
+        width: cells in the line.
+    """
+    hints = [(keys.get("quit", "q"), "quit"), (keys.get("help", "question_mark"), "help")]
+    hints += [
+        (keys.get(f"{page.name}.{key.name}", key.keys), key.hint) for key in page.bindings() if key.hint
+    ]
+    spans: list[Span] = []
+    left = width
+    for names, text in hints:
+        key = shown_key(names.partition(",")[0])
+        left -= width_of(key) + width_of(text) + 4
+        if left < 0:
+            break
+        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
+    return fit(spans, width, Role.BAR)
+
+
+def _tabs(pages: Sequence[Page], current: Page, width: int) -> list[str]:
+    names = [f"F{number}:{page.title}" for number, page in enumerate(pages, 1)]
+    if len(_HEAD) + sum(width_of(name) + 2 for name in names) <= width:
+        return names
+    return [
+        name if page is current else name.partition(":")[0] for page, name in zip(pages, names, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +161,58 @@ def text_lines(model: TopModel) -> int:
     """Return a height at which every device and the whole tree as it is open have room."""
     devices = len(model.view.devices) if model.view else 1
     return 64 + 2 * devices + 2 * len(model.tree.rows)
+
+
+CLASSIC_PANES = ("cores", "cpu", "summary", "details")
+"""The panes of the classic screen between title and bottom bar."""
+
+Frame = dict[str, "Sequence[Line]"]
+"""Lines by the id of their pane; what is not in it is empty."""
+
+_CHROME_LINES = 3  # title, and the two lines of the bottom bar
+
+
+def classic_frame(model: TopModel, width: int, height: int) -> Frame:
+    """Return the classic screen."""
+    drawn = panes(model, width, height)
+    return {name: getattr(drawn, name) for name in ("title", *CLASSIC_PANES, "bottom")}
+
+
+def page_frame(
+    pages: Sequence[Page],
+    page: Page,
+    model: TopModel,
+    title: Line,
+    size: tuple[int, int],
+    keys: Mapping[str, str],
+) -> Frame:
+    """Return a page.
+
+    Args:
+        pages: all of them, for the bottom bar.
+        page: the one that is shown.
+        model: what it shows.
+        title: its first line.
+        size: cells and lines.
+        keys: what the user bound anew.
+    """
+    width, height = size
+    room = height - _CHROME_LINES
+    return {
+        "title": (title,),
+        f"page-{page.name}": filled(page.lines(model, width, room), width, room),
+        "bottom": (page_bar(pages, page, width), keys_bar(page, keys, width)),
+    }
+
+
+def small_frame(width: int, height: int) -> Frame:
+    """Return what a terminal shows in which nothing else has room."""
+    text = (
+        "neuron-top",
+        f"needs {MIN_WIDTH}x{MIN_HEIGHT},",
+        f"here are {width}x{height}",
+        "(q: quit)",
+    )
+    lines = tuple(fit(((line.center(width), Role.PLAIN),), width) for line in text)
+    above = max(0, (height - len(lines)) // 2)
+    return {"title": (*((fit((), width),) * above), *lines)[:height]}

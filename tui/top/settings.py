@@ -12,7 +12,7 @@ from neurontools.config.reader import FLAG, LIST, MAPPING, FormatError, Section,
 from neurontools.config.settings import read_file
 from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule
 from neurontools.dashboard.process_table import Column
-from neurontools.tui.top.names import PAGE_NAMES, THEME_NAMES, key_problem
+from neurontools.tui.names import PAGE_NAMES, THEME_NAMES, key_problem
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:

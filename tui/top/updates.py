@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.machines.page import Machine
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.page import Page
-    from neurontools.tui.top.playback.controller import TimeDeck
+    from neurontools.tui.top.playback import TimeDeck
     from neurontools.tui.top.source import Source, Update
 
 _SILENT = "no data for"

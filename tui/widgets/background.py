@@ -23,6 +23,23 @@ _HALF = 0.5
 _LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
 
 
+class AdaptiveApp:
+    """An app that adapts to the terminal: to its background, and to one that shows only ASCII."""
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether only ASCII is drawn."""
+        return False
+
+    def ask_background(self) -> None:
+        """Ask the terminal for its background colour."""
+        raise NotImplementedError
+
+    def set_background(self, dark: bool) -> None:
+        """Take the terminal's answer."""
+        raise NotImplementedError
+
+
 class BackgroundAnswers:
     """Takes answers out of a terminal's input.
 

@@ -5,7 +5,9 @@ Two equal lines look the same, so a pane finds what changed by comparing them.
 
 from __future__ import annotations
 
+import codecs
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -141,3 +143,81 @@ def heat(share: float) -> Role:
 def text_of(line: Line) -> str:
     """Return a line as plain text."""
     return "".join(text for text, _ in line)
+
+
+PLAIN_PART = ":"
+PLAIN_OFF = "."
+_PLAIN = (Role.METER_ON, Role.METER_PART, Role.METER_OFF)
+_MARKED = (Role.MARKED_ON, Role.MARKED_PART, Role.MARKED_OFF)
+
+
+def meter(share: float, width: int, *, colour: bool, marked: bool = False) -> tuple[Span, ...]:
+    """Draw a share (0..1): whole steps, then a darker one for a step that has begun, then the rest.
+
+    Without colour the three are told apart by their characters.
+    """
+    steps = (round(share, 4) if 0.0 < share < 1.0 else 1.0 if share >= 1.0 else 0.0) * width
+    whole = int(steps + 1e-9)
+    begun = 1 if whole < width and steps - whole > 1e-9 else 0
+    return _drawn(whole, begun, width - whole - begun, colour, marked)
+
+
+@lru_cache(maxsize=4096)
+def _drawn(whole: int, begun: int, rest: int, colour: bool, marked: bool) -> tuple[Span, ...]:
+    on, part, off = _MARKED if marked else _PLAIN
+    return tuple(
+        span
+        for span in (
+            ("|" * whole, on),
+            (("|" if colour else PLAIN_PART) * begun, part),
+            (("|" if colour else PLAIN_OFF) * rest, off),
+        )
+        if span[0]
+    )
+
+
+def stacked_meter(user: float, system: float, width: int, *, colour: bool) -> tuple[Span, ...]:
+    """Draw two shares one after the other (user time, then system time) and the rest."""
+    user_steps = min(width, round(max(0.0, user) * width))
+    system_steps = min(width - user_steps, round(max(0.0, system) * width))
+    rest = width - user_steps - system_steps
+    return tuple(
+        span
+        for span in (
+            ("|" * user_steps, Role.METER_ON),
+            (("|" if colour else "#") * system_steps, Role.METER_SYSTEM),
+            (("|" if colour else PLAIN_OFF) * rest, Role.METER_OFF),
+        )
+        if span[0]
+    )
+
+
+_ERRORS = "neurontools-ascii"
+_HEIGHTS = ".:+#"
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_BRAILLE = range(0x2800, 0x2900)
+_LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
+_OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-", "▔": "-"}
+
+
+def ascii_only(text: str) -> str:
+    """Return a text in ASCII: curves in four heights, `?` for letters that it does not have."""
+    return text if text.isascii() else text.encode("ascii", _ERRORS).decode()
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(character: str) -> str:
+    if ord(character) in _BRAILLE:
+        dots = ord(character) - _BRAILLE.start
+        height = max((dots & _LEFT_DOTS).bit_count(), (dots & _RIGHT_DOTS).bit_count())
+        return _HEIGHTS[height - 1] if height else " "
+    if character in _BLOCKS:
+        return _HEIGHTS[_BLOCKS.index(character) // 2]
+    return _OTHERS.get(character) or "?" * cell_len(character)
+
+
+codecs.register_error(_ERRORS, _replaced)

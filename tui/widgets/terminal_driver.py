@@ -16,17 +16,54 @@ from select import select
 from typing import TYPE_CHECKING, Any
 
 from textual import constants
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
-from neurontools.tui.top.page_actions import PageActions
-from neurontools.tui.widgets.ascii import ascii_only
-from neurontools.tui.widgets.background import BackgroundAnswers
-from neurontools.tui.widgets.terminal_input import TerminalInput
+from neurontools.tui.widgets.background import AdaptiveApp, BackgroundAnswers
+from neurontools.tui.widgets.lines import ascii_only
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from queue import Queue
 
     from textual.app import App
+    from textual.message import Message
+
+# What is not about the sequence under way.
+_LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "last_y")
+
+
+class TerminalInput:
+    """Textual's parser, which takes an empty piece for the end and dies of sequences that no terminal should send.
+
+    Args:
+        debug: keep Textual's log of keys.
+    """
+
+    def __init__(self, *, debug: bool = False) -> None:
+        self._debug = debug
+        self._parser = XTermParser(debug)
+
+    def feed(self, text: str) -> Iterator[Message]:
+        """Yield what a piece of input means; a sequence that makes no sense is left out."""
+        for character in text:
+            try:
+                yield from self._parser.feed(character)
+            except Exception:  # noqa: BLE001  ValueError, OverflowError, ...: whatever a strange number leads to
+                self._begin_again()
+
+    def tick(self) -> Iterator[Message]:
+        """Yield what is a key alone, as nothing followed it in time."""
+        try:
+            yield from self._parser.tick()
+        except Exception:  # noqa: BLE001  as above
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        before, self._parser = self._parser, XTermParser(self._debug)
+        for name in _LASTING:
+            setattr(self._parser, name, getattr(before, name))
+
 
 # What ends a program by default, and would leave the terminal as it is.
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -43,7 +80,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         assert sys.__stderr__ is not None
         # It is all that the driver's writer needs of a file.
-        is_plain = isinstance(app, PageActions) and app.settings.ascii
+        is_plain = isinstance(app, AdaptiveApp) and app.is_ascii
         self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
@@ -53,7 +90,7 @@ class TerminalDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Turn what the terminal sends into messages until `exit_event`."""
         typed = TerminalInput(debug=self._debug)
-        answers = BackgroundAnswers(self._told_background)
+        answers = BackgroundAnswers(self._report_background)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         # An escape key and the begin of a sequence look the same until some time has passed.
         patience_s: float | None = _ESCAPE_S
@@ -85,7 +122,7 @@ class TerminalDriver(LinuxDriver):
         self._waiting.maxsize = (
             0  # whoever draws must not stop where the terminal does; `is_behind` keeps it short
         )
-        if isinstance(self._app, PageActions):
+        if isinstance(self._app, AdaptiveApp):
             self._app.ask_background()
 
     @property
@@ -110,9 +147,9 @@ class TerminalDriver(LinuxDriver):
             self._is_started = False
             super().stop_application_mode()
 
-    def _told_background(self, dark: bool) -> None:
-        if isinstance(self._app, PageActions):
-            self._app.call_later(self._app.told_background, dark)
+    def _report_background(self, dark: bool) -> None:
+        if isinstance(self._app, AdaptiveApp):
+            self._app.call_later(self._app.set_background, dark)
 
     def _read(self) -> bytes:
         # What a terminal that was taken away says, where it does not say that it ended.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.style import Style
 
-from neurontools.tui.top.names import AUTO, COLORBLIND
+from neurontools.tui.names import AUTO, COLORBLIND
 from neurontools.tui.widgets.lines import HEAT, Role
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold
 from neurontools.tui.cache import actions
 from neurontools.tui.cache.app import CacheApp
-from neurontools.tui.cache.screens import ReadScreen
+from neurontools.tui.cache.frame import ReadScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
-from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 from tests.tui.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
 from neurontools.profiler.timeline import NO_EVENT
-from neurontools.tui.profile.app import ProfileApp
-from neurontools.tui.profile.screens import Question, TextScreen
+from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.widgets.screens import TextScreen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from neurontools.tui.top.pages.sparkline import blocks, braille
-from neurontools.tui.widgets.ascii import ascii_only
+from neurontools.tui.top.pages.curves import blocks, braille
+from neurontools.tui.widgets.lines import ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.color_triplet import ColorTriplet
 
+from neurontools.tui.names import THEME_NAMES
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.names import THEME_NAMES
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import FixedSource, Tick
 from neurontools.tui.widgets.background import QUESTION, BackgroundAnswers, hinted_dark, is_dark, may_be_asked
@@ -129,11 +129,11 @@ def app(training: tuple[Tick, Tick], monkeypatch: pytest.MonkeyPatch) -> TopApp:
 
 async def test_a_theme_that_the_user_turned_to_is_kept(app: TopApp) -> None:
     async with app.run_test() as pilot:
-        app.told_background(False)
+        app.set_background(False)
         assert app.look.name == "light"
         await pilot.press("ctrl+t")
         assert app.look.name == "dark"
-        app.told_background(False)
+        app.set_background(False)
         assert app.look.name == "dark"
 
 
@@ -144,7 +144,7 @@ async def test_the_themes_go_round_and_auto_is_one_of_them(app: TopApp) -> None:
             await pilot.press("ctrl+t")
             seen.append(app.theme_name)
         assert seen == [*THEME_NAMES[1:], "auto"]
-        app.told_background(False)
+        app.set_background(False)
         assert app.look.name == "light"
 
 
@@ -152,7 +152,7 @@ async def test_the_theme_for_the_colourblind_adapts_too(app: TopApp) -> None:
     async with app.run_test() as pilot:
         app.use_theme("colorblind")
         assert app.look is theme_for("colorblind", dark=True)
-        app.told_background(False)
+        app.set_background(False)
         await pilot.pause()
         assert app.look is theme_for("colorblind", dark=False)
         assert (app.look.name, app.look.background, app.theme) == ("colorblind", "#ffffff", "textual-light")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.tui.top import numbers
-from neurontools.tui.widgets.lines import Role, clean, fit, fixed, text_of, width_of
-from neurontools.tui.widgets.meter import meter, stacked_meter
+from neurontools.tui.widgets.lines import Role, clean, fit, fixed, meter, stacked_meter, text_of, width_of
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

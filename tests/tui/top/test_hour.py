@@ -15,7 +15,7 @@ from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, 
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages
-from neurontools.tui.top.playback.controller import SHORTEST_TAPED_NS, TimeDeck
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, TimeDeck
 from neurontools.tui.top.source import Tick
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from neurontools.tui.widgets.background import QUESTION
-from neurontools.tui.widgets.terminal_input import TerminalInput
+from neurontools.tui.widgets.terminal_driver import TerminalInput
 
 if TYPE_CHECKING:
     from textual.message import Message

@@ -22,7 +22,7 @@ from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import FixedSource, Tick
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
-from neurontools.tui.widgets.prompt import ChooseScreen
+from neurontools.tui.widgets.screens import ChooseScreen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -13,10 +13,10 @@ from neurontools.tui.top.help import help_lines
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import filled
-from neurontools.tui.top.page_bar import keys_bar, page_at, page_bar
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency, ranges
+from neurontools.tui.top.pages.curves import blocks, braille, chart
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
-from neurontools.tui.top.pages.sparkline import blocks, braille, chart
+from neurontools.tui.top.screen import keys_bar, page_at, page_bar
 from neurontools.tui.widgets.lines import width_of
 
 if TYPE_CHECKING:

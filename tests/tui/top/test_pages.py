@@ -18,12 +18,12 @@ from textual.widgets import Input
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.processes import start_ticks
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.page_pane import PagePane
+from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import FixedSource, Tick, Trouble, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, text_of
-from neurontools.tui.widgets.prompt import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 
 Ticks = tuple[Tick, Tick]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]
@@ -113,10 +113,10 @@ async def test_pages_that_are_not_shown_compute_nothing(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "neurontools.tui.top.interval.machine_view", lambda *_args, **_kwargs: asked.append("view")
+        "neurontools.tui.top.model.machine_view", lambda *_args, **_kwargs: asked.append("view")
     )
     monkeypatch.setattr(
-        "neurontools.tui.top.interval.process_rows", lambda *_args, **_kwargs: asked.append("rows") or ()
+        "neurontools.tui.top.model.process_rows", lambda *_args, **_kwargs: asked.append("rows") or ()
     )
     async with opened("history", *training):
         assert asked == []

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from neurontools.commands.top import build_parser
 from neurontools.dashboard.alerts import Condition
 from neurontools.dashboard.process_table import Column
+from neurontools.tui.names import THEME_NAMES, key_problem, shown_key
 from neurontools.tui.top.app import fewer
-from neurontools.tui.top.key_names import key_names, key_troubles
-from neurontools.tui.top.names import THEME_NAMES, key_problem, shown_key
+from neurontools.tui.top.keys import key_names, key_troubles
 from neurontools.tui.top.pages.columns import LOOKS
 from neurontools.tui.top.settings import TopSettings, load_settings
 

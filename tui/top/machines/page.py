@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.playback.controller import TimeDeck
+    from neurontools.tui.top.playback import TimeDeck
 
 _ALL = 1_000_000
 _NAME_WIDTH = 18

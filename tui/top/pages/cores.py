@@ -15,8 +15,7 @@ from neurontools.tui.top.numbers import (
     teraflops,
 )
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, Span, fit
-from neurontools.tui.widgets.meter import meter
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,9 @@ from neurontools.machine.view import process_key
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency, ranges
 from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
-from neurontools.tui.top.pages.history_rows import process_curve
+from neurontools.tui.top.pages.history import process_curve
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fact_lines, fit, fixed, width_of
-from neurontools.tui.widgets.meter import meter
+from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fact_lines, fit, fixed, meter, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

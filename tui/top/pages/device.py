@@ -10,10 +10,9 @@ from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.memory import MemoryCategory
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import ranges
+from neurontools.tui.top.pages.curves import braille, values_of
 from neurontools.tui.top.pages.memory_tree import CATEGORY_NAMES
-from neurontools.tui.top.pages.sparkline import braille, values_of
-from neurontools.tui.widgets.lines import Line, Role, clean, fact_lines, fit, fixed
-from neurontools.tui.widgets.meter import meter
+from neurontools.tui.widgets.lines import Line, Role, clean, fact_lines, fit, fixed, meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

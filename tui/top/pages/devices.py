@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Request
+    from neurontools.tui.widgets.requests import Request
 
 _LABEL_WIDTH = 7
 _FACTS_WIDTH = 29

@@ -6,9 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.happenings import TROUBLES, Kind
-from neurontools.tui.top.page import Copy, Cursor, Notice, Page, PageKey
+from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fit
+from neurontools.tui.widgets.requests import Copy, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from neurontools.dashboard.alerts import Alert
     from neurontools.dashboard.happenings import Happening
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Request
+    from neurontools.tui.widgets.requests import Request
 
 _KIND_WIDTH = 12
 _ALL_LINES = 100_000

@@ -10,7 +10,9 @@ from neurontools.tui.top.numbers import core_label, device_label
 from neurontools.tui.widgets.lines import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from neurontools.machine.memory_tree import MemoryMap
 
 CATEGORY_NAMES = {
     "tensors": "Tensors",
@@ -65,3 +67,120 @@ def _rows(nodes: Iterable[MemoryNode], depth: int, parent: NodeKey | None) -> It
     for node in nodes:
         yield TreeRow(node, depth, bool(node.children) if node.expandable else None, parent)
         yield from _rows(node.children, depth + 1, node.key)
+
+
+_DEVICE_KEY = 2  # ("device", index); keys of what is in it are longer, the host's is shorter
+
+
+class TreeCursor:
+    """The visible rows of the memory tree, and the selected one.
+
+    Args:
+        memory: returns what the tree is of, None before the first snapshot.
+    """
+
+    def __init__(self, memory: Callable[[], MemoryMap | None]) -> None:
+        self._memory = memory
+        self._shown: MemoryMap | None = None
+        self._selected = 0
+        self._rows: tuple[TreeRow, ...] = ()
+        self._opened: frozenset[NodeKey] = frozenset()
+
+    @property
+    def rows(self) -> tuple[TreeRow, ...]:
+        """The visible rows; the same object for as long as they look the same."""
+        memory = self._memory()
+        if memory is not self._shown:
+            same = memory is not None and self._shown is not None and self._look_alike(memory, self._shown)
+            self._shown = memory
+            if not same:
+                self._show()
+        return self._rows
+
+    @property
+    def selected(self) -> int:
+        """The index of the selected row."""
+        return self._selected if self.rows else 0
+
+    @property
+    def row(self) -> TreeRow | None:
+        """The selected row, None when the tree is empty."""
+        return self.rows[self._selected] if self.rows else None
+
+    @property
+    def marked_cores(self) -> frozenset[int]:
+        """The machine-wide ids of the cores under the selected row."""
+        return frozenset(self.row.node.cores) if self.row else frozenset()
+
+    def move(self, steps: int) -> None:
+        """Move the selection, stopping at the ends."""
+        self.select(self.selected + steps)
+
+    def select(self, index: int) -> None:
+        """Select a row by its index among the visible ones, or the nearest one."""
+        self._selected = max(0, min(index, len(self.rows) - 1))
+
+    def toggle(self) -> None:
+        """Open or close the selected row."""
+        row = self.row
+        if row and row.opened is not None:
+            self._open(self._opened ^ {row.node.key})
+
+    def expand(self) -> None:
+        """Open the selected row, or step into it when it is open."""
+        row = self.row
+        if row and row.opened is False:
+            self.toggle()
+        elif row and row.opened:
+            self.move(1)
+
+    def collapse(self) -> None:
+        """Close the selected row, or step out to its parent."""
+        row = self.row
+        if row and row.opened:
+            self.toggle()
+        elif row and row.parent is not None:
+            keys = [other.node.key for other in self.rows]
+            self._selected = keys.index(row.parent)
+
+    def toggle_all(self) -> None:
+        """Open the whole tree, or close it when all of it is open."""
+        everything = frozenset(node.key for node in walk(self._nodes()))
+        self._open(frozenset() if everything <= self._opened else self._opened | everything)
+
+    def expand_kinds(self, *kinds: NodeKind) -> None:
+        """Open all nodes of these kinds that use memory."""
+        self._open(
+            self._opened
+            | {
+                node.key
+                for node in walk(self._nodes())
+                if node.kind in kinds and (node.device_bytes or node.host_bytes)
+            }
+        )
+
+    def _nodes(self) -> tuple[MemoryNode, ...]:
+        memory = self._memory()
+        return memory.tree() if memory else ()
+
+    def _look_alike(self, one: MemoryMap, other: MemoryMap) -> bool:
+        # Sums alone are shown where nothing is open but devices; deeper rows also say which models run.
+        return one.looks_like(other) or (
+            one.sums is other.sums
+            and one.only_used == other.only_used
+            and all(len(key) == _DEVICE_KEY for key in self._opened)
+        )
+
+    def _open(self, keys: frozenset[NodeKey]) -> None:
+        self._opened = keys
+        self._shown = self._memory()
+        self._show()
+
+    def _show(self) -> None:
+        here = self._rows[self._selected].node.key if self._rows else None
+        self._rows = visible_rows(self._shown.tree(self._opened)) if self._shown else ()
+        # What was selected may be gone, or in a node that was closed: then the nearest one above it.
+        places = {row.node.key: index for index, row in enumerate(self._rows)}
+        while here and here not in places:
+            here = here[:-1]
+        self._selected = places[here] if here else max(0, min(self._selected, len(self._rows) - 1))

@@ -12,11 +12,12 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.filters import FilterError
 from neurontools.machine.snapshot import UNKNOWN_UID
 from neurontools.machine.view import process_key
-from neurontools.tui.top.page import Choose, Copy, Cursor, Notice, Page, PageKey, Prompt
+from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, LOOKS, column_at, fitting, head_line, row_line
 from neurontools.tui.top.pages.details import Details
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, clean, fit
+from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.view import ProcessKey
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Request
+    from neurontools.tui.widgets.requests import Request
 
 _ALL_LINES = 100_000
 _LEAST_DETAILS = 6

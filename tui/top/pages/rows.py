@@ -8,8 +8,7 @@ from neurontools import __version__
 from neurontools.dashboard.process_rows import is_modelled
 from neurontools.machine.view import process_key
 from neurontools.tui.top.numbers import bracketed_cpu
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed, width_of
-from neurontools.tui.widgets.meter import stacked_meter
+from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed, stacked_meter, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

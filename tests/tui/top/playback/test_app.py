@@ -10,8 +10,8 @@ import pytest
 from neurontools.dashboard.recorder import Recorder
 from neurontools.dashboard.tape import Tape
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.playback.keys import TIME_KEYS
-from neurontools.tui.top.playback.recording import ReplaySource
+from neurontools.tui.top.keys import TIME_KEYS
+from neurontools.tui.top.playback import ReplaySource
 from neurontools.tui.top.source import FixedSource, RecordedSource, Tick
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of

@@ -13,7 +13,7 @@ from neurontools.dashboard.moment import Moment
 from neurontools.dashboard.tape import Tape
 from neurontools.sources.following import Trouble
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.playback.controller import TimeDeck, duration
+from neurontools.tui.top.playback import TimeDeck, duration
 
 if TYPE_CHECKING:
     from neurontools.tui.top.source import Tick

@@ -12,7 +12,7 @@ from neurontools.dashboard.tape import Tape
 from neurontools.errors import NeuronToolsError
 from neurontools.sources.following import Trouble
 from neurontools.sources.recording import RecordingSource
-from neurontools.tui.top.playback.recording import ReplaySource
+from neurontools.tui.top.playback import ReplaySource
 from neurontools.tui.top.source import FixedSource, RecordedSource
 
 

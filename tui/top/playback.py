@@ -13,7 +13,7 @@ from neurontools.dashboard.moment import Moment
 from neurontools.tui.top.source import Tick, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from neurontools.dashboard.tape import Tape
     from neurontools.tui.top.model import TopModel
@@ -235,3 +235,85 @@ def duration(seconds: float) -> str:
 
 def _tick(moment: Moment) -> Tick:
     return Tick(moment.snapshot, moment.cpu)
+
+
+class TimeActions:
+    """Actions on the position in time; `paint` shows what became of it."""
+
+    deck: TimeDeck
+
+    def paint(self) -> None:
+        """Show the model."""
+        raise NotImplementedError
+
+    def action_pause(self) -> None:
+        """Hold what is shown, or go on."""
+        self.deck.toggle_pause()
+        self.paint()
+
+    def action_step(self, moments: int) -> None:
+        """Go moments on or back."""
+        self.deck.step(moments)
+        self.paint()
+
+    def action_seek(self, seconds: float) -> None:
+        """Go seconds on or back."""
+        self.deck.seek(seconds)
+        self.paint()
+
+    def action_tape_start(self) -> None:
+        """Go to the oldest moment."""
+        self.deck.go_to_start()
+        self.paint()
+
+    def action_tape_end(self) -> None:
+        """Go to the newest moment and follow it."""
+        self.deck.go_to_end()
+        self.paint()
+
+    def action_speed(self, steps: int) -> None:
+        """Play a replay faster or slower."""
+        self.deck.change_speed(steps)
+        self.paint()
+
+
+REPLAY_BYTES = 4 << 30
+"""What a recording may take on its tape; the oldest moments of a longer one are forgotten."""
+
+
+class ReplaySource:
+    """A recording that is read onto a tape as fast as that goes; a `TimeDeck` plays it.
+
+    Args:
+        path: the recording.
+        tape: filled from the reading thread.
+
+    Raises:
+        NeuronToolsError: it can't be read.
+    """
+
+    live = False
+
+    def __init__(self, path: str, tape: Tape) -> None:
+        from neurontools.sources.recording import RecordingSource
+
+        self._recording = RecordingSource(path)
+        self._tape = tape
+        self._closed = False
+        self.name = self._recording.name
+
+    def updates(self) -> Iterator[Update]:
+        """Yield only what is wrong with the recording."""
+        for snapshot in self._recording.snapshots():
+            if self._closed:
+                return
+            self._tape.add(Moment(snapshot))
+        notices = self._recording.notices
+        if self._tape.end == 0:
+            notices = (*notices, f"{self.name} has no line with devices")
+        if notices:
+            yield Trouble("; ".join(notices), is_outage=False)
+
+    def close(self) -> None:
+        """End `updates` at its next step."""
+        self._closed = True

@@ -1,12 +1,13 @@
-"""The two questions that neuron-top asks: for a line of text, and for a choice."""
+"""Screens over an app: a line of text to type, a choice, a box of text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.containers import Vertical
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, dotted, fit
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from neurontools.tui.top.page import Choose, Prompt
+    from neurontools.tui.widgets.requests import Choose, Prompt
     from neurontools.tui.widgets.theme import Theme
 
 _BOX_WIDTH = 58
@@ -160,3 +161,30 @@ class ChooseScreen(ModalScreen[int | None]):
             lines.append(fit(((f"  {mark} {option}", Role.SELECTED if current else Role.PLAIN),), _BOX_WIDTH))
         lines.append(fit(((" up/down, enter or y: do it, escape or n: no", Role.DIM),), _BOX_WIDTH))
         self.query_one("#choose", LinePane).show(lines)
+
+
+class TextScreen(ModalScreen[None]):
+    """A box of text that any of Escape, Enter and q closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "dismiss_box", "close")]
+    DEFAULT_CSS = """
+    TextScreen { align: center middle; }
+    TextScreen > VerticalScroll { width: 76; max-width: 100%; height: auto; max-height: 90%; border: round $primary;
+        padding: 0 1; background: $surface; }
+    TextScreen Static { height: auto; width: 1fr; }
+    """
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self._title = title
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Make the box."""
+        with VerticalScroll() as box:
+            box.border_title = self._title
+            yield Static(self._text, markup=False)
+
+    def action_dismiss_box(self) -> None:
+        """Close it."""
+        self.dismiss(None)

@@ -1,1 +1,0 @@
-"""Time travel in neuron-top: pausing, going back, playing recordings."""
