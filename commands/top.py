@@ -181,7 +181,7 @@ def _check_time(arguments: argparse.Namespace) -> None:
 
 def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]]:
     from neurontools.dashboard.alert_command import check_command, split_command
-    from neurontools.dashboard.process_filter import problem_of
+    from neurontools.dashboard.process_table import problem_of
     from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
     from neurontools.tui.top.run import TopOptions
     from neurontools.tui.top.settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings

@@ -5,22 +5,63 @@ An alert begins when its condition has held for the rule's `for_s` and ends when
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.error_shares import ErrorShares
-from neurontools.dashboard.jobs import job_of
+from neurontools.dashboard.process_rows import job_of
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter
+from neurontools.machine.view import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from neurontools.dashboard.happenings import Happening
-    from neurontools.dashboard.jobs import Job
-    from neurontools.dashboard.process_rows import ProcessRow
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.dashboard.events import MachineEvent
+    from neurontools.dashboard.process_rows import Job, ProcessRow
+    from neurontools.machine.snapshot import ProcessState, Snapshot
+    from neurontools.machine.view import ProcessKey
+
+WINDOW_S = 10.0
+
+_ExecutionTotals = tuple[float, int, int]
+
+
+class ErrorShares:
+    """Remembers the totals of each process for `WINDOW_S`."""
+
+    def __init__(self) -> None:
+        self._execution_totals: dict[ProcessKey, deque[_ExecutionTotals]] = {}
+
+    def look(self, now_s: float, rows: Sequence[ProcessRow]) -> dict[int, float]:
+        """Return by pid the share (0..1) of the executions of the last seconds that failed, where any did.
+
+        Args:
+            now_s: on a clock that does not go back.
+            rows: the processes, over the interval since the last look.
+        """
+        totals = {}
+        shares = {}
+        for row in rows:
+            key = process_key(row.process)
+            seen = self._execution_totals.get(key) or deque([_execution_totals(now_s, row.before)])
+            seen.append(_execution_totals(now_s, row.process))
+            while len(seen) > 2 and seen[1][0] <= now_s - WINDOW_S:
+                seen.popleft()
+            totals[key] = seen
+            (_, executed, failed), (_, executed_now, failed_now) = seen[0], seen[-1]
+            if failed_now > failed and executed_now > executed:
+                shares[row.process.pid] = min(1.0, (failed_now - failed) / (executed_now - executed))
+        self._execution_totals = totals
+        return shares
+
+
+def _execution_totals(now_s: float, process: ProcessState | None) -> _ExecutionTotals:
+    if process is None:
+        return now_s, 0, 0
+    counts = process.status_counts
+    return now_s, sum(count for _, count in counts), sum(count for status, count in counts if status)
 
 
 class Condition(StrEnum):
@@ -64,7 +105,7 @@ DEFAULT_RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An exceeded threshold. `pid` or `device` say whose; `since_s` is on the clock of `Watch.look`."""
+    """An exceeded threshold. `pid` or `device` say whose; `since_s` is on the clock of `AlertEvaluator.look`."""
 
     condition: Condition
     text: str
@@ -87,7 +128,7 @@ _FEWEST_PEERS = 3
 _ECC_SHOWN_S = 30.0
 
 
-class Watch:
+class AlertEvaluator:
     """Evaluates rules at each tick.
 
     Args:
@@ -111,7 +152,7 @@ class Watch:
         now_s: float,
         snapshot: Snapshot,
         rows: Sequence[ProcessRow],
-        happened: Iterable[Happening],
+        events: Iterable[MachineEvent],
     ) -> tuple[Alert, ...]:
         """Return the alerts that hold now.
 
@@ -119,9 +160,9 @@ class Watch:
             now_s: on a clock that does not go back.
             snapshot: the machine.
             rows: its processes, with rates.
-            happened: what happened since the last look.
+            events: what happened since the last look.
         """
-        findings = dict(self._findings(now_s, snapshot, rows, happened))
+        findings = dict(self._findings(now_s, snapshot, rows, events))
         holding = {**self._lasting(now_s, rows), **findings}
         self._since_s = {subject: self._since_s.get(subject, now_s) for subject in holding}
         alerts = tuple(
@@ -147,13 +188,15 @@ class Watch:
         }
 
     def _findings(
-        self, now_s: float, snapshot: Snapshot, rows: Sequence[ProcessRow], happened: Iterable[Happening]
+        self, now_s: float, snapshot: Snapshot, rows: Sequence[ProcessRow], events: Iterable[MachineEvent]
     ) -> Iterator[_Finding]:
-        yield from self._devices(now_s, snapshot, happened)
+        yield from self._devices(now_s, snapshot, events)
         yield from self._processes(now_s, rows)
         yield from self._stragglers(rows)
 
-    def _devices(self, now_s: float, snapshot: Snapshot, happened: Iterable[Happening]) -> Iterator[_Finding]:
+    def _devices(
+        self, now_s: float, snapshot: Snapshot, events: Iterable[MachineEvent]
+    ) -> Iterator[_Finding]:
         memory, ecc = self._rules.get(Condition.DEVICE_MEMORY), self._rules.get(Condition.ECC)
         lost = self._rules.get(Condition.LOST_DEVICE)
         if memory:
@@ -167,7 +210,7 @@ class Watch:
                 if device.lost:
                     yield (Condition.LOST_DEVICE, None, device.index), f"ND{device.index} is lost"
         if ecc:
-            for one in happened:
+            for one in events:
                 if one.counter in _UNCORRECTED and one.device is not None and one.count > ecc.threshold:
                     self._ecc_until_s[one.device] = now_s + _ECC_SHOWN_S
             for index, until_s in list(self._ecc_until_s.items()):

@@ -1,15 +1,15 @@
 """The last minute second by second and the last hour minute by minute, of many series at once.
 
-All series of a `History` are sampled together, so a slot of time is one row of numbers. However often samples come,
+All series of a `SlotHistory` are sampled together, so a slot of time is one row of numbers. However often samples come,
 it holds the same number of rows: a slot keeps the mean and the peak of its samples.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from dataclasses import dataclass
 from itertools import starmap
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,33 +30,67 @@ class Slot:
     peak: float
 
 
-class Ring:
-    """The last slots of time of many series.
+class RingBuffer:
+    """The last slots of time of some columns of numbers; nan where there is none.
+
+    Args:
+        columns: how many numbers a slot has.
+        slots: how many slots are kept.
+    """
+
+    def __init__(self, columns: int, slots: int = SLOTS) -> None:
+        self._columns = columns
+        self._slots = slots
+        self._numbers = array(_FLOAT, [nan]) * (columns * slots)
+        self._newest = -1
+
+    def put(self, slot: int, numbers: Sequence[float]) -> None:
+        """Fill a slot that is not older than the newest; skipped slots become empty."""
+        for skipped in range(max(self._newest + 1, slot - self._slots + 1), slot):
+            self._write(skipped, [nan] * self._columns)
+        self._write(slot, numbers)
+        self._newest = slot
+
+    def column(self, index: int) -> list[float]:
+        """Return a column, oldest slot first."""
+        oldest = self._newest + 1
+        return [
+            self._numbers[slot % self._slots * self._columns + index]
+            for slot in range(oldest, oldest + self._slots)
+        ]
+
+    def _write(self, slot: int, numbers: Sequence[float]) -> None:
+        start = slot % self._slots * self._columns
+        self._numbers[start : start + self._columns] = array(_FLOAT, numbers)
+
+
+class SampledSlots:
+    """Mean and peak of the samples of many series in each of the last slots of time.
 
     Args:
         series: how many series there are.
         slot_ns: length of a slot.
-        slots: how many slots are kept, the one that is being filled among them.
+        slots: how many slots are kept, including the one being filled.
     """
 
     def __init__(self, series: int, slot_ns: int, slots: int = SLOTS) -> None:
         self._series = series
         self._slot_ns = slot_ns
-        self._slots = slots
-        self._full: deque[tuple[array[float], array[float]] | None] = deque(maxlen=slots - 1)
+        self._buffer = RingBuffer(2 * series, slots)
         self._slot: int | None = None
         self._sums: list[float] = []
         self._peaks: list[float] = []
         self._samples = 0
         self._last: Sequence[float] | None = None
-        self._again = 0  # samples like the last one that are not in the sums yet
+        self._repeats = 0  # samples equal to the last one that are not in the sums yet
+        self._is_written = True
 
     def add(self, now_ns: int, values: Sequence[float]) -> None:
-        """Take in one sample of every series; one from before the newest slot is ignored.
+        """Add one sample of every series; a sample older than the newest slot is ignored.
 
         Args:
-            now_ns: when, on a clock that does not go back.
-            values: one for each series; who hands in the same object again says that nothing changed.
+            now_ns: when, on a monotonic clock.
+            values: one for each series; passing the same object again means that nothing changed.
 
         Raises:
             ValueError: there are more or fewer values than series.
@@ -65,47 +99,48 @@ class Ring:
             raise ValueError(f"{len(values)} values for {self._series} series")
         slot = now_ns // self._slot_ns
         if self._slot is None or slot > self._slot:
-            self._advance(slot)
+            self._write()
+            self._slot = slot
             self._sums, self._peaks, self._samples = list(values), list(values), 1
             self._last = values
-        elif slot == self._slot and values is self._last:
+        elif slot < self._slot:
+            return
+        elif values is self._last:
             self._samples += 1
-            self._again += 1
-        elif slot == self._slot:
-            self._catch_up()
+            self._repeats += 1
+        else:
+            self._add_repeats()
             self._last = values
             self._sums = [total + value for total, value in zip(self._sums, values, strict=True)]
             self._peaks = list(starmap(max, zip(self._peaks, values, strict=True)))
             self._samples += 1
+        self._is_written = False
 
     def series(self, index: int) -> tuple[Slot | None, ...]:
         """Return the slots of a series, oldest first; None where nothing was sampled."""
-        self._catch_up()
-        rows: list[Slot | None] = [None] * (self._slots - 1 - len(self._full))
-        rows += [None if row is None else Slot(row[0][index], row[1][index]) for row in self._full]
-        if self._samples:
-            rows.append(Slot(self._sums[index] / self._samples, self._peaks[index]))
-        else:
-            rows.append(None)
-        return tuple(rows)
+        self._write()
+        means, peaks = self._buffer.column(index), self._buffer.column(self._series + index)
+        return tuple(
+            None if isnan(mean) else Slot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
+        )
 
-    def _catch_up(self) -> None:
-        if self._again and self._last is not None:
+    def _add_repeats(self) -> None:
+        if self._repeats and self._last is not None:
             self._sums = [
-                total + self._again * value for total, value in zip(self._sums, self._last, strict=True)
+                total + self._repeats * value for total, value in zip(self._sums, self._last, strict=True)
             ]
-            self._again = 0
+            self._repeats = 0
 
-    def _advance(self, slot: int) -> None:
-        self._catch_up()
-        if self._slot is not None:
-            means = array(_FLOAT, [total / self._samples for total in self._sums])
-            self._full.append((means, array(_FLOAT, self._peaks)))
-            self._full.extend([None] * min(slot - self._slot - 1, self._slots))
-        self._slot = slot
+    def _write(self) -> None:
+        if self._slot is None or self._is_written:
+            return
+        self._add_repeats()
+        means = [total / self._samples for total in self._sums]
+        self._buffer.put(self._slot, means + self._peaks)
+        self._is_written = True
 
 
-class History:
+class SlotHistory:
     """The last minute and the last hour of many series.
 
     Args:
@@ -113,11 +148,11 @@ class History:
     """
 
     def __init__(self, series: int) -> None:
-        self._minute = Ring(series, SECOND_NS)
-        self._hour = Ring(series, MINUTE_NS)
+        self._minute = SampledSlots(series, SECOND_NS)
+        self._hour = SampledSlots(series, MINUTE_NS)
 
     def add(self, now_ns: int, values: Sequence[float], since_ns: int | None = None) -> None:
-        """Take in one sample of every series, as in `Ring.add`.
+        """Take in one sample of every series, as in `SampledSlots.add`.
 
         Args:
             now_ns: when, on a clock that does not go back.

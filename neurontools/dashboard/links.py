@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.jobs import job_of
+from neurontools.dashboard.process_rows import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from neurontools.dashboard.jobs import Job
+    from neurontools.dashboard.process_rows import Job
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 Pair = tuple[int, int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from neurontools.machine.view import process_key
@@ -173,3 +174,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Value = Callable[[CoreUse], int]
+
+
+_NUMBER = re.compile(r"\d+")
+
+Job = tuple[int, str]
+
+
+def job_of(process: ProcessState) -> Job:
+    """Return what the processes of a job have in common; told by user and command, as no source knows jobs."""
+    return process.uid, _without_numbers(process.command)
+
+
+@lru_cache(maxsize=4096)
+def _without_numbers(command: str) -> str:
+    return _NUMBER.sub("#", command)

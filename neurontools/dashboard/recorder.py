@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neurontools.monitor.vcpus import HostReader
 
 
-class Recorder:
+class SnapshotRecorder:
     """Writes a new file, as `neurontools scenario record` does; takes snapshots from one thread, closed by any.
 
     Args:

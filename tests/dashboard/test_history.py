@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.history import MINUTE_NS, SECOND_NS, SLOTS, History, Ring, Slot, summary
+from neurontools.dashboard.history import (
+    MINUTE_NS,
+    SECOND_NS,
+    SLOTS,
+    SampledSlots,
+    Slot,
+    SlotHistory,
+    summary,
+)
 
 
 def test_a_slot_is_the_mean_and_the_peak_of_its_samples() -> None:
-    ring = Ring(2, SECOND_NS, slots=3)
+    ring = SampledSlots(2, SECOND_NS, slots=3)
     for now_ns, values in ((0, (0.0, 1.0)), (SECOND_NS // 2, (0.5, 1.0)), (SECOND_NS, (0.25, 0.0))):
         ring.add(now_ns, values)
     assert ring.series(0) == (None, Slot(0.25, 0.5), Slot(0.25, 0.25))
@@ -18,7 +26,7 @@ def test_a_slot_is_the_mean_and_the_peak_of_its_samples() -> None:
 
 
 def test_time_without_samples_is_a_gap_and_not_a_zero() -> None:
-    ring = Ring(1, SECOND_NS, slots=4)
+    ring = SampledSlots(1, SECOND_NS, slots=4)
     ring.add(0, (1.0,))
     ring.add(2 * SECOND_NS, (0.5,))
     assert ring.series(0) == (None, Slot(1.0, 1.0), None, Slot(0.5, 0.5))
@@ -27,7 +35,7 @@ def test_time_without_samples_is_a_gap_and_not_a_zero() -> None:
 
 
 def test_a_sample_from_the_past_changes_nothing() -> None:
-    ring = Ring(1, SECOND_NS, slots=2)
+    ring = SampledSlots(1, SECOND_NS, slots=2)
     ring.add(5 * SECOND_NS, (1.0,))
     ring.add(4 * SECOND_NS, (0.0,))
     assert ring.series(0) == (None, Slot(1.0, 1.0))
@@ -35,7 +43,7 @@ def test_a_sample_from_the_past_changes_nothing() -> None:
 
 def test_a_sample_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="3 values for 2 series"):
-        Ring(2, SECOND_NS).add(0, (1.0, 2.0, 3.0))
+        SampledSlots(2, SECOND_NS).add(0, (1.0, 2.0, 3.0))
 
 
 def test_summary_is_over_what_was_sampled() -> None:
@@ -49,7 +57,7 @@ shares = st.floats(0, 1, allow_nan=False, width=32)
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 200), shares, shares), min_size=1, max_size=150))
 def test_the_newest_slots_hold_what_was_fed(steps: list[tuple[int, float, float]]) -> None:
-    history = History(2)
+    history = SlotHistory(2)
     fed: dict[int, list[float]] = {}
     now_ns = 0
     for step, first, second in steps:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule, Watch
-from neurontools.dashboard.happenings import Kind, happenings
+from neurontools.dashboard.alerts import DEFAULT_RULES, AlertEvaluator, Condition, Rule
+from neurontools.dashboard.events import Kind, find_events
 from neurontools.dashboard.process_rows import HostUse, ProcessRow, process_rows
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter, HardwareCounters
@@ -92,11 +92,11 @@ def test_who_only_looks_is_no_row_and_a_reused_pid_is_another_process(
 def test_what_happened_to_processes(machine_at: MakeMachine, process_at: MakeProcess) -> None:
     before = machine_at(0, process_at(7), process_at(8, statuses=((1004, 1),)))
     after = machine_at(1, process_at(8, statuses=((1004, 3), (77, 1))), process_at(9))
-    told = [(one.kind, one.pid, one.count) for one in happenings(before, after)]
+    told = [(one.kind, one.pid, one.count) for one in find_events(before, after)]
     assert sorted(told, key=str) == sorted(
         [(Kind.ENDED, 7, 1), (Kind.STARTED, 9, 1), (Kind.FAILED, 8, 2), (Kind.FAILED, 8, 1)], key=str
     )
-    texts = " ".join(one.text for one in happenings(before, after))
+    texts = " ".join(one.text for one in find_events(before, after))
     assert "NRT_EXEC_COMPLETED_WITH_ERR (1004) (2 times)" in texts
     assert "NRT status 77" in texts
 
@@ -108,24 +108,24 @@ def test_what_happened_to_devices(machine_at: MakeMachine) -> None:
         replace(first, links_down=(1,), hardware=HardwareCounters(mem_ecc_corrected=4)),
         replace(second, links_down=(0,), lost=True),
     )
-    told = [(one.kind, one.device, one.count) for one in happenings(before, machine_at(1, devices=worse))]
+    told = [(one.kind, one.device, one.count) for one in find_events(before, machine_at(1, devices=worse))]
     assert told == [(Kind.LINK_DOWN, 0, 1), (Kind.ECC, 0, 4), (Kind.LOST, 1, 1)]
-    again = [one.kind for one in happenings(machine_at(1, devices=worse), machine_at(2))]
+    again = [one.kind for one in find_events(machine_at(1, devices=worse), machine_at(2))]
     assert again == [Kind.LINK_UP, Kind.FOUND]
 
 
 def look(
-    watch: Watch, now_s: float, before: Snapshot, after: Snapshot
+    watch: AlertEvaluator, now_s: float, before: Snapshot, after: Snapshot
 ) -> list[tuple[str, int | None, int | None]]:
     rows = process_rows(before, after, {})
-    alerts = watch.look(now_s, after, rows, happenings(before, after))
+    alerts = watch.look(now_s, after, rows, find_events(before, after))
     return [(alert.condition, alert.pid, alert.device) for alert in alerts]
 
 
 def test_an_idle_claim_is_told_after_a_while_and_not_for_ever(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
-    watch = Watch([Rule(Condition.IDLE_CLAIM, 0.01, for_s=10)])
+    watch = AlertEvaluator([Rule(Condition.IDLE_CLAIM, 0.01, for_s=10)])
     idle, busy = process_at(7), process_at(7, busy_ns=HALF_SECOND_NS)
     assert look(watch, 0, machine_at(0, idle), machine_at(1, idle)) == []
     assert look(watch, 9, machine_at(8, idle), machine_at(9, idle)) == []
@@ -137,7 +137,7 @@ def test_an_idle_claim_is_told_after_a_while_and_not_for_ever(
 def test_full_devices_errors_and_lost_devices_are_told_at_once(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
-    watch = Watch(DEFAULT_RULES)
+    watch = AlertEvaluator(DEFAULT_RULES)
     before = machine_at(0, process_at(7, statuses=((0, 1),)))
     first, second = before.devices
     worse = (
@@ -160,11 +160,11 @@ def test_corrected_errors_are_no_alert(machine_at: MakeMachine) -> None:
     before = machine_at(0)
     corrected = HardwareCounters(**{HardwareCounter.MEM_ECC_CORRECTED: 1000})
     devices = (replace(before.devices[0], hardware=corrected), before.devices[1])
-    assert look(Watch(), 1, before, machine_at(1, devices=devices)) == []
+    assert look(AlertEvaluator(), 1, before, machine_at(1, devices=devices)) == []
 
 
 def test_the_slow_one_among_its_peers_is_told(machine_at: MakeMachine, process_at: MakeProcess) -> None:
-    watch = Watch([Rule(Condition.STRAGGLER, 1.5)])
+    watch = AlertEvaluator([Rule(Condition.STRAGGLER, 1.5)])
     workers = [process_at(pid, statuses=((0, 10),), cores=(pid,)) for pid in range(3)]
     slow = process_at(3, statuses=((0, 10),), bucket=24, cores=(3,))
     other = process_at(4, statuses=((0, 10),), bucket=40, command="python serve.py")
@@ -174,13 +174,13 @@ def test_the_slow_one_among_its_peers_is_told(machine_at: MakeMachine, process_a
 
 def test_two_rules_for_one_condition_are_refused() -> None:
     with pytest.raises(UsageError, match="two alert rules"):
-        Watch([Rule(Condition.ECC, 0), Rule(Condition.ECC, 1)])
+        AlertEvaluator([Rule(Condition.ECC, 0), Rule(Condition.ECC, 1)])
 
 
 def test_an_alert_lasts_while_its_condition_comes_and_goes(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
-    watch = Watch([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=5)])
+    watch = AlertEvaluator([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=5)])
     busy_ns, told = 0, []
     for second in range(1, 20):
         before = machine_at(second - 1, process_at(7, busy_ns=busy_ns))
@@ -191,7 +191,7 @@ def test_an_alert_lasts_while_its_condition_comes_and_goes(
 
 
 def test_an_alert_ends_with_its_process(machine_at: MakeMachine, process_at: MakeProcess) -> None:
-    watch = Watch([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=60)])
+    watch = AlertEvaluator([Rule(Condition.IDLE_CLAIM, 0.01, clear_s=60)])
     assert look(watch, 1, machine_at(0, process_at(7)), machine_at(1, process_at(7))) == [
         ("idle-claim", 7, None)
     ]
@@ -201,7 +201,7 @@ def test_an_alert_ends_with_its_process(machine_at: MakeMachine, process_at: Mak
 def test_one_failure_in_a_slow_second_is_no_alarm_and_many_are_one_until_they_are_past(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
-    watch = Watch([Rule(Condition.ERROR_RATE, 0.01)])
+    watch = AlertEvaluator([Rule(Condition.ERROR_RATE, 0.01)])
     executed, failed, told = 1000, 0, []
     before = machine_at(0, process_at(7, statuses=((0, executed), (5, failed))))
     for second in range(1, 41):

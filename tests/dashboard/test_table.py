@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.process_filter import ProcessFilter, problem_of
 from neurontools.dashboard.process_rows import ProcessRow, process_rows
-from neurontools.dashboard.process_table import Column, Sorting, ordered, tree
+from neurontools.dashboard.process_table import Column, ProcessFilter, Sorting, ordered, problem_of, tree
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot

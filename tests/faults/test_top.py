@@ -16,14 +16,14 @@ from tests.tui.top.conftest import ticks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.tui.top.source import Tick
+    from neurontools.tui.top.source import TimedSnapshot
 
-    Make = Callable[..., tuple[Tick, Tick]]
+    Make = Callable[..., tuple[TimedSnapshot, TimedSnapshot]]
 
 __all__ = ["ticks"]
 
 
-def losing(tick: Tick, lost: set[int]) -> Tick:
+def losing(tick: TimedSnapshot, lost: set[int]) -> TimedSnapshot:
     devices = tuple(replace(device, lost=device.index in lost) for device in tick.snapshot.devices)
     return replace(tick, snapshot=replace(tick.snapshot, devices=devices))
 

@@ -11,7 +11,7 @@ import pytest
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.rows import title_line
-from neurontools.tui.top.source import FollowedSource, Tick
+from neurontools.tui.top.source import FollowedSource, TimedSnapshot
 from tests.sources.lines import line, runtime
 from tests.sysfs.machines import machine
 
@@ -26,7 +26,7 @@ def recording(home):
 
 def title(source, width, trouble=""):
     model = TopModel(source=source)
-    model.update(Tick(replace(machine("trn1.2xlarge"), instance_id="i-0123456789abcdef0"), None))
+    model.update(TimedSnapshot(replace(machine("trn1.2xlarge"), instance_id="i-0123456789abcdef0"), None))
     model.trouble = trouble
     return "".join(text for text, _ in title_line(model, width))
 

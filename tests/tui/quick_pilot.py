@@ -11,7 +11,7 @@ import textual.app
 import textual.pilot
 from textual._context import active_app
 
-from neurontools.tui.widgets.key_queue import KeysInTurn
+from neurontools.tui.widgets.key_queue import KeyQueue
 
 QUIET_STEPS = 8  # of the event loop: what another thread hands in takes a few before it is a message
 _PATIENCE_S = 30.0
@@ -47,7 +47,7 @@ def is_quiet(app: textual.app.App[object]) -> bool:
     if app._exit:
         return True
     pumps = [app, *(node for screen in app.screen_stack for node in screen.walk_children(with_self=True))]
-    keys_wait = isinstance(app, KeysInTurn) and app.has_keys
+    keys_wait = isinstance(app, KeyQueue) and app.has_keys
     return (
         not keys_wait
         and app._resize_timer is None

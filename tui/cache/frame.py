@@ -14,7 +14,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.names import AUTO
 from neurontools.tui.widgets.background import hinted_dark
-from neurontools.tui.widgets.key_queue import KeysInTurn
+from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
@@ -53,7 +53,7 @@ class ReadScreen(TextScreen):
 REFRESH_S = 2.0
 
 
-class CacheFrame(KeysInTurn):
+class CacheFrame(KeyQueue):
     """What the browser shows, and how it gets that. What is shown and marked is the `Browser`'s.
 
     Args:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.geometry import Size
 
-from neurontools.dashboard.lookout import Lookout
-from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.monitor import MachineMonitor
+from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, key_troubles
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.machines.bar import MACHINE_KEYS, MachineActions
@@ -19,12 +19,12 @@ from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.pages.classic import ClassicActions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.pages.rows import title_line
-from neurontools.tui.top.playback import SHORTEST_TAPED_NS, TimeActions, TimeDeck
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController, TimeActions
 from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, page_at, page_frame, small_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.updates import Watching
 from neurontools.tui.widgets.background import hinted_dark
-from neurontools.tui.widgets.key_queue import KeysInTurn
+from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
@@ -101,7 +101,7 @@ def _commands() -> type[TopCommands]:
     return TopCommands
 
 
-class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
+class TopApp(MouseActions, TimeActions, Watching, KeyQueue):
     """The dashboard.
 
     Args:
@@ -113,7 +113,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         readonly: send no signals.
         on_alert: is told of every alert that begins.
         process_filter: filter of the process page to begin with.
-        replay: the tape that `source` fills, and the speed at which it is played; None follows the source.
+        replay: the history that `source` fills, and the speed at which it is played; None follows the source.
         machines: name and source of each machine where `source` tells of several.
     """
 
@@ -136,20 +136,22 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         readonly: bool = False,
         on_alert: Callable[[Alert], None] | None = None,
         process_filter: str = "",
-        replay: tuple[Tape, float] | None = None,
+        replay: tuple[SnapshotHistory, float] | None = None,
         machines: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
-        tape, speed = replay or (Tape(SHORTEST_TAPED_NS), 1.0)
+        history, speed = replay or (SnapshotHistory(SHORTEST_TAPED_NS), 1.0)
         shown: list[Machine] = []
         for name, where in machines or (("", source.name),):
-            lookout = Lookout(self.settings.rules, on_alert)
-            model = TopModel(colour=colour, source=where, lookout=lookout)
-            deck = TimeDeck(model, tape if not shown else Tape(SHORTEST_TAPED_NS), replay=replay is not None)
-            deck.speed = speed
-            shown.append(Machine(name, model, deck))
-        self.model, self.deck = shown[0].model, shown[0].deck
+            monitor = MachineMonitor(self.settings.rules, on_alert)
+            model = TopModel(colour=colour, source=where, monitor=monitor)
+            playback = PlaybackController(
+                model, history if not shown else SnapshotHistory(SHORTEST_TAPED_NS), replay=replay is not None
+            )
+            playback.speed = speed
+            shown.append(Machine(name, model, playback))
+        self.model, self.playback = shown[0].model, shown[0].playback
         self.machines = tuple(shown) if machines else ()
         self.shown_machines = tuple(shown)
         self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
@@ -183,20 +185,20 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._panes = tuple(self.query(LinePane))
-        self.wear(self.look)
+        self.apply_theme(self.look)
         self.turn_to(self.page)
         if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
             told = fewer(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(told), severity="warning", markup=False, timeout=10)
         self.start_watching()
-        if self.deck.is_replay:
+        if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)
 
     def on_unmount(self) -> None:
         """Let the reading thread end."""
         self.source.close()
         for machine in self.shown_machines:
-            machine.deck.tape.close()
+            machine.playback.history.close()
 
     def on_resize(self) -> None:
         """Lay out again, once the app knows its new size."""
@@ -245,5 +247,5 @@ class TopApp(MouseActions, TimeActions, Watching, KeysInTurn):
         return title_line(self.model, width)
 
     def _play(self) -> None:
-        if self.deck.advance():
+        if self.playback.advance():
             self.paint()

@@ -7,13 +7,13 @@ from operator import is_
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.host_use import host_uses, presences
-from neurontools.dashboard.lookout import Lookout
 from neurontools.dashboard.machine_history import MachineHistory
+from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.process_rows import ProcessRow, process_rows
 from neurontools.machine import host
 from neurontools.machine.view import ProcessKey, core_rates, device_processes, machine_view, process_key
 from neurontools.tui.top.pages.memory_tree import TreeCursor
-from neurontools.tui.top.source import Tick, Trouble
+from neurontools.tui.top.source import TimedSnapshot, Trouble
 from neurontools.tui.widgets.lines import clean
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Interval:
     def __init__(self) -> None:
         self.rates: Rates = {}
         """The rates of every core of the machine by machine-wide id."""
-        self._before: Tick | None = None
-        self._after: Tick | None = None
+        self._before: TimedSnapshot | None = None
+        self._after: TimedSnapshot | None = None
         self._only: ProcessKey | None = None
         self._view: MachineView | None = None
         self._viewed: tuple[object, ...] = ()
@@ -49,7 +49,7 @@ class Interval:
         """Where it begins, None when there is nothing before its end."""
         return self._before.snapshot if self._before else None
 
-    def show(self, before: Tick | None, after: Tick, rates: Rates) -> None:
+    def show(self, before: TimedSnapshot | None, after: TimedSnapshot, rates: Rates) -> None:
         """Be another interval.
 
         Args:
@@ -114,7 +114,7 @@ class Interval:
         ):
             self._view = view
 
-    def _measure_host(self, before: Tick | None, after: Tick) -> None:
+    def _measure_host(self, before: TimedSnapshot | None, after: TimedSnapshot) -> None:
         recorded = host.recorded_share(self.before, after.snapshot, self._only)
         if after.cpu is not None:
             earlier = before.cpu if before else None
@@ -152,10 +152,12 @@ class TopModel:
     Args:
         colour: whether colours will be shown; without them bars use other characters.
         source: what the title bar says about where the data comes from.
-        lookout: what watches for alerts, one with the usual rules by default.
+        monitor: what watches for alerts, one with the usual rules by default.
     """
 
-    def __init__(self, *, colour: bool = True, source: str = "", lookout: Lookout | None = None) -> None:
+    def __init__(
+        self, *, colour: bool = True, source: str = "", monitor: MachineMonitor | None = None
+    ) -> None:
         self.colour = colour
         self.source = source
         self.flops = False
@@ -165,11 +167,11 @@ class TopModel:
         self.tabs: tuple[Tab, ...] = (ALL,)
         self.tab = ALL
         self.history = MachineHistory()
-        self.lookout = lookout or Lookout()
+        self.monitor = monitor or MachineMonitor()
         self.tree = TreeCursor(self._memory)
         self._shown = Interval()
-        self._before: Tick | None = None
-        self._newest: Tick | None = None
+        self._before: TimedSnapshot | None = None
+        self._newest: TimedSnapshot | None = None
         self._is_held = False
         self._tabbed: tuple[ProcessState, ...] | None = None
         self._noted: Rates = {}
@@ -215,16 +217,16 @@ class TopModel:
         if isinstance(update, Trouble):
             self.trouble = update.text
             if update.is_outage and self._newest:
-                self.lookout.lose(update.text, self._newest.snapshot.taken_unix_s)
+                self.monitor.lose(update.text, self._newest.snapshot.taken_unix_s)
             return
         self.trouble = ""
-        self.lookout.regain(update.snapshot.taken_unix_s)
+        self.monitor.regain(update.snapshot.taken_unix_s)
         first = self._newest is None
         before, last = self._before, self._newest
         if last and not _same_machine(last.snapshot, update.snapshot):
             before = None
             self.history = MachineHistory()
-            self.lookout.forget_machine()
+            self.monitor.forget_machine()
         elif last and update.snapshot.taken_ns - last.snapshot.taken_ns >= _SHORTEST_INTERVAL_NS:
             before = last
         self._before, self._newest = before, update
@@ -234,7 +236,7 @@ class TopModel:
         if first and len(update.snapshot.devices) == 1:
             self.tree.toggle()
 
-    def hold(self, before: Tick | None, after: Tick) -> None:
+    def hold(self, before: TimedSnapshot | None, after: TimedSnapshot) -> None:
         """Show another moment; what the source yields is noted but not shown until `release`.
 
         Args:
@@ -256,7 +258,7 @@ class TopModel:
         """Forget the history: what comes next does not follow what came before."""
         self._before = self._newest = None
         self.history = MachineHistory()
-        self.lookout.forget_machine()
+        self.monitor.forget_machine()
 
     def toggle_flops(self) -> None:
         """Show FLOPs a second instead of utilization, or back."""
@@ -272,17 +274,17 @@ class TopModel:
             self.tab = self.tabs[index]
             self._shown.restrict(self.tab.key)
 
-    def _note(self, before: Tick | None, after: Tick) -> Rates:
+    def _note(self, before: TimedSnapshot | None, after: TimedSnapshot) -> Rates:
         rates = core_rates(before.snapshot if before else None, after.snapshot)
         if rates is not self._noted:
             self._noted = rates
             self._utilization = {core: rate.utilization for core, rate in rates.items()}
         if before is not None:
             self.history.add(before.snapshot, after.snapshot, self._utilization)
-        self.lookout.look(after.snapshot)
+        self.monitor.look(after.snapshot)
         return rates
 
-    def _show(self, before: Tick | None, after: Tick, rates: Rates) -> None:
+    def _show(self, before: TimedSnapshot | None, after: TimedSnapshot, rates: Rates) -> None:
         self._find_tabs(after.snapshot)
         self._shown.show(before, after, rates)
         self._shown.restrict(self.tab.key)

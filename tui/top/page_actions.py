@@ -117,7 +117,7 @@ class PageActions(AdaptiveApp, App[int]):
                 screen.set_focus(pane)
         self.paint()
 
-    def wear(self, theme: Theme) -> None:
+    def apply_theme(self, theme: Theme) -> None:
         """Change the look."""
         self.look = theme
         if theme is not MONOCHROME:
@@ -159,7 +159,7 @@ class PageActions(AdaptiveApp, App[int]):
         self.is_dark = dark
         theme = theme_for(self.theme_name, dark=dark)
         if self.follows_background and theme is not self.look:
-            self.wear(theme)
+            self.apply_theme(theme)
             self.paint()
 
     def ask_background(self) -> None:
@@ -173,7 +173,7 @@ class PageActions(AdaptiveApp, App[int]):
             self.notify("colours are off (NO_COLOR)", markup=False)
             return
         self.theme_name = name
-        self.wear(theme_for(name, dark=self.is_dark))
+        self.apply_theme(theme_for(name, dark=self.is_dark))
         self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
         self.paint()
         self.ask_background()

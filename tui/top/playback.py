@@ -1,7 +1,7 @@
-"""Time travel in neuron-top: where on the tape the screen is, and what the keys do to that. No terminal here.
+"""Time travel in neuron-top: which snapshot of the history is shown, and what the keys do to that. No terminal here.
 
-Live, the screen follows the newest moment until it is paused or sent back; the tape goes on being filled meanwhile. A
-replay has its tape filled by a reader and plays it at a speed.
+Live, the screen follows the newest snapshot until it is paused or sent back, while the history keeps growing. In a
+replay a reader fills the history, and it is played at a speed.
 """
 
 from __future__ import annotations
@@ -9,32 +9,32 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.moment import Moment
-from neurontools.tui.top.source import Tick, Trouble
+from neurontools.dashboard.snapshot_history import TimedSnapshot
+from neurontools.tui.top.source import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.dashboard.tape import Tape
+    from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.source import Update
 
 SHORTEST_TAPED_NS = 900_000_000
-"""Moments on the tape of a live machine are about a second apart at least, however fast the screen is."""
+"""Minimum time between two snapshots in the history of a live machine, however fast the screen is."""
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 _SECOND_NS = 1_000_000_000
-_BEFORE_SEEK = 60  # moments that are played at once after a jump, so that the last minute is there
+_BEFORE_SEEK = 60  # snapshots played at once after a jump, to fill the last minute
 
 
-class TimeDeck:
-    """The position on a tape.
+class PlaybackController:
+    """The position in a history: live, paused, or playing a recording.
 
     Args:
-        model: what shows moments.
-        tape: where they are.
-        replay: the tape is a recording that is played; else it follows a machine.
+        model: what shows snapshots.
+        history: the snapshots.
+        replay: the history is a recording that is played, else it follows a machine.
         speed: of a replay, how many times as fast as recorded.
         clock: monotonic seconds.
     """
@@ -42,18 +42,18 @@ class TimeDeck:
     def __init__(
         self,
         model: TopModel,
-        tape: Tape,
+        history: SnapshotHistory,
         *,
         replay: bool = False,
         speed: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tape = tape
+        self.history = history
         self.speed = speed
         self.is_replay = replay
         self.is_paused = False
         self.is_loaded = not replay
-        """Whether all of a recording is on the tape."""
+        """Whether all of a recording is in the history."""
         self._model = model
         self._clock = clock
         self._shown = -1
@@ -61,15 +61,15 @@ class TimeDeck:
         self._played_s = clock()
 
     def take(self, update: Update) -> None:
-        """Take in what the source yielded: show it, unless another moment is held."""
+        """Take an update of the source: show it, unless another snapshot is held."""
         if isinstance(update, Trouble):
             self._model.update(update)
             return
         if self.is_replay:
             return
-        self.tape.add(Moment(update.snapshot, update.cpu))
+        self.history.add(update)
         self._model.update(update)
-        self._tell()
+        self._update_position()
 
     def advance(self) -> bool:
         """Play a replay on; return whether there is something new to show."""
@@ -78,30 +78,30 @@ class TimeDeck:
         if not self.is_replay:
             return False
         if self._shown < 0:
-            if self.tape.end == 0:
+            if self.history.end == 0:
                 return False
-            self._jump(self.tape.first)
-            self._tell()
+            self._jump(self.history.first)
+            self._update_position()
             return True
         if self.is_paused:
-            return self._tell()
+            return self._update_position()
         self._position_ns += round(passed_s * self.speed * _SECOND_NS)
-        number = self.tape.at(self._position_ns)
-        if number >= self.tape.end - 1:
-            # At the end of what there is, time stands still until there is more.
-            self._position_ns = min(self._position_ns, self.tape.time_ns(self.tape.end - 1))
+        number = self.history.at(self._position_ns)
+        if number >= self.history.end - 1:
+            # At the end of the data, time stands still until more arrives.
+            self._position_ns = min(self._position_ns, self.history.time_ns(self.history.end - 1))
         if number <= self._shown:
-            return self._tell()
+            return self._update_position()
         if number - self._shown > _BEFORE_SEEK:
             self._jump(number)
         else:
-            for each in range(self._shown + 1, number + 1):
-                self._play(each)
-        self._tell()
+            for index in range(self._shown + 1, number + 1):
+                self._play(index)
+        self._update_position()
         return True
 
     def toggle_pause(self) -> None:
-        """Hold the moment that is shown, or go on: live with the newest moment, a replay from here."""
+        """Pause, or continue: live with the newest snapshot, a replay from here."""
         if not self.is_paused:
             self._pause()
         elif self.is_replay:
@@ -109,100 +109,100 @@ class TimeDeck:
             self._played_s = self._clock()
         else:
             self.go_to_end()
-        self._tell()
+        self._update_position()
 
-    def step(self, moments: int) -> None:
-        """Pause, and go so many moments on (or back)."""
+    def step(self, count: int) -> None:
+        """Pause, and go forward (or back) by a number of snapshots."""
         if self._pause():
-            self._go(self._shown + moments)
+            self._go(self._shown + count)
 
     def seek(self, seconds: float) -> None:
-        """Go so many seconds on (or back); live this pauses, a replay plays on if it played."""
-        if self.is_replay and not self.is_paused and self.tape.end:
-            self._jump(self.tape.at(self._position_ns + round(seconds * _SECOND_NS)))
+        """Go forward (or back) by seconds; live this pauses, a replay keeps playing if it played."""
+        if self.is_replay and not self.is_paused and self.history.end:
+            self._jump(self.history.at(self._position_ns + round(seconds * _SECOND_NS)))
         elif self._pause():
-            self._go(self.tape.at(self.tape.time_ns(self._shown) + round(seconds * _SECOND_NS)))
-        self._tell()
+            self._go(self.history.at(self.history.time_ns(self._shown) + round(seconds * _SECOND_NS)))
+        self._update_position()
 
     def go_to_start(self) -> None:
-        """Go to the oldest moment that is on the tape."""
-        if self.is_replay and not self.is_paused and self.tape.end:
-            self._jump(self.tape.first)
+        """Go to the oldest snapshot of the history."""
+        if self.is_replay and not self.is_paused and self.history.end:
+            self._jump(self.history.first)
         elif self._pause():
-            self._go(self.tape.first)
-        self._tell()
+            self._go(self.history.first)
+        self._update_position()
 
     def go_to_end(self) -> None:
-        """Go to the newest moment; live, follow it again."""
+        """Go to the newest snapshot; live, follow it again."""
         if self.is_replay:
-            if self.tape.end:
-                self._jump(self.tape.end - 1)
+            if self.history.end:
+                self._jump(self.history.end - 1)
         else:
             self.is_paused = False
             self._shown = -1
-            self.tape.forget_shown()
+            self.history.forget_shown()
             self._model.release()
-        self._tell()
+        self._update_position()
 
     def change_speed(self, steps: int) -> None:
         """Play a replay faster or slower."""
         if self.is_replay:
             nearest = min(range(len(SPEEDS)), key=lambda index: abs(SPEEDS[index] - self.speed))
             self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, nearest + steps))]
-            self._tell()
+            self._update_position()
 
     def _pause(self) -> bool:
         """Hold what is shown; return False where there is nothing yet."""
-        if not self.tape.end:
+        if not self.history.end:
             return False
         if not self.is_paused:
             self.is_paused = True
             if not self.is_replay:
-                self._shown = self.tape.end - 1
+                self._shown = self.history.end - 1
                 self._hold(self._shown)
-        self._shown = max(self._shown, self.tape.first)
-        self._tell()
+        self._shown = max(self._shown, self.history.first)
+        self._update_position()
         return True
 
     def _go(self, number: int) -> None:
-        number = max(self.tape.first, min(number, self.tape.end - 1))
+        number = max(self.history.first, min(number, self.history.end - 1))
         if self.is_replay:
             if number != self._shown:
                 self._jump(number)
         else:
             self._shown = number
             self._hold(number)
-        self._tell()
+        self._update_position()
 
     def _hold(self, number: int) -> None:
-        before = _tick(self.tape.moment(number - 1)) if number > self.tape.first else None
-        self._model.hold(before, _tick(self.tape.moment(number)))
+        before = self.history.snapshot(number - 1) if number > self.history.first else None
+        self._model.hold(before, self.history.snapshot(number))
 
     def _jump(self, number: int) -> None:
-        """Show a moment of a replay as if the last minute before it had been played."""
+        """Show a snapshot of a replay as if the last minute before it had been played."""
         self._model.start_over()
-        for each in range(max(self.tape.first, number - _BEFORE_SEEK), number + 1):
-            self._play(each)
-        self._position_ns = self.tape.time_ns(number)
+        for index in range(max(self.history.first, number - _BEFORE_SEEK), number + 1):
+            self._play(index)
+        self._position_ns = self.history.time_ns(number)
 
     def _play(self, number: int) -> None:
         trouble = self._model.trouble
-        self._model.update(_tick(self.tape.moment(number)))
-        self._model.trouble = trouble  # what is wrong with the file stays wrong
+        self._model.update(self.history.snapshot(number))
+        self._model.trouble = trouble  # problems of the file stay shown
         self._shown = number
 
-    def _tell(self) -> bool:
+    def _update_position(self) -> bool:
         before, self._model.position = self._model.position, self._position()
         return before != self._model.position
 
     def _position(self) -> str:
         if self.is_replay:
             return self._replay_position()
-        if not self.is_paused or not self.tape.end:
+        if not self.is_paused or not self.history.end:
             return ""
-        newest_ns = self.tape.time_ns(self.tape.end - 1)
-        shown = max(self._shown, self.tape.first)
-        back_s = (newest_ns - self.tape.time_ns(shown)) / _SECOND_NS
+        newest_ns = self.history.time_ns(self.history.end - 1)
+        shown = max(self._shown, self.history.first)
+        back_s = (newest_ns - self.history.time_ns(shown)) / _SECOND_NS
         snapshot = self._model.snapshot
         clock = time.strftime("%H:%M:%S", time.localtime(snapshot.taken_unix_s)) if snapshot else ""
         behind = f" (-{duration(back_s)})" if back_s >= 0.5 else ""
@@ -213,13 +213,13 @@ class TimeDeck:
     def _replay_position(self) -> str:
         if self._shown < 0:
             return "" if self.is_loaded else "loading"
-        first_ns = self.tape.time_ns(self.tape.first)
-        at_s = (self.tape.time_ns(max(self._shown, self.tape.first)) - first_ns) / _SECOND_NS
-        all_s = (self.tape.time_ns(self.tape.end - 1) - first_ns) / _SECOND_NS
+        first_ns = self.history.time_ns(self.history.first)
+        at_s = (self.history.time_ns(max(self._shown, self.history.first)) - first_ns) / _SECOND_NS
+        all_s = (self.history.time_ns(self.history.end - 1) - first_ns) / _SECOND_NS
         state = f"x{self.speed:g}"
         if self.is_paused:
             state = "paused, no rates yet" if self._model.before is None else "paused"
-        elif self.is_loaded and self._shown == self.tape.end - 1:
+        elif self.is_loaded and self._shown == self.history.end - 1:
             state = "end"
         more = "" if self.is_loaded else "+"
         return f"{duration(at_s)} of {duration(all_s)}{more} {state}"
@@ -233,60 +233,56 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _tick(moment: Moment) -> Tick:
-    return Tick(moment.snapshot, moment.cpu)
-
-
 class TimeActions:
     """Actions on the position in time; `paint` shows what became of it."""
 
-    deck: TimeDeck
+    playback: PlaybackController
 
     def paint(self) -> None:
         """Show the model."""
         raise NotImplementedError
 
     def action_pause(self) -> None:
-        """Hold what is shown, or go on."""
-        self.deck.toggle_pause()
+        """Pause or continue."""
+        self.playback.toggle_pause()
         self.paint()
 
-    def action_step(self, moments: int) -> None:
-        """Go moments on or back."""
-        self.deck.step(moments)
+    def action_step(self, count: int) -> None:
+        """Go forward or back by snapshots."""
+        self.playback.step(count)
         self.paint()
 
     def action_seek(self, seconds: float) -> None:
-        """Go seconds on or back."""
-        self.deck.seek(seconds)
+        """Go forward or back by seconds."""
+        self.playback.seek(seconds)
         self.paint()
 
     def action_tape_start(self) -> None:
-        """Go to the oldest moment."""
-        self.deck.go_to_start()
+        """Go to the oldest snapshot."""
+        self.playback.go_to_start()
         self.paint()
 
     def action_tape_end(self) -> None:
-        """Go to the newest moment and follow it."""
-        self.deck.go_to_end()
+        """Go to the newest snapshot and follow it."""
+        self.playback.go_to_end()
         self.paint()
 
     def action_speed(self, steps: int) -> None:
         """Play a replay faster or slower."""
-        self.deck.change_speed(steps)
+        self.playback.change_speed(steps)
         self.paint()
 
 
 REPLAY_BYTES = 4 << 30
-"""What a recording may take on its tape; the oldest moments of a longer one are forgotten."""
+"""Size limit of the history of a recording; the oldest snapshots of a longer recording are dropped."""
 
 
 class ReplaySource:
-    """A recording that is read onto a tape as fast as that goes; a `TimeDeck` plays it.
+    """A recording, read into a history at full speed; a `PlaybackController` plays it.
 
     Args:
         path: the recording.
-        tape: filled from the reading thread.
+        history: filled from the reading thread.
 
     Raises:
         NeuronToolsError: it can't be read.
@@ -294,11 +290,11 @@ class ReplaySource:
 
     live = False
 
-    def __init__(self, path: str, tape: Tape) -> None:
+    def __init__(self, path: str, history: SnapshotHistory) -> None:
         from neurontools.sources.recording import RecordingSource
 
         self._recording = RecordingSource(path)
-        self._tape = tape
+        self._history = history
         self._closed = False
         self.name = self._recording.name
 
@@ -307,9 +303,9 @@ class ReplaySource:
         for snapshot in self._recording.snapshots():
             if self._closed:
                 return
-            self._tape.add(Moment(snapshot))
+            self._history.add(TimedSnapshot(snapshot))
         notices = self._recording.notices
-        if self._tape.end == 0:
+        if self._history.end == 0:
             notices = (*notices, f"{self.name} has no line with devices")
         if notices:
             yield Trouble("; ".join(notices), is_outage=False)

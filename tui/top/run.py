@@ -7,20 +7,20 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.lookout import Lookout
+from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FollowedSource, RecordedSource, Trouble, tick_of
+from neurontools.tui.top.source import FollowedSource, RecordedSource, Trouble, timed_snapshot
 from neurontools.tui.widgets.lines import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.dashboard.tape import Tape
+    from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.machines.source import Place, SeveralSource
     from neurontools.tui.top.source import Source
@@ -58,12 +58,12 @@ class TopOptions:
 class OpenedSource:
     """A source; `live` is whether it yields a snapshot every period.
 
-    `replay` is the tape that it fills, and the speed; `machines` are name and source of each of several.
+    `replay` is the history that it fills, and the speed; `machines` are name and source of each of several.
     """
 
     source: Source | SeveralSource
     live: bool
-    replay: tuple[Tape, float] | None = None
+    replay: tuple[SnapshotHistory, float] | None = None
     machines: tuple[tuple[str, str], ...] = ()
 
 
@@ -78,11 +78,13 @@ def open_source_for(options: TopOptions, on_notice: Callable[[str], None] | None
         NeuronToolsError: it can't be opened, or the recording can't be made.
     """
     if options.replay is not None:
-        from neurontools.dashboard.tape import Tape
+        from neurontools.dashboard.snapshot_history import SnapshotHistory
         from neurontools.tui.top.playback import REPLAY_BYTES, ReplaySource
 
-        tape = Tape(disk_bytes=REPLAY_BYTES)
-        return OpenedSource(ReplaySource(options.replay, tape), live=False, replay=(tape, options.speed))
+        history = SnapshotHistory(disk_bytes=REPLAY_BYTES)
+        return OpenedSource(
+            ReplaySource(options.replay, history), live=False, replay=(history, options.speed)
+        )
     if options.places:
         from neurontools.tui.top.machines.source import SeveralSource
 
@@ -92,10 +94,10 @@ def open_source_for(options: TopOptions, on_notice: Callable[[str], None] | None
     followed = FollowedSource(options.source, options.settings.interval_s, options.machine, on_notice)
     if options.record is None:
         return OpenedSource(followed, followed.live)
-    from neurontools.dashboard.recorder import Recorder
+    from neurontools.dashboard.recorder import SnapshotRecorder
 
     try:
-        recorder = Recorder(options.record)
+        recorder = SnapshotRecorder(options.record)
     except BaseException:
         followed.close()
         raise
@@ -187,10 +189,10 @@ def one_page(
     with open_source(
         options.replay or options.source, machine=options.machine, on_notice=on_notice
     ) as opened:
-        model = TopModel(colour=False, source=opened.name, lookout=Lookout(settings.rules))
+        model = TopModel(colour=False, source=opened.name, monitor=MachineMonitor(settings.rules))
         snapshots = opened.watch(settings.interval_s if opened.live else 0.0)
         for snapshot in _until_rates(snapshots, settings.interval_s) if opened.live else snapshots:
-            model.update(tick_of(snapshot))
+            model.update(timed_snapshot(snapshot))
         if as_json:
             return json.dumps(page_data(page, model)), opened.notices
         if page is pages[0]:
@@ -217,16 +219,16 @@ def screen_of(model: TopModel, width: int) -> str:
 
 def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:
     """Return the list, with rates over one interval, as soon as every machine has sent data or failed."""
-    from neurontools.dashboard.tape import Tape
+    from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.tui.top.machines.page import Machine, MachinesPage
     from neurontools.tui.top.machines.source import SeveralSource
-    from neurontools.tui.top.playback import TimeDeck
+    from neurontools.tui.top.playback import PlaybackController
 
     source = SeveralSource(options.places, options.settings.interval_s)
     machines = []
     for place, name in zip(options.places, source.source_names, strict=True):
-        model = TopModel(colour=False, source=name, lookout=Lookout(options.settings.rules))
-        machines.append(Machine(place.name, model, TimeDeck(model, Tape())))
+        model = TopModel(colour=False, source=name, monitor=MachineMonitor(options.settings.rules))
+        machines.append(Machine(place.name, model, PlaybackController(model, SnapshotHistory())))
     missing = dict.fromkeys(range(len(machines)), _UPDATES)
     try:
         for one in source.updates():

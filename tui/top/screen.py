@@ -131,7 +131,7 @@ _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
 def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
     # A machine on which nothing happens is not drawn again: the same view and rows look the same.
-    shown = (model.view, model.tree.rows, model.lookout.alerts, model.tabs, model.tab)
+    shown = (model.view, model.tree.rows, model.monitor.alerts, model.tabs, model.tab)
     version = model.snapshot.neuroncore_version if model.snapshot else ""
     how = (width, height, model.flops, model.colour, model.tree.selected, version)
     if _last and all(map(is_, shown, _last[0][0])) and how == _last[0][1]:

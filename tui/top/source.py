@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from neurontools.dashboard.snapshot_history import TimedSnapshot
 from neurontools.machine import host
 from neurontools.sources.following import Follower, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.dashboard.recorder import Recorder
+    from neurontools.dashboard.recorder import SnapshotRecorder
     from neurontools.machine.snapshot import Snapshot
 
 __all__ = [
@@ -19,24 +19,16 @@ __all__ = [
     "FollowedSource",
     "RecordedSource",
     "Source",
-    "Tick",
+    "TimedSnapshot",
     "Trouble",
     "Update",
-    "tick_of",
+    "timed_snapshot",
 ]
 
 _FIRST_INTERVAL_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The machine and the host at one moment; `cpu` is None when the machine is not on this host."""
-
-    snapshot: Snapshot
-    cpu: host.HostSample | None
-
-
-Update = Tick | Trouble
+Update = TimedSnapshot | Trouble
 
 
 class Source(Protocol):
@@ -93,7 +85,7 @@ class FollowedSource:
     def updates(self) -> Iterator[Update]:
         """Yield a tick each period; of a recording one for each line, and at its end why there are no more."""
         for update in self._follower.updates():
-            yield update if isinstance(update, Trouble) else tick_of(update)
+            yield update if isinstance(update, Trouble) else timed_snapshot(update)
         if not self.live:
             yield Trouble("; ".join(("end of the recording", *self._follower.notices)), is_outage=False)
 
@@ -102,10 +94,10 @@ class FollowedSource:
         self._follower.close()
 
 
-def tick_of(snapshot: Snapshot) -> Tick:
+def timed_snapshot(snapshot: Snapshot) -> TimedSnapshot:
     """Return a snapshot with the CPU times of the host, where it is of this host and this moment."""
     is_here = snapshot.source not in {"recording", "remote"}
-    return Tick(snapshot, host.sample_for(snapshot) if is_here else None)
+    return TimedSnapshot(snapshot, host.sample_for(snapshot) if is_here else None)
 
 
 class FixedSource:
@@ -136,7 +128,7 @@ class RecordedSource:
         recorder: what writes; closed with this, and when `updates` ends.
     """
 
-    def __init__(self, source: Source, recorder: Recorder) -> None:
+    def __init__(self, source: Source, recorder: SnapshotRecorder) -> None:
         self._source = source
         self._recorder = recorder
         self.name = f"{source.name} recording"
@@ -146,7 +138,7 @@ class RecordedSource:
         try:
             for update in self._source.updates():
                 yield update
-                if isinstance(update, Tick):
+                if isinstance(update, TimedSnapshot):
                     self._recorder.take(update.snapshot)
                     if self._recorder.problem:
                         yield Trouble(self._recorder.problem, is_outage=False)

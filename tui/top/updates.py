@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.machines.page import Machine
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.page import Page
-    from neurontools.tui.top.playback import TimeDeck
+    from neurontools.tui.top.playback import PlaybackController
     from neurontools.tui.top.source import Source, Update
 
 _SILENT = "no data for"
@@ -34,7 +34,7 @@ class Watching(App[int]):
     source: Source | SeveralSource
     silent_after_s: float | None
     shown_machines: tuple[Machine, ...]
-    deck: TimeDeck
+    playback: PlaybackController
     page: Page
     failure: Exception | None = None
     """What ended the source against its will."""
@@ -61,8 +61,8 @@ class Watching(App[int]):
         if isinstance(update, MachineUpdate):
             machine, update = self.shown_machines[update.index], update.update
         machine.last_update_s = time.monotonic()
-        machine.deck.take(update)
-        if machine.deck is self.deck or self.page.name == MachinesPage.name:
+        machine.playback.take(update)
+        if machine.playback is self.playback or self.page.name == MachinesPage.name:
             self.paint()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -90,7 +90,7 @@ class Watching(App[int]):
         self.exit(1)
 
     def _end(self) -> None:
-        self.deck.is_loaded = True
+        self.playback.is_loaded = True
         self.source_ended.set()
 
     def _listen(self) -> None:

@@ -20,7 +20,7 @@ _LAPS = 2
 _LONGEST_LAP_S = 0.5
 
 
-class KeysInTurn(App[int]):
+class KeyQueue(App[int]):
     """Hands on what is typed, one key after the other."""
 
     class Passed(Message, bubble=True):
@@ -37,7 +37,7 @@ class KeysInTurn(App[int]):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._typed: deque[events.Key | events.Paste] = deque()
-        self._lap: KeysInTurn.Passed | None = None
+        self._lap: KeyQueue.Passed | None = None
         self._lap_end: asyncio.TimerHandle | None = None
 
     @property
@@ -54,7 +54,7 @@ class KeysInTurn(App[int]):
         if self._lap is None:
             await self._hand_on()
 
-    async def on_keys_in_turn_passed(self, passed: Passed) -> None:
+    async def on_key_queue_passed(self, passed: Passed) -> None:
         """Hand on the next key, when this one has done all that it does."""
         if passed is not self._lap:
             return

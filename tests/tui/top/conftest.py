@@ -24,7 +24,7 @@ from neurontools.machine.snapshot import (
     ProcessState,
     Snapshot,
 )
-from neurontools.tui.top.source import Tick
+from neurontools.tui.top.source import TimedSnapshot
 from tests.tui.terminal import Terminal
 
 MIB = 1 << 20
@@ -44,7 +44,7 @@ class Job:
     running: bool = True
 
 
-Make = Callable[..., tuple[Tick, Tick]]
+Make = Callable[..., tuple[TimedSnapshot, TimedSnapshot]]
 
 
 def process_at(job: Job, second: int) -> ProcessState:
@@ -144,8 +144,8 @@ def ticks() -> Make:
         jobs: tuple[Job, ...] = (),
         instance: str = "trn1.2xlarge",
         version: str = "v2",
-    ) -> tuple[Tick, Tick]:
-        def tick(second: int) -> Tick:
+    ) -> tuple[TimedSnapshot, TimedSnapshot]:
+        def tick(second: int) -> TimedSnapshot:
             cpu = HostSample(
                 capacity_s=8.0 * second,
                 host=CpuTimes(2.4 * second, 0.8 * second),
@@ -153,7 +153,7 @@ def ticks() -> Make:
                     ((job.pid, job.pid * 10), CpuTimes(1.6 * second, 0.3 * second)) for job in jobs
                 ),
             )
-            return Tick(snapshot_at(second, devices, cores, jobs, instance, version), cpu)
+            return TimedSnapshot(snapshot_at(second, devices, cores, jobs, instance, version), cpu)
 
         return tick(1), tick(2)
 
@@ -161,7 +161,7 @@ def ticks() -> Make:
 
 
 @pytest.fixture
-def training(ticks: Make) -> tuple[Tick, Tick]:
+def training(ticks: Make) -> tuple[TimedSnapshot, TimedSnapshot]:
     """A trn1.32xlarge with a training job on most cores and an inference process that is paused."""
     busy = tuple(((37 * core) % 100) / 100 for core in range(28))
     return ticks(
@@ -177,7 +177,7 @@ def training(ticks: Make) -> tuple[Tick, Tick]:
 
 
 @pytest.fixture
-def trn2(ticks: Make) -> tuple[Tick, Tick]:
+def trn2(ticks: Make) -> tuple[TimedSnapshot, TimedSnapshot]:
     """A trn2.48xlarge of 64 logical cores, all in use."""
     busy = tuple(((53 * core + 11) % 101) / 101 for core in range(64))
     return ticks(
@@ -190,7 +190,7 @@ def trn2(ticks: Make) -> tuple[Tick, Tick]:
 
 
 @pytest.fixture
-def single(ticks: Make) -> tuple[Tick, Tick]:
+def single(ticks: Make) -> tuple[TimedSnapshot, TimedSnapshot]:
     """A trn1.2xlarge with one process on one of its two cores."""
     return ticks(jobs=(Job(3141, "mnist", (0,), (0.7342,)),))
 

@@ -12,14 +12,14 @@ from textual.pilot import Pilot
 
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.help import HelpScreen
-from neurontools.tui.top.source import FixedSource, Tick, Trouble, Update
+from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]
 
 
@@ -308,7 +308,7 @@ async def test_before_any_data_the_screen_says_what_it_waits_for(opened: Open) -
 
 
 async def test_a_process_that_ends_takes_its_tab_along(opened: Open, training: Ticks, ticks: object) -> None:
-    gone = Tick(snapshot=_without_processes(training[1]), cpu=None)
+    gone = TimedSnapshot(snapshot=_without_processes(training[1]), cpu=None)
     async with opened(*training, size=(120, 40)) as (app, pilot):
         await pilot.press("4", "x", "end")
         app.take(gone)
@@ -355,7 +355,7 @@ def pictures_in(directory: Path) -> list[str]:
     return [path.read_text() for path in directory.glob("neuron-top*.svg")]
 
 
-def _without_processes(tick: Tick) -> object:
+def _without_processes(tick: TimedSnapshot) -> object:
     from dataclasses import replace
 
     later = tick.snapshot.taken_ns + 1_000_000_000

@@ -13,7 +13,7 @@ from rich.color_triplet import ColorTriplet
 from neurontools.tui.names import THEME_NAMES
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, Tick
+from neurontools.tui.top.source import FixedSource, TimedSnapshot
 from neurontools.tui.widgets.background import QUESTION, BackgroundAnswers, hinted_dark, is_dark, may_be_asked
 from neurontools.tui.widgets.lines import HEAT, Role
 from neurontools.tui.widgets.theme import theme_for
@@ -122,7 +122,7 @@ def test_without_colour_nothing_is_asked(terminal: Open) -> None:
 
 
 @pytest.fixture
-def app(training: tuple[Tick, Tick], monkeypatch: pytest.MonkeyPatch) -> TopApp:
+def app(training: tuple[TimedSnapshot, TimedSnapshot], monkeypatch: pytest.MonkeyPatch) -> TopApp:
     monkeypatch.delenv("NO_COLOR", raising=False)
     return TopApp(FixedSource(*training), settings=TopSettings())
 

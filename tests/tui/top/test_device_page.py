@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.dashboard.recorder import Recorder
+from neurontools.dashboard.recorder import SnapshotRecorder
 from neurontools.monitor.address import ScrapeAddress
 from neurontools.monitor.exporter import Exporter
 from neurontools.monitor.parse import parse_line
@@ -16,14 +16,14 @@ from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.device import device_lines
 from neurontools.tui.top.pages.registry import make_pages, page_data
-from neurontools.tui.top.source import Tick, tick_of
+from neurontools.tui.top.source import TimedSnapshot, timed_snapshot
 from neurontools.tui.widgets.lines import text_of
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 CATEGORIES = ("Tensors", "Constants", "Model Code", "Model Scratchpad", "Runtime Memory")
 
 
-def drawn(*ticks: Tick, index: int = 0) -> dict[str, str]:
+def drawn(*ticks: TimedSnapshot, index: int = 0) -> dict[str, str]:
     """The lines of a device, each by what it begins with."""
     model = TopModel(colour=False)
     for tick in ticks:
@@ -33,7 +33,7 @@ def drawn(*ticks: Tick, index: int = 0) -> dict[str, str]:
     return {line[:20].strip(): line[20:].strip() for line in lines}
 
 
-def of(source: str, tick: Tick, **device: object) -> Tick:
+def of(source: str, tick: TimedSnapshot, **device: object) -> TimedSnapshot:
     first, *others = tick.snapshot.devices
     changed = (replace(first, **device), *others)  # type: ignore[arg-type]
     return replace(tick, snapshot=replace(tick.snapshot, source=source, devices=changed))
@@ -70,7 +70,7 @@ def test_memory_that_no_process_explains_is_shown_as_other(training: Ticks) -> N
 @pytest.fixture
 def recorded(training: Ticks, tmp_path: Path) -> str:
     path = str(tmp_path / "run.jsonl")
-    recorder = Recorder(path)
+    recorder = SnapshotRecorder(path)
     for tick in training:
         recorder.take(tick.snapshot)
     recorder.close()
@@ -79,7 +79,7 @@ def recorded(training: Ticks, tmp_path: Path) -> str:
 
 def test_a_recording_has_memory_by_category(recorded: str) -> None:
     with open_source(recorded) as source:
-        lines = drawn(tick_of(source.snapshot()))
+        lines = drawn(timed_snapshot(source.snapshot()))
     assert lines["Tensors"].endswith("1.2GB")
     assert lines["Model Code"].endswith("2.3GB")
 
@@ -91,7 +91,7 @@ def test_an_exporter_has_it_too(recorded: str) -> None:
         for line in Path(recorded).read_bytes().splitlines(keepends=True):
             exporter.update(parse_line(line))
         with open_source(f"http://127.0.0.1:{server.port}") as source:
-            lines = drawn(tick_of(source.snapshot()))
+            lines = drawn(timed_snapshot(source.snapshot()))
     finally:
         server.close()
     assert lines["Tensors"].endswith("1.2GB")

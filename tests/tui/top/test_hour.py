@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from neurontools.dashboard.lookout import KEPT, Lookout
-from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.monitor import KEPT, MachineMonitor
+from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages
-from neurontools.tui.top.playback import SHORTEST_TAPED_NS, TimeDeck
-from neurontools.tui.top.source import Tick
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController
+from neurontools.tui.top.source import TimedSnapshot
 
 if TYPE_CHECKING:
     from neurontools.tui.widgets.lines import Line
@@ -77,14 +77,14 @@ def snapshot_at(number: int) -> Snapshot:
 
 
 def test_an_hour_at_ten_hertz_does_not_grow() -> None:
-    model = TopModel(lookout=Lookout())
-    tape = Tape(SHORTEST_TAPED_NS, disk_bytes=ROOM_BYTES)
-    deck = TimeDeck(model, tape)
+    model = TopModel(monitor=MachineMonitor())
+    tape = SnapshotHistory(SHORTEST_TAPED_NS, disk_bytes=ROOM_BYTES)
+    playback = PlaybackController(model, tape)
     pages = make_pages(DEFAULT_COLUMNS)
     drawn: list[Line] = []
     sizes: list[tuple[int, int]] = []
     for number in range(TICKS):
-        deck.take(Tick(snapshot_at(number), None))
+        playback.take(TimedSnapshot(snapshot_at(number), None))
         if number % 1000 == 0:
             for page in pages:
                 drawn = [*page.lines(model, 120, 40)]
@@ -97,5 +97,5 @@ def test_an_hour_at_ten_hertz_does_not_grow() -> None:
     assert resident_bytes_at_end - resident_bytes < 8 << 20
     assert tape.nbytes < 1.5 * ROOM_BYTES
     assert tape.first > 0
-    assert len(model.lookout.happened) <= KEPT
+    assert len(model.monitor.events) <= KEPT
     tape.close()

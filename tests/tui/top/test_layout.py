@@ -19,10 +19,10 @@ from neurontools.tui.top.layout import (
 )
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.screen import panes, text_screen
-from neurontools.tui.top.source import Tick, Trouble
+from neurontools.tui.top.source import TimedSnapshot, Trouble
 from neurontools.tui.widgets.lines import Role, dotted, text_of, width_of, wrapped
 
-Make = Callable[..., tuple[Tick, Tick]]
+Make = Callable[..., tuple[TimedSnapshot, TimedSnapshot]]
 Job = Callable[..., object]
 
 widths, heights = st.integers(60, 300), st.integers(16, 100)
@@ -131,7 +131,7 @@ def test_the_device_of_the_selected_row_is_in_view(ticks: Make) -> None:
         assert any(f"[+] ND{device:2d} " in line for line in tree)
 
 
-def test_text_shows_every_device_and_the_open_tree(training: tuple[Tick, Tick]) -> None:
+def test_text_shows_every_device_and_the_open_tree(training: tuple[TimedSnapshot, TimedSnapshot]) -> None:
     model = TopModel(colour=False)
     for tick in training:
         model.update(tick)

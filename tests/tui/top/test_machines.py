@@ -17,7 +17,7 @@ from neurontools.sources import open_source
 from neurontools.sources.following import Follower, Trouble
 from neurontools.sources.several import Several
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.machines.bar import choice_at, strip_line
+from neurontools.tui.top.machines.bar import choice_at, format_machine_bar
 from neurontools.tui.top.machines.source import MachineUpdate, SeveralSource, places_of
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
@@ -220,7 +220,7 @@ def test_the_strip_keeps_the_current_machine_in_view():
     source = SeveralSource(places_of([f"machine-{number}" for number in range(30)], []), 1.0)
     app = TopApp(source, machines=[(place.name, "") for place in source.places])
     for current in (None, 0, 14, 29):
-        text = text_of(strip_line(app.machines, current, 80))
+        text = text_of(format_machine_bar(app.machines, current, 80))
         assert len(text) == 80
         assert (">all<" if current is None else f">machine-{current}?<") in text
         at = text.index(">") + 2

@@ -19,7 +19,7 @@ from neurontools.machine.processes import start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.help import HelpScreen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, Tick
+from neurontools.tui.top.source import FixedSource, TimedSnapshot
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
 from neurontools.tui.widgets.screens import ChooseScreen
@@ -27,12 +27,12 @@ from neurontools.tui.widgets.screens import ChooseScreen
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Opened = AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]
 
 
 @asynccontextmanager
-async def opened(*ticks: Tick, height: int = 24) -> AsyncIterator[tuple[TopApp, Pilot[int]]]:
+async def opened(*ticks: TimedSnapshot, height: int = 24) -> AsyncIterator[tuple[TopApp, Pilot[int]]]:
     app = TopApp(FixedSource(*ticks), settings=TopSettings(page="processes"))
     async with app.run_test(size=(80, height)) as pilot:
         await app.source_ended.wait()
@@ -71,7 +71,7 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
 def running(training: Ticks, victim: subprocess.Popen[bytes]) -> Ticks:
     """The training, whose first process is one that lives here."""
 
-    def change(tick: Tick) -> Tick:
+    def change(tick: TimedSnapshot) -> TimedSnapshot:
         first, *others = tick.snapshot.processes
         own = replace(
             first, pid=victim.pid, start_ticks=start_ticks(victim.pid), uid=os.getuid(), origin="live"

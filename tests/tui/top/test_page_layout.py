@@ -20,9 +20,9 @@ from neurontools.tui.top.screen import keys_bar, page_at, page_bar
 from neurontools.tui.widgets.lines import width_of
 
 if TYPE_CHECKING:
-    from neurontools.tui.top.source import Tick
+    from neurontools.tui.top.source import TimedSnapshot
 
-Make = Callable[..., "tuple[Tick, Tick]"]
+Make = Callable[..., "tuple[TimedSnapshot, TimedSnapshot]"]
 Job = Callable[..., object]
 
 

@@ -21,14 +21,14 @@ from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages, page_text
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, Tick, Trouble
+from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from neurontools.machine.snapshot import DeviceState, ProcessState
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Compare = Callable[..., bool]
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("dark", "light")
@@ -54,12 +54,12 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def minute(training: Ticks) -> tuple[Tick, ...]:
+def minute(training: Ticks) -> tuple[TimedSnapshot, ...]:
     """A machine of sixteen devices in a torus for 40 seconds: a wave of work, errors, a lost device, a broken link."""
     return tuple(at(training[1], second) for second in range(40))
 
 
-def at(tick: Tick, second: int) -> Tick:
+def at(tick: TimedSnapshot, second: int) -> TimedSnapshot:
     snapshot = tick.snapshot
     return replace(
         tick,
@@ -135,14 +135,16 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], object]:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("page", PAGES)
 def test_page(
-    snap_compare: Compare, minute: tuple[Tick, ...], page: str, size: tuple[int, int], theme: str
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, size: tuple[int, int], theme: str
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme=theme))
     assert snap_compare(app, terminal_size=size, run_before=at_the_end)
 
 
 @pytest.mark.parametrize("theme", ["light", "colorblind"])
-def test_classic_screen_in_other_themes(snap_compare: Compare, minute: tuple[Tick, ...], theme: str) -> None:
+def test_classic_screen_in_other_themes(
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], theme: str
+) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(theme=theme))
     assert snap_compare(app, terminal_size=(120, 40), run_before=at_the_end)
 
@@ -161,7 +163,7 @@ def test_classic_screen_in_other_themes(snap_compare: Compare, minute: tuple[Tic
     ids=["cores", "executions", "latency", "details", "links", "device", "troubles"],
 )
 def test_what_keys_open(
-    snap_compare: Compare, minute: tuple[Tick, ...], page: str, keys: tuple[str, ...]
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, keys: tuple[str, ...]
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme="colorblind"))
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing(*keys))
@@ -170,18 +172,20 @@ def test_what_keys_open(
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_several_machines(
-    snap_compare: Compare, minute: tuple[Tick, ...], trn2: Ticks, size: tuple[int, int], theme: str
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], trn2: Ticks, size: tuple[int, int], theme: str
 ) -> None:
     app = TopApp(of_several(minute, trn2), settings=TopSettings(theme=theme), machines=MACHINES)
     assert snap_compare(app, terminal_size=size, run_before=at_the_end)
 
 
-def test_one_of_several_machines(snap_compare: Compare, minute: tuple[Tick, ...], trn2: Ticks) -> None:
+def test_one_of_several_machines(
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], trn2: Ticks
+) -> None:
     app = TopApp(of_several(minute, trn2), settings=TopSettings(theme="dark"), machines=MACHINES)
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing("n", "v"))
 
 
-def of_several(minute: tuple[Tick, ...], trn2: Ticks) -> Any:
+def of_several(minute: tuple[TimedSnapshot, ...], trn2: Ticks) -> Any:
     """A machine with alerts, one without, one that is not there."""
     told = [MachineUpdate(0, tick) for tick in minute] + [MachineUpdate(1, tick) for tick in trn2]
     return FixedSource(*told, MachineUpdate(2, Trouble("machine not running, waiting for it")))  # type: ignore[arg-type]
@@ -189,7 +193,9 @@ def of_several(minute: tuple[Tick, ...], trn2: Ticks) -> Any:
 
 @pytest.mark.parametrize("width", [80, 160])
 @pytest.mark.parametrize("page", PAGES)
-def test_page_as_text(minute: tuple[Tick, ...], page: str, width: int, pytestconfig: pytest.Config) -> None:
+def test_page_as_text(
+    minute: tuple[TimedSnapshot, ...], page: str, width: int, pytestconfig: pytest.Config
+) -> None:
     model = TopModel(colour=False)
     for tick in minute:
         model.update(tick)

@@ -20,12 +20,12 @@ from neurontools.machine.processes import start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, Tick, Trouble, Update
+from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, text_of
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]
 SECOND_NS = 1_000_000_000
 
@@ -66,7 +66,7 @@ def notices(app: TopApp) -> str:
     return "\n".join(note.message for note in app._notifications)
 
 
-def later(tick: Tick, seconds: int, **changes: Any) -> Tick:
+def later(tick: TimedSnapshot, seconds: int, **changes: Any) -> TimedSnapshot:
     snapshot = tick.snapshot
     when = {
         "taken_ns": snapshot.taken_ns + seconds * SECOND_NS,
@@ -167,7 +167,7 @@ async def test_history_turns_to_processes_and_opens_their_percentiles(opened: Op
         assert chosen(app).startswith("all cores")
 
 
-def at_work(tick: Tick, second: int) -> Tick:
+def at_work(tick: TimedSnapshot, second: int) -> TimedSnapshot:
     processes = tuple(
         replace(
             process,
@@ -331,7 +331,7 @@ async def test_details_show_models_cores_and_scroll(opened: Open, training: Tick
 
 
 async def test_details_tell_of_custom_operators_where_there_are_any(opened: Open, training: Ticks) -> None:
-    def with_gpsimd(tick: Tick, gpsimd_ns: int) -> Tick:
+    def with_gpsimd(tick: TimedSnapshot, gpsimd_ns: int) -> TimedSnapshot:
         first, *others = tick.snapshot.processes
         use, *rest = first.cores
         process = replace(first, cores=(replace(use, gpsimd_ns=gpsimd_ns), *rest))
@@ -371,7 +371,7 @@ def victim() -> Iterator[subprocess.Popen[str]]:
 def live(training: Ticks, pid: int, ticks: int | None = None) -> Ticks:
     """The machine with its first process being a live one of this host."""
 
-    def change(tick: Tick) -> Tick:
+    def change(tick: TimedSnapshot) -> TimedSnapshot:
         first, *others = tick.snapshot.processes
         own = replace(first, pid=pid, start_ticks=start_ticks(pid) if ticks is None else ticks, origin="live")
         return replace(tick, snapshot=replace(tick.snapshot, processes=(own, *others)))
@@ -538,7 +538,7 @@ async def test_what_happens_is_listed_with_its_time_and_alerts_mark_their_rows(
 async def test_the_selected_event_stays_selected_when_more_come(opened: Open, training: Ticks) -> None:
     snapshot = training[1].snapshot
 
-    def at(second: int) -> Tick:
+    def at(second: int) -> TimedSnapshot:
         more = tuple(
             replace(snapshot.processes[0], pid=7000 + number, cores=(), status_counts=())
             for number in range(second)
@@ -562,14 +562,14 @@ async def test_the_selected_event_stays_selected_when_more_come(opened: Open, tr
 
 
 async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -> None:
-    def at(second: int) -> Tick:
+    def at(second: int) -> TimedSnapshot:
         return later(training[1], second)
 
     silent = [Trouble(f"no data for {seconds} s") for seconds in (4, 5)]
     recording = Trouble("recording ended: No space left on device", is_outage=False)
     updates = (*training, *silent, at(12), recording, at(13), Trouble("machine not running, waiting for it"))
     async with opened("events", *updates) as (app, pilot):
-        told = [(one.kind, one.text) for one in app.model.lookout.happened]
+        told = [(one.kind, one.text) for one in app.model.monitor.events]
         assert told == [
             ("no-data", "no data for 4 s"),
             ("data", "data again after 12 s"),
@@ -580,7 +580,7 @@ async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -
 
 
 async def test_what_a_scenario_says_of_the_host_is_marked_as_modelled(opened: Open, training: Ticks) -> None:
-    def with_origins(tick: Tick, *origins: str) -> Tick:
+    def with_origins(tick: TimedSnapshot, *origins: str) -> TimedSnapshot:
         processes = tick.snapshot.processes
         named = tuple(replace(one, origin=origin) for one, origin in zip(processes, origins, strict=True))
         return replace(tick, snapshot=replace(tick.snapshot, processes=named))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.source import FixedSource, Tick, Trouble
+from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-Ticks = tuple[Tick, Tick]
+Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Compare = Callable[..., bool]
 SIZES = ((80, 24), (120, 40), (200, 60))
 

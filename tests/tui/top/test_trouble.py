@@ -25,7 +25,7 @@ from neurontools.tui.widgets.lines import text_of
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-    from neurontools.tui.top.source import Tick, Update
+    from neurontools.tui.top.source import TimedSnapshot, Update
 
 Open = Callable[..., Any]
 
@@ -131,7 +131,9 @@ class Lagging:
         self.go.release()
 
 
-async def test_a_source_that_lags_is_told_until_it_is_there_again(training: tuple[Tick, Tick]) -> None:
+async def test_a_source_that_lags_is_told_until_it_is_there_again(
+    training: tuple[TimedSnapshot, TimedSnapshot],
+) -> None:
     source = Lagging(*training)
     app = TopApp(source, silent_after_s=0.5)
     async with app.run_test(size=(120, 40)) as pilot:

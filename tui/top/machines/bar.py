@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.tui.top.machines.page import Machine, MachinesPage
-    from neurontools.tui.top.playback import TimeDeck
+    from neurontools.tui.top.playback import PlaybackController
 
 _HEAD = " Machines  "
 _NAME_WIDTH = 18
 
 
-def strip_line(machines: Sequence[Machine], current: int | None, width: int) -> Line:
+def format_machine_bar(machines: Sequence[Machine], current: int | None, width: int) -> Line:
     """Return the line; `!` stands behind a machine with alerts, `?` behind one without data.
 
     Args:
@@ -70,7 +70,7 @@ def _visible(machines: Sequence[Machine], current: int | None, width: int) -> li
 
 def _name(machine: Machine) -> str:
     model = machine.model
-    mark = "?" if model.trouble or model.snapshot is None else "!" if model.lookout.alerts else ""
+    mark = "?" if model.trouble or model.snapshot is None else "!" if model.monitor.alerts else ""
     return fixed(clean(machine.name), _NAME_WIDTH).rstrip() + mark
 
 
@@ -89,12 +89,12 @@ class MachineActions(PageActions):
     """All of them; empty where there is only one."""
     machine = 0
     """The position of the one that is shown."""
-    deck: TimeDeck
+    playback: PlaybackController
 
     def turn_to_machine(self, index: int) -> None:
         """Show a machine on the page that is open, or on the overview instead of the list."""
         self.machine = index
-        self.model, self.deck = self.machines[index].model, self.machines[index].deck
+        self.model, self.playback = self.machines[index].model, self.machines[index].playback
         self.machines_page.select(index)
         if self.page is self.machines_page:
             self.turn_to(self.pages[0])
@@ -104,7 +104,7 @@ class MachineActions(PageActions):
         """Return the line that names the machines; nothing for one machine, or in a terminal that has no line to spare."""
         if not self.machines or height <= MIN_HEIGHT:
             return ()
-        return (strip_line(self.machines, self._shown_machine, width),)
+        return (format_machine_bar(self.machines, self._shown_machine, width),)
 
     def click_strip(self, x: int) -> None:
         """Show the machine, or the list of all, that is named at a column of that line."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.playback import TimeDeck
+    from neurontools.tui.top.playback import PlaybackController
 
 _ALL = 1_000_000
 _NAME_WIDTH = 18
@@ -31,7 +31,7 @@ class Machine:
 
     name: str
     model: TopModel
-    deck: TimeDeck
+    playback: PlaybackController
     last_update_s: float = field(default_factory=time.monotonic)
 
 
@@ -63,7 +63,7 @@ def summary_of(machine: Machine) -> Summary:
     snapshot = model.snapshot
     if snapshot is None:
         return Summary(machine.name, model.source, model.trouble or "waiting")
-    alerts = "; ".join(alert.text for alert in model.lookout.alerts)
+    alerts = "; ".join(alert.text for alert in model.monitor.alerts)
     rates = model.rates.values()
     return Summary(
         name=machine.name,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
 from neurontools.sources.several import Several
-from neurontools.tui.top.source import FollowedSource, RecordedSource, Tick, Trouble
+from neurontools.tui.top.source import FollowedSource, RecordedSource, TimedSnapshot, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.recorder import Recorder
+    from neurontools.dashboard.recorder import SnapshotRecorder
 
 MOST_MACHINES = 64
 
@@ -33,7 +33,7 @@ class MachineUpdate:
     """What one of several machines told."""
 
     index: int
-    update: Tick | Trouble
+    update: TimedSnapshot | Trouble
 
 
 class SeveralSource:
@@ -61,7 +61,7 @@ class SeveralSource:
             feed if recorder is None else RecordedSource(feed, recorder)
             for feed, recorder in zip(followed, recorders, strict=True)
         ]
-        self._several: Several[Tick | Trouble] = Several(self._feeds)
+        self._several: Several[TimedSnapshot | Trouble] = Several(self._feeds)
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -89,13 +89,13 @@ def recording_of(record: str, name: str) -> str:
     return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
 
 
-def _recorders(places: Sequence[Place], record: str) -> list[Recorder]:
-    from neurontools.dashboard.recorder import Recorder
+def _recorders(places: Sequence[Place], record: str) -> list[SnapshotRecorder]:
+    from neurontools.dashboard.recorder import SnapshotRecorder
 
-    made: list[Recorder] = []
+    made: list[SnapshotRecorder] = []
     try:
         for place in places:
-            made += [Recorder(recording_of(record, place.name))]
+            made += [SnapshotRecorder(recording_of(record, place.name))]
     except BaseException:
         for recorder in made:
             recorder.close()

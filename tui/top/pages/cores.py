@@ -54,7 +54,7 @@ def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
         model.flops,
         model.colour,
         model.tree.marked_cores,
-        frozenset(model.lookout.alerts_of_device),
+        frozenset(model.monitor.alerts_of_device),
     )
     start = _first_device(view, look)
     shown = view.devices[start : start + grid.visible]

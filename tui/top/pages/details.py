@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.process_environment import environment
-from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.dashboard.local_processes import environment
+from neurontools.dashboard.machine_history import LATENCIES, Measure
 from neurontools.machine.view import process_key
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency, ranges
@@ -59,7 +59,7 @@ class Details:
     def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
         """Yield everything there is to say."""
         process = row.process
-        for alert in model.lookout.alerts_of_pid.get(process.pid, ()):
+        for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
             yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
         facts = (
             ("command", clean(process.command)),

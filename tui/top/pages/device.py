@@ -34,7 +34,7 @@ _UNCORRECTED = "uncorrected"
 
 def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     """Yield everything that is known of a device."""
-    for alert in model.lookout.alerts_of_device.get(device.index, ()):
+    for alert in model.monitor.alerts_of_device.get(device.index, ()):
         yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
     yield from _fact(
         "address",

@@ -115,7 +115,7 @@ class DevicesPage(Page):
                     ],
                     "hardware": asdict(device.hardware),
                     "alerts": [
-                        str(one.condition) for one in model.lookout.alerts_of_device.get(device.index, ())
+                        str(one.condition) for one in model.monitor.alerts_of_device.get(device.index, ())
                     ],
                 }
                 for device in snapshot.devices
@@ -157,7 +157,7 @@ class DevicesPage(Page):
         if model.snapshot is None:
             return []
         utilization = {core: rate.utilization for core, rate in model.rates.items()}
-        drawing = Topology(model.snapshot, utilization, selected, model.lookout.alerts_of_device).lines(width)
+        drawing = Topology(model.snapshot, utilization, selected, model.monitor.alerts_of_device).lines(width)
         room = height - 1
         first = 0
         if len(drawing) > room:
@@ -188,7 +188,7 @@ class DevicesPage(Page):
         shares = [
             model.rates[core].utilization if core in model.rates else 0.0 for core in sorted(device.core_ids)
         ]
-        alerts = model.lookout.alerts_of_device.get(device.index)
+        alerts = model.monitor.alerts_of_device.get(device.index)
         role = Role.SELECTED if selected else Role.ALERT if alerts or device.lost else Role.HEAD
         spans: list[Span] = [
             (f"{'!' if alerts or device.lost else ' '}ND{device.index:<{_LABEL_WIDTH - 3}}", role)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from neurontools.dashboard.happenings import TROUBLES, Kind
+from neurontools.dashboard.events import TROUBLES, Kind
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fit
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.alerts import Alert
-    from neurontools.dashboard.happenings import Happening
+    from neurontools.dashboard.events import MachineEvent
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 
@@ -33,7 +33,7 @@ class EventsPage(Page):
     def __init__(self) -> None:
         self._cursor = Cursor()
         self._only_troubles = False
-        self._selected: Happening | None = None
+        self._selected: MachineEvent | None = None
         self._top = 0
 
     def bindings(self) -> tuple[PageKey, ...]:
@@ -51,7 +51,7 @@ class EventsPage(Page):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the alerts and the events."""
-        alerts = model.lookout.alerts
+        alerts = model.monitor.alerts
         room = max(1, height // 3)
         shown_alerts = alerts if len(alerts) <= room else alerts[: room - 1]
         drawn = [section(" Alerts", width, f"{len(alerts)} now" if alerts else "none now")]
@@ -73,7 +73,7 @@ class EventsPage(Page):
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show all of it."""
-        return max(3 * len(model.lookout.alerts), 6) + 3 + max(1, len(self._found(model)))
+        return max(3 * len(model.monitor.alerts), 6) + 3 + max(1, len(self._found(model)))
 
     def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
         """Select the event under the mouse."""
@@ -97,7 +97,7 @@ class EventsPage(Page):
                     "pid": alert.pid,
                     "device": alert.device,
                 }
-                for alert in model.lookout.alerts
+                for alert in model.monitor.alerts
             ],
             "events": [
                 {
@@ -112,13 +112,13 @@ class EventsPage(Page):
             ],
         }
 
-    def _found(self, model: TopModel) -> list[Happening]:
-        happened = reversed(model.lookout.happened)
-        return [one for one in happened if not self._only_troubles or one.kind in TROUBLES]
+    def _found(self, model: TopModel) -> list[MachineEvent]:
+        events = reversed(model.monitor.events)
+        return [one for one in events if not self._only_troubles or one.kind in TROUBLES]
 
     def _note(self, model: TopModel, shown: int) -> str:
         what = f"{shown} troubles" if self._only_troubles else f"{shown}"
-        forgotten = model.lookout.seen - len(model.lookout.happened)
+        forgotten = model.monitor.seen - len(model.monitor.events)
         return what + (f", {forgotten} older ones forgotten" if forgotten else "")
 
     def _move(self, model: TopModel, steps: int) -> None:
@@ -142,7 +142,7 @@ class EventsPage(Page):
         return Copy(f"{when} {one.kind} {clean(one.text)}", "the event")
 
 
-def _place(found: Sequence[Happening], one: Happening, otherwise: int) -> int:
+def _place(found: Sequence[MachineEvent], one: MachineEvent, otherwise: int) -> int:
     """Return where an event is now; one that went on since is another value at another place."""
     if one in found:
         return found.index(one)
@@ -165,7 +165,7 @@ def _since_s(model: TopModel, alert: Alert) -> float:
     return round(now_s - alert.since_s, 3)
 
 
-def _line(one: Happening, width: int, *, selected: bool) -> Line:
+def _line(one: MachineEvent, width: int, *, selected: bool) -> Line:
     when = time.strftime("%H:%M:%S", time.localtime(one.unix_s))
     role = Role.ALERT if one.kind in TROUBLES else Role.VALUE if one.kind in _GOOD else Role.PLAIN
     mark = "!" if one.kind in TROUBLES else " "

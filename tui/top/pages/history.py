@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neurontools.dashboard.machine_history import MACHINE, MachineHistory, Series
-from neurontools.dashboard.process_history import LATENCIES, Measure
+from neurontools.dashboard.machine_history import LATENCIES, MACHINE, MachineHistory, Measure, Series
 from neurontools.machine.view import device_processes, process_key
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.curves import (

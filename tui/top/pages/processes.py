@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.host_use import presences
-from neurontools.dashboard.process_filter import ProcessFilter
-from neurontools.dashboard.process_signals import CHOICES, send_signal, why_not
-from neurontools.dashboard.process_table import Column, Sorting, TreeLine, ordered, tree, user_name
+from neurontools.dashboard.local_processes import CHOICES, send_signal, why_not
+from neurontools.dashboard.process_table import (
+    Column,
+    ProcessFilter,
+    Sorting,
+    TreeLine,
+    ordered,
+    tree,
+    user_name,
+)
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.filters import FilterError
 from neurontools.machine.snapshot import UNKNOWN_UID
@@ -185,7 +192,7 @@ class ProcessesPage(Page):
         if line.row is None:
             text = f"  {line.pid:>8} {indent} (parent, uses no device)"
             return fit(((text, Role.SELECTED if selected else Role.DIM),), width)
-        alerts = model.lookout.alerts_of_pid.get(line.row.process.pid)
+        alerts = model.monitor.alerts_of_pid.get(line.row.process.pid)
         role = (
             Role.SELECTED
             if selected
@@ -287,5 +294,5 @@ def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
         "age_s": row.age_s,
         "host_cpu_share": row.host.cpu_share if row.host else None,
         "host_resident_bytes": row.host.resident_bytes if row.host else None,
-        "alerts": [str(alert.condition) for alert in model.lookout.alerts_of_pid.get(process.pid, ())],
+        "alerts": [str(alert.condition) for alert in model.monitor.alerts_of_pid.get(process.pid, ())],
     }

@@ -76,7 +76,7 @@ def title_line(model: TopModel, width: int) -> Line:
 
 
 def _alerts(model: TopModel) -> str:
-    alerts = model.lookout.alerts
+    alerts = model.monitor.alerts
     if not alerts:
         return ""
     if len(alerts) == 1:
@@ -146,7 +146,7 @@ def _tabs_begin(texts: Sequence[str], width: int) -> tuple[int, int]:
 
 
 def _alert_mark(model: TopModel, tab: Tab) -> str:
-    return "!" if tab.key is not None and tab.key[0] in model.lookout.alerts_of_pid else ""
+    return "!" if tab.key is not None and tab.key[0] in model.monitor.alerts_of_pid else ""
 
 
 def tab_at(model: TopModel, width: int, x: int) -> int | None:

@@ -8,17 +8,17 @@ import pytest
 
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
-from neurontools.tui.top.source import Tick
+from neurontools.tui.top.source import TimedSnapshot
 
 SECOND_NS = 1_000_000_000
-MakeTick = Callable[..., Tick]
+MakeTick = Callable[..., TimedSnapshot]
 
 
 @pytest.fixture
 def tick_at() -> MakeTick:
     """A machine of one device at a second: its two cores are busy for `second` percent of each second before."""
 
-    def make(second: float, started_unix_s: float = 5.0, cores: int = 2) -> Tick:
+    def make(second: float, started_unix_s: float = 5.0, cores: int = 2) -> TimedSnapshot:
         # The sum over the seconds so far, so that the rate between two of them is that of the later one.
         busy_ns = round(SECOND_NS * second * (second + 1) / 200)
         use = tuple(CoreUse(core, busy_ns, int(second), 0, 0, False, MemoryUse()) for core in range(cores))
@@ -39,7 +39,7 @@ def tick_at() -> MakeTick:
             0,
         )
         device = DeviceState(0, "", "", "0", None, tuple(range(cores)), 1 << 30, 0)
-        return Tick(
+        return TimedSnapshot(
             Snapshot(
                 "m",
                 "sim",

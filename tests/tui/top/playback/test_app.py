@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.dashboard.recorder import Recorder
-from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.recorder import SnapshotRecorder
+from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.keys import TIME_KEYS
 from neurontools.tui.top.playback import ReplaySource
-from neurontools.tui.top.source import FixedSource, RecordedSource, Tick
+from neurontools.tui.top.source import FixedSource, RecordedSource, TimedSnapshot
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
 
@@ -34,7 +34,9 @@ def mean(app: TopApp) -> str:
 
 
 @asynccontextmanager
-async def followed(tick_at: Callable[..., Tick], seconds: int) -> AsyncIterator[tuple[TopApp, Pilot[int]]]:
+async def followed(
+    tick_at: Callable[..., TimedSnapshot], seconds: int
+) -> AsyncIterator[tuple[TopApp, Pilot[int]]]:
     app = TopApp(FixedSource(*(tick_at(second) for second in range(seconds))))
     async with app.run_test(size=(140, 40)) as pilot:
         await app.source_ended.wait()
@@ -42,7 +44,7 @@ async def followed(tick_at: Callable[..., Tick], seconds: int) -> AsyncIterator[
         yield app, pilot
 
 
-async def test_space_holds_and_brackets_scroll(tick_at: Callable[..., Tick]) -> None:
+async def test_space_holds_and_brackets_scroll(tick_at: Callable[..., TimedSnapshot]) -> None:
     async with followed(tick_at, 90) as (app, pilot):
         assert mean(app) == "89.00%"
         await pilot.press("space")
@@ -63,7 +65,7 @@ async def test_space_holds_and_brackets_scroll(tick_at: Callable[..., Tick]) -> 
 
 
 @pytest.mark.parametrize("page", ["h", "p", "v", "e"])
-async def test_the_keys_work_on_every_page(tick_at: Callable[..., Tick], page: str) -> None:
+async def test_the_keys_work_on_every_page(tick_at: Callable[..., TimedSnapshot], page: str) -> None:
     async with followed(tick_at, 20) as (app, pilot):
         await pilot.press(page, "space", "[")
         assert "(-0:01), still recording" in title(app)
@@ -71,9 +73,15 @@ async def test_the_keys_work_on_every_page(tick_at: Callable[..., Tick], page: s
         assert mean(app) == "18.00%"
 
 
-async def test_a_replay_is_played_paused_and_sought(home: Path, tick_at: Callable[..., Tick]) -> None:
-    list(RecordedSource(FixedSource(*(tick_at(second) for second in range(100))), Recorder("rec")).updates())
-    tape = Tape()
+async def test_a_replay_is_played_paused_and_sought(
+    home: Path, tick_at: Callable[..., TimedSnapshot]
+) -> None:
+    list(
+        RecordedSource(
+            FixedSource(*(tick_at(second) for second in range(100))), SnapshotRecorder("rec")
+        ).updates()
+    )
+    tape = SnapshotHistory()
     app = TopApp(ReplaySource("rec", tape), replay=(tape, 1.0))
     async with app.run_test(size=(140, 40)) as pilot:
         await app.source_ended.wait()

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.dashboard.recorder import Recorder
-from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.recorder import SnapshotRecorder
+from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.errors import NeuronToolsError
 from neurontools.sources.following import Trouble
 from neurontools.sources.recording import RecordingSource
@@ -19,7 +19,7 @@ from neurontools.tui.top.source import FixedSource, RecordedSource
 @pytest.fixture
 def recording(home, tick_at):
     """A recording of ten seconds, made by the dashboard's own means."""
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     source = RecordedSource(FixedSource(*(tick_at(second) for second in range(11))), recorder)
     assert len(list(source.updates())) == 11
     return home / "rec.jsonl"
@@ -48,12 +48,12 @@ def test_other_tools_take_it(recording, tool):
 
 
 def test_it_plays_back_what_was_seen(recording):
-    tape = Tape()
+    tape = SnapshotHistory()
     assert list(ReplaySource(str(recording), tape).updates()) == []
     assert tape.end == 10
-    first, last = tape.moment(0).snapshot, tape.moment(9).snapshot
+    first, last = tape.snapshot(0).snapshot, tape.snapshot(9).snapshot
     assert last.taken_ns - first.taken_ns == 9_000_000_000
-    busy_ns = [tape.moment(number).snapshot.processes[0].cores[0].busy_ns for number in (8, 9)]
+    busy_ns = [tape.snapshot(number).snapshot.processes[0].cores[0].busy_ns for number in (8, 9)]
     assert (busy_ns[1] - busy_ns[0]) / 1e9 == pytest.approx(0.10, abs=0.001)
     tape.close()
 
@@ -61,17 +61,17 @@ def test_it_plays_back_what_was_seen(recording):
 def test_a_file_that_is_there_is_not_replaced(recording):
     before = recording.read_bytes()
     with pytest.raises(NeuronToolsError, match="is there already"):
-        Recorder(str(recording))
+        SnapshotRecorder(str(recording))
     assert recording.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_made_is_named(home):
     with pytest.raises(NeuronToolsError, match="no-such-dir"):
-        Recorder("no-such-dir/rec.jsonl")
+        SnapshotRecorder("no-such-dir/rec.jsonl")
 
 
 def test_a_recording_without_a_line_leaves_no_file(home, tick_at):
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     source = RecordedSource(FixedSource(tick_at(0)), recorder)
     assert len(list(source.updates())) == 1
     assert not (home / "rec.jsonl").exists()
@@ -79,7 +79,7 @@ def test_a_recording_without_a_line_leaves_no_file(home, tick_at):
 
 
 def test_only_its_own_file_is_taken_away(home):
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     (home / "rec.jsonl").rename(home / "moved")
     (home / "rec.jsonl").write_text("another's")
     recorder.close()
@@ -87,7 +87,7 @@ def test_only_its_own_file_is_taken_away(home):
 
 
 def test_what_is_told_after_the_end_is_not_recorded(home, tick_at):
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     recorder.take(tick_at(0).snapshot)
     recorder.take(tick_at(1).snapshot)
     recorder.close()
@@ -112,7 +112,7 @@ class Full:
 
 
 def test_a_full_disk_ends_the_recording_after_a_whole_line_and_the_dashboard_goes_on(home, tick_at):
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     recorder._file = Full(recorder._file, 7000)
     source = RecordedSource(FixedSource(*(tick_at(second) for second in range(11))), recorder)
     updates = list(source.updates())
@@ -132,7 +132,7 @@ def test_a_full_disk_ends_the_recording_after_a_whole_line_and_the_dashboard_goe
 )
 def test_a_damaged_recording_is_played_as_far_as_it_goes(recording, damage, text):
     recording.write_text("".join(damage(recording.read_text().splitlines(keepends=True))))
-    tape = Tape()
+    tape = SnapshotHistory()
     (trouble,) = ReplaySource(str(recording), tape).updates()
     assert text in trouble.text
     assert tape.end == 3
@@ -141,7 +141,7 @@ def test_a_damaged_recording_is_played_as_far_as_it_goes(recording, damage, text
 
 def test_a_file_without_lines_says_so(home):
     (home / "empty").write_text("")
-    tape = Tape()
+    tape = SnapshotHistory()
     (trouble,) = ReplaySource("empty", tape).updates()
     assert "no line with devices" in trouble.text
 
@@ -166,7 +166,7 @@ def test_nonsense_is_named(tool, arguments, text):
 
 
 def test_of_a_machine_elsewhere_the_vcpus_of_this_host_are_not_recorded(home, tick_at):
-    recorder = Recorder("rec.jsonl")
+    recorder = SnapshotRecorder("rec.jsonl")
     for second in range(3):
         recorder.take(replace(tick_at(second).snapshot, source="remote"))
     recorder.close()

@@ -42,7 +42,7 @@ TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.NO_
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class MachineEvent:
     """One thing that happened, seen at `unix_s`.
 
     `pid` is None for what happens to a device, `device` None for what happens to a process. `count` is how often it
@@ -64,7 +64,7 @@ class Happening:
             return f"{self.what} +{self.count}"
         return self.what if self.count == 1 else f"{self.what} ({self.count} times)"
 
-    def again(self, newer: Happening) -> Happening | None:
+    def again(self, newer: MachineEvent) -> MachineEvent | None:
         """Return both as one, at the newer time, where they are the same and `SAME_S` or less apart; else None."""
         same = (self.kind, self.what, self.pid, self.device) == (
             newer.kind,
@@ -77,38 +77,40 @@ class Happening:
         return replace(newer, count=self.count + newer.count)
 
 
-def happenings(before: Snapshot, after: Snapshot) -> tuple[Happening, ...]:
+def find_events(before: Snapshot, after: Snapshot) -> tuple[MachineEvent, ...]:
     """Return what happened between two snapshots of the same machine."""
     return (*_of_processes(before, after), *_of_devices(before, after))
 
 
-def _of_processes(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
+def _of_processes(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
     earlier = {process_key(process): process for process in before.processes if process.uses_device}
     later = {process_key(process): process for process in after.processes if process.uses_device}
     when = after.taken_unix_s
     for key, process in earlier.items():
         if key not in later:
-            yield Happening(when, Kind.ENDED, f"process {process.pid} ended: {_what(process)}", process.pid)
+            yield MachineEvent(
+                when, Kind.ENDED, f"process {process.pid} ended: {_what(process)}", process.pid
+            )
     for key, process in later.items():
         start = earlier.get(key)
         if start is None:
-            yield Happening(
+            yield MachineEvent(
                 when, Kind.STARTED, f"process {process.pid} started: {_what(process)}", process.pid
             )
         if start is None or process.status_counts is not start.status_counts:
             yield from _failures(start, process, when)
 
 
-def _failures(before: ProcessState | None, after: ProcessState, when: float) -> Iterator[Happening]:
+def _failures(before: ProcessState | None, after: ProcessState, when: float) -> Iterator[MachineEvent]:
     earlier = dict(before.status_counts) if before else {}
     for status, count in after.status_counts:
         more = count - earlier.get(status, 0)
         if status and more > 0:
             text = f"process {after.pid}: {_status(status)}"
-            yield Happening(when, Kind.FAILED, text, after.pid, count=more)
+            yield MachineEvent(when, Kind.FAILED, text, after.pid, count=more)
 
 
-def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
+def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
     earlier = {device.index: device for device in before.devices}
     when = after.taken_unix_s
     for device in after.devices:
@@ -117,29 +119,29 @@ def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
             continue
         if device.lost != start.lost:
             kind, what = (Kind.LOST, "lost") if device.lost else (Kind.FOUND, "back")
-            yield Happening(when, kind, f"ND{device.index} is {what}", device=device.index)
+            yield MachineEvent(when, kind, f"ND{device.index} is {what}", device=device.index)
         yield from _links(start, device, when)
         yield from _memory_errors(start.hardware, device.hardware, device.index, when)
 
 
-def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[Happening]:
+def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[MachineEvent]:
     # A link breaks at both ends; it is told once, at the lower one.
     for other in sorted(set(before.links_down) ^ set(after.links_down)):
         if other > after.index:
             down = other in after.links_down
             kind, what = (Kind.LINK_DOWN, "down") if down else (Kind.LINK_UP, "up")
             text = f"link ND{after.index} to ND{other} is {what}"
-            yield Happening(when, kind, text, device=after.index)
+            yield MachineEvent(when, kind, text, device=after.index)
 
 
 def _memory_errors(
     before: HardwareCounters, after: HardwareCounters, device: int, when: float
-) -> Iterator[Happening]:
+) -> Iterator[MachineEvent]:
     for counter in HardwareCounter:
         more = getattr(after, counter) - getattr(before, counter)
         if more > 0:
             text = f"ND{device}: {counter}"
-            yield Happening(when, Kind.ECC, text, device=device, count=more, counter=counter)
+            yield MachineEvent(when, Kind.ECC, text, device=device, count=more, counter=counter)
 
 
 def _what(process: ProcessState) -> str:

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.dashboard.history import SLOTS, Slot
-from neurontools.dashboard.machine_history import MachineHistory
-from neurontools.dashboard.process_history import LATENCIES, Measure, ProcessHistories
+from neurontools.dashboard.machine_history import LATENCIES, MachineHistory, Measure, ProcessHistories
 from neurontools.machine.snapshot import LATENCY_BUCKETS, ProcessState, Snapshot
 
 Machine = Callable[..., Snapshot]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.dashboard.process_signals import send_signal, why_not
+from neurontools.dashboard.local_processes import send_signal, why_not
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.processes import start_ticks
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NOBODY = 65534
 AS_NOBODY = f"""
 import os, signal, sys
-from neurontools.dashboard.process_signals import send_signal
+from neurontools.dashboard.local_processes import send_signal
 from neurontools.errors import NeuronToolsError
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 try:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.moment import Moment
-from neurontools.dashboard.tape import Tape
+from neurontools.dashboard.snapshot_history import SnapshotHistory, TimedSnapshot
 from neurontools.sources.following import Trouble
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.playback import TimeDeck, duration
+from neurontools.tui.top.playback import PlaybackController, duration
 
-if TYPE_CHECKING:
-    from neurontools.tui.top.source import Tick
-
-MakeTick = Callable[..., "Tick"]
+MakeTick = Callable[..., "TimedSnapshot"]
 
 
 class Clock:
@@ -32,31 +27,31 @@ class Clock:
 
 
 @pytest.fixture
-def tape() -> Iterator[Tape]:
-    made = Tape(block_moments=7)
+def tape() -> Iterator[SnapshotHistory]:
+    made = SnapshotHistory(block_size=7)
     yield made
     made.close()
 
 
 @pytest.fixture
-def live(tape: Tape, tick_at: MakeTick) -> TimeDeck:
-    """A deck that followed a machine for seconds 0 to 99."""
-    deck = TimeDeck(TopModel(), tape)
+def live(tape: SnapshotHistory, tick_at: MakeTick) -> PlaybackController:
+    """A playback that followed a machine for seconds 0 to 99."""
+    playback = PlaybackController(TopModel(), tape)
     for second in range(100):
-        deck.take(tick_at(second))
-    return deck
+        playback.take(tick_at(second))
+    return playback
 
 
-def shown(deck: TimeDeck) -> int:
+def shown(playback: PlaybackController) -> int:
     """The second that the screen shows."""
-    snapshot = deck._model.snapshot
+    snapshot = playback._model.snapshot
     assert snapshot
     return snapshot.taken_ns // 1_000_000_000
 
 
-def percent(deck: TimeDeck) -> int:
+def percent(playback: PlaybackController) -> int:
     """The utilization of the first core that the screen shows."""
-    view = deck._model.view
+    view = playback._model.view
     assert view
     return round(100 * view.devices[0].cores[0].utilization)
 
@@ -70,7 +65,7 @@ def test_paused_it_holds_and_goes_on_recording(live, tick_at):
     for second in range(100, 110):
         live.take(tick_at(second))
     assert (shown(live), percent(live)) == (99, 99)
-    assert live.tape.end == 110
+    assert live.history.end == 110
     assert live._model.position.startswith("paused at ")
     assert live._model.position.endswith("(-0:10), still recording")
     assert live._model.history.minute(("machine", 0))[-1].mean == pytest.approx(1.0)
@@ -105,28 +100,28 @@ def test_scrolling_back_shows_the_rates_of_then(live):
 
 
 def test_what_falls_off_the_tape_while_it_is_shown_is_left(tick_at):
-    tape = Tape(disk_bytes=2000, block_moments=5)
-    deck = TimeDeck(TopModel(), tape)
+    tape = SnapshotHistory(disk_bytes=2000, block_size=5)
+    playback = PlaybackController(TopModel(), tape)
     for second in range(20):
-        deck.take(tick_at(second))
-    deck.go_to_start()
+        playback.take(tick_at(second))
+    playback.go_to_start()
     for second in range(20, 200):
-        deck.take(tick_at(second))
+        playback.take(tick_at(second))
     assert tape.first > 0
-    deck.step(1)
-    assert shown(deck) >= tape.first
-    assert deck._model.position
+    playback.step(1)
+    assert shown(playback) >= tape.first
+    assert playback._model.position
     tape.close()
 
 
 def test_keys_before_there_is_anything_do_nothing(tape):
-    deck = TimeDeck(TopModel(), tape)
-    for act in (deck.toggle_pause, deck.go_to_start, deck.go_to_end):
+    playback = PlaybackController(TopModel(), tape)
+    for act in (playback.toggle_pause, playback.go_to_start, playback.go_to_end):
         act()
-    deck.step(-1)
-    deck.seek(10)
-    deck.change_speed(1)
-    assert (deck._model.snapshot, deck.is_paused, deck.speed) == (None, False, 1.0)
+    playback.step(-1)
+    playback.seek(10)
+    playback.change_speed(1)
+    assert (playback._model.snapshot, playback.is_paused, playback.speed) == (None, False, 1.0)
 
 
 def test_trouble_is_shown_beside_the_position(live):
@@ -151,19 +146,19 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def played(tape: Tape, tick_at: MakeTick, clock: Clock) -> TimeDeck:
-    """A deck that plays a recording of seconds 0 to 199, all loaded, at its beginning."""
-    deck = TimeDeck(TopModel(), tape, replay=True, clock=clock)
+def played(tape: SnapshotHistory, tick_at: MakeTick, clock: Clock) -> PlaybackController:
+    """A playback that plays a recording of seconds 0 to 199, all loaded, at its beginning."""
+    playback = PlaybackController(TopModel(), tape, replay=True, clock=clock)
     for second in range(200):
-        tape.add(Moment(tick_at(second).snapshot))
-    deck.is_loaded = True
-    assert deck.advance()
-    return deck
+        tape.add(TimedSnapshot(tick_at(second).snapshot))
+    playback.is_loaded = True
+    assert playback.advance()
+    return playback
 
 
-def pass_s(deck: TimeDeck, clock: Clock, seconds: float) -> bool:
+def pass_s(playback: PlaybackController, clock: Clock, seconds: float) -> bool:
     clock.time_s += seconds
-    return deck.advance()
+    return playback.advance()
 
 
 def test_a_replay_plays_at_the_pace_of_its_recording(played, clock):
@@ -209,8 +204,8 @@ def test_at_the_end_a_replay_stands_still_until_there_is_more(played, clock, tic
     pass_s(played, clock, 1000)
     assert (shown(played), played._model.position) == (199, "3:19 of 3:19+ x1")
     pass_s(played, clock, 1000)
-    played.tape.add(Moment(tick_at(200).snapshot))
-    played.tape.add(Moment(tick_at(201).snapshot))
+    played.history.add(TimedSnapshot(tick_at(200).snapshot))
+    played.history.add(TimedSnapshot(tick_at(201).snapshot))
     pass_s(played, clock, 1)
     assert shown(played) == 200
     played.is_loaded = True
@@ -219,15 +214,15 @@ def test_at_the_end_a_replay_stands_still_until_there_is_more(played, clock, tic
 
 
 def test_an_empty_replay_waits(tape):
-    deck = TimeDeck(TopModel(), tape, replay=True)
-    assert not deck.advance()
-    deck.toggle_pause()
-    deck.seek(5)
-    deck.go_to_end()
-    assert deck._model.position == "loading"
-    deck.is_loaded = True
-    deck.toggle_pause()
-    assert deck._model.position == ""
+    playback = PlaybackController(TopModel(), tape, replay=True)
+    assert not playback.advance()
+    playback.toggle_pause()
+    playback.seek(5)
+    playback.go_to_end()
+    assert playback._model.position == "loading"
+    playback.is_loaded = True
+    playback.toggle_pause()
+    assert playback._model.position == ""
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -245,23 +240,23 @@ def test_an_empty_replay_waits(tape):
     st.booleans(),
 )
 def test_whatever_is_pressed_a_moment_of_the_tape_is_shown(tick_at, keys, replay):
-    clock, tape = Clock(), Tape(block_moments=9)
-    deck = TimeDeck(TopModel(), tape, replay=replay, clock=clock)
+    clock, tape = Clock(), SnapshotHistory(block_size=9)
+    playback = PlaybackController(TopModel(), tape, replay=replay, clock=clock)
     for second in range(40):
-        tape.add(Moment(tick_at(second).snapshot)) if replay else deck.take(tick_at(second))
-    deck.advance()
+        tape.add(TimedSnapshot(tick_at(second).snapshot)) if replay else playback.take(tick_at(second))
+    playback.advance()
     second = 40
     for name, *arguments in keys:
         if name == "pass":
             clock.time_s += arguments[0]
-            deck.advance()
+            playback.advance()
             if not replay:
-                deck.take(tick_at(second))
+                playback.take(tick_at(second))
                 second += 1
         else:
-            getattr(deck, name)(*arguments)
-        assert tape.first <= shown(deck) < tape.end
-        assert percent(deck) in {0, shown(deck)}
+            getattr(playback, name)(*arguments)
+        assert tape.first <= shown(playback) < tape.end
+        assert percent(playback) in {0, shown(playback)}
     tape.close()
 
 

@@ -12,10 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard import tape_reading
-from neurontools.dashboard.moment import Moment, packed, unpacked
-from neurontools.dashboard.tape import Tape
-from neurontools.dashboard.tape_reading import RUN, BlockReading
+from neurontools.dashboard.snapshot_history import (
+    RUN,
+    BlockReader,
+    SnapshotHistory,
+    TimedSnapshot,
+    pack,
+    unpack,
+)
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
@@ -27,13 +31,15 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def made_tape() -> Iterator[Callable[..., Tape]]:
+def made_tape() -> Iterator[Callable[..., SnapshotHistory]]:
     """Makes tapes and closes them at the end."""
     with ExitStack() as stack:
-        yield lambda *arguments, **options: stack.enter_context(closing(Tape(*arguments, **options)))
+        yield lambda *arguments, **options: stack.enter_context(
+            closing(SnapshotHistory(*arguments, **options))
+        )
 
 
-def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS) -> list[Moment]:
+def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS) -> list[TimedSnapshot]:
     """A machine whose processes come, work and go at random."""
     chance = random.Random(seed)
     processes: dict[int, ProcessState] = {}
@@ -82,7 +88,7 @@ def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS)
             tuple(processes.values()),
         )
         cpu = HostSample(8.0 * number, CpuTimes(1.0 * number, 0.5), (((1, 2), CpuTimes(0.25, 0.5)),))
-        made.append(Moment(snapshot, cpu if number % 3 else None))
+        made.append(TimedSnapshot(snapshot, cpu if number % 3 else None))
     return made
 
 
@@ -91,19 +97,19 @@ def moments(count: int, cores: int = 4, seed: int = 0, step_ns: int = SECOND_NS)
 def test_every_moment_comes_back_as_it_was_in_any_order(count, block, seed, order):
     numbers = list(range(count))
     order.shuffle(numbers)  # this may end an example, so no file is open yet
-    tape = Tape(block_moments=block)
+    tape = SnapshotHistory(block_size=block)
     made = moments(count, seed=seed)
     for moment in made:
         assert tape.add(moment)
     for number in numbers:
-        assert tape.moment(number) == made[number]
+        assert tape.snapshot(number) == made[number]
         assert tape.time_ns(number) == made[number].snapshot.taken_ns
     assert (tape.first, tape.end, len(tape)) == (0, count, count)
     tape.close()
 
 
 def test_a_moment_is_found_by_its_time(made_tape):
-    tape = made_tape(block_moments=4)
+    tape = made_tape(block_size=4)
     for moment in moments(10):
         tape.add(moment)
     assert [tape.at(time_ns) for time_ns in (-5, 0, SECOND_NS - 1, 7 * SECOND_NS, 99 * SECOND_NS)] == [
@@ -116,7 +122,7 @@ def test_a_moment_is_found_by_its_time(made_tape):
 
 
 def test_it_keeps_to_its_room_and_forgets_the_oldest(made_tape):
-    tape = made_tape(disk_bytes=40_000, block_moments=5)
+    tape = made_tape(disk_bytes=40_000, block_size=5)
     made = moments(1000)
     for moment in made:
         tape.add(moment)
@@ -124,10 +130,10 @@ def test_it_keeps_to_its_room_and_forgets_the_oldest(made_tape):
     assert tape.first > 0
     assert tape.end == 1000
     for number in (tape.first, tape.first + 3, 999):
-        assert tape.moment(number) == made[number]
+        assert tape.snapshot(number) == made[number]
     for number in (tape.first - 1, 1000, 0):
         with pytest.raises(IndexError):
-            tape.moment(number)
+            tape.snapshot(number)
         with pytest.raises(IndexError):
             tape.time_ns(number)
 
@@ -137,17 +143,17 @@ def test_without_a_disk_it_stays_in_memory_and_is_as_bounded(made_tape, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
-    tape = made_tape(memory_bytes=40_000, block_moments=5)
+    tape = made_tape(memory_bytes=40_000, block_size=5)
     made = moments(500)
     for moment in made:
         tape.add(moment)
     assert tape.nbytes < 60_000
-    assert tape.moment(499) == made[499]
-    assert tape.moment(tape.first) == made[tape.first]
+    assert tape.snapshot(499) == made[499]
+    assert tape.snapshot(tape.first) == made[tape.first]
 
 
 def test_a_disk_that_fills_up_loses_nothing(made_tape, monkeypatch):
-    tape = made_tape(block_moments=5)
+    tape = made_tape(block_size=5)
     made = moments(40)
     for moment in made[:20]:
         tape.add(moment)
@@ -167,7 +173,7 @@ def test_a_disk_that_fills_up_loses_nothing(made_tape, monkeypatch):
     for moment in made[20:]:
         tape.add(moment)
     assert generation.file is None
-    assert [tape.moment(number) for number in range(40)] == made
+    assert [tape.snapshot(number) for number in range(40)] == made
 
 
 def test_moments_that_come_too_soon_are_left_out(made_tape):
@@ -181,30 +187,31 @@ def test_a_clock_that_goes_back_is_a_new_machine_and_kept(made_tape):
     made = moments(3)
     for moment in (made[2], made[0], made[1]):
         assert tape.add(moment)
-    assert tape.moment(1) == made[0]
+    assert tape.snapshot(1) == made[0]
 
 
 @settings(max_examples=15)
 @given(st.integers(1, 60), st.lists(st.integers(0, 59), min_size=1, max_size=12))
 def test_looking_back_keeps_only_some_moments_of_a_block_unpacked(count, places):
     made = moments(count)
-    pieces = [packed(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
-    reading = BlockReading()
+    pieces = [pack(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
+    reading = BlockReader()
     for place in [place % count for place in places]:
         assert reading.unpack(place, pieces) == made[place]
-        assert reading.moment(place) == made[place]
+        assert reading.get(place) == made[place]
         assert len(reading) <= -(-count // RUN) + RUN
 
 
 def test_a_step_back_unpacks_a_short_run_and_not_the_whole_block(monkeypatch):
     made = moments(60)
-    pieces = [packed(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
-    reading = BlockReading()
+    pieces = [pack(moment, made[at - 1] if at else None) for at, moment in enumerate(made)]
+    reading = BlockReader()
     reading.unpack(59, pieces)
     unpacking = []
     monkeypatch.setattr(
-        tape_reading, "unpacked", lambda piece, before: unpacking.append(piece) or unpacked(piece, before)
+        "neurontools.dashboard.snapshot_history.unpack",
+        lambda piece, before: unpacking.append(piece) or unpack(piece, before),
     )
     for place in range(58, 47, -1):
-        assert (reading.moment(place) or reading.unpack(place, pieces)) == made[place]
+        assert (reading.get(place) or reading.unpack(place, pieces)) == made[place]
     assert len(unpacking) == RUN - 1

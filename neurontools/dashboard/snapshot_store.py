@@ -16,7 +16,7 @@ class Stored:
     lengths: array[int]
 
 
-class TapeStore:
+class SnapshotStore:
     """Two generations of finished blocks; when the newer one is full the older one is dropped.
 
     Args:

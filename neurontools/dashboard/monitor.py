@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.alerts import DEFAULT_RULES, Watch
-from neurontools.dashboard.happenings import Happening, Kind, happenings
+from neurontools.dashboard.alerts import DEFAULT_RULES, AlertEvaluator
+from neurontools.dashboard.events import Kind, MachineEvent, find_events
 from neurontools.dashboard.process_rows import process_rows
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ KEPT = 1000
 _SHORTEST_LOOK_NS = 900_000_000
 
 
-class Lookout:
+class MachineMonitor:
     """Remembers what happened and evaluates the rules.
 
     Args:
         rules: at most one of each condition.
         on_alert: is told of every alert that begins.
-        kept: how many happenings are remembered.
+        kept: how many find_events are remembered.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class Lookout:
         on_alert: Callable[[Alert], None] | None = None,
         kept: int = KEPT,
     ) -> None:
-        self.happened: deque[Happening] = deque(maxlen=kept)
+        self.events: deque[MachineEvent] = deque(maxlen=kept)
         """What happened, oldest first; also alerts that began and ended."""
         self.alerts: tuple[Alert, ...] = ()
         """What holds now; the same object for as long as it is the same."""
         self.alerts_of_pid: dict[int, list[Alert]] = {}
         self.alerts_of_device: dict[int, list[Alert]] = {}
         self.seen = 0
-        """How many happenings there were, also those that are no longer remembered."""
-        self._newest: dict[tuple[Kind, str], Happening] = {}
+        """How many find_events there were, also those that are no longer remembered."""
+        self._newest: dict[tuple[Kind, str], MachineEvent] = {}
         self._kept = kept
         self._rules = rules
         self._on_alert = on_alert
-        self._watch = Watch(rules)
+        self._watch = AlertEvaluator(rules)
         self._last: Snapshot | None = None
         self._no_data_since_s: float | None = None
 
@@ -62,14 +62,14 @@ class Lookout:
         """
         if self._no_data_since_s is None:
             self._no_data_since_s = unix_s
-            self._remember(Happening(unix_s, Kind.NO_DATA, why))
+            self._remember(MachineEvent(unix_s, Kind.NO_DATA, why))
 
     def regain(self, unix_s: float) -> None:
         """Take note that data comes; says so where none came before."""
         since_s, self._no_data_since_s = self._no_data_since_s, None
         if since_s is not None:
             away_s = max(0.0, unix_s - since_s)
-            self._remember(Happening(unix_s, Kind.DATA, f"data again after {away_s:.0f} s"))
+            self._remember(MachineEvent(unix_s, Kind.DATA, f"data again after {away_s:.0f} s"))
 
     def look(self, snapshot: Snapshot) -> None:
         """Take in a snapshot of the machine."""
@@ -79,7 +79,7 @@ class Lookout:
         if last is None or snapshot.taken_ns < last.taken_ns:
             self._last = snapshot
             return
-        new = happenings(last, snapshot)
+        new = find_events(last, snapshot)
         self._remember(*new)
         rows = process_rows(last, snapshot, {})
         self._judge(self._watch.look(snapshot.taken_ns / 1e9, snapshot, rows, new), snapshot.taken_unix_s)
@@ -88,7 +88,7 @@ class Lookout:
     def forget_machine(self) -> None:
         """Another machine comes next: nothing of it is compared with the one before, whose alerts are over."""
         self._last = None
-        self._watch = Watch(self._rules)
+        self._watch = AlertEvaluator(self._rules)
         self._set(())
 
     def _judge(self, alerts: tuple[Alert, ...], unix_s: float) -> None:
@@ -106,22 +106,22 @@ class Lookout:
                 self._remember(_told(Kind.ALERT_OVER, alert, unix_s))
         self._set(alerts)
 
-    def _remember(self, *new: Happening) -> None:
+    def _remember(self, *new: MachineEvent) -> None:
         for one in new:
             self._remember_one(one)
 
-    def _remember_one(self, one: Happening) -> None:
+    def _remember_one(self, one: MachineEvent) -> None:
         subject = (one.kind, one.what)
         before = self._newest.get(subject)
         both = before.again(one) if before else None
-        if before is not None and both is not None and before in self.happened:
-            self.happened.remove(before)
+        if before is not None and both is not None and before in self.events:
+            self.events.remove(before)
         else:
             self.seen += 1
         if len(self._newest) > self._kept:
             self._newest.clear()
         self._newest[subject] = both or one
-        self.happened.append(both or one)
+        self.events.append(both or one)
 
     def _set(self, alerts: tuple[Alert, ...]) -> None:
         self.alerts = alerts
@@ -137,6 +137,6 @@ def _subject(alert: Alert) -> tuple[object, ...]:
     return alert.condition, alert.pid, alert.device
 
 
-def _told(kind: Kind, alert: Alert, unix_s: float) -> Happening:
+def _told(kind: Kind, alert: Alert, unix_s: float) -> MachineEvent:
     text = f"{alert.condition}: {alert.text}" + (" (over)" if kind is Kind.ALERT_OVER else "")
-    return Happening(unix_s, kind, text, alert.pid, alert.device)
+    return MachineEvent(unix_s, kind, text, alert.pid, alert.device)

@@ -1,4 +1,4 @@
-"""The lookout remembers what happened and says which alerts begin and end."""
+"""The monitor remembers what happened and says which alerts begin and end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.alerts import Alert, Condition, Rule
-from neurontools.dashboard.happenings import Kind
+from neurontools.dashboard.events import Kind
 from neurontools.dashboard.history import Slot
-from neurontools.dashboard.lookout import Lookout
 from neurontools.dashboard.machine_history import MACHINE, MachineHistory
+from neurontools.dashboard.monitor import MachineMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,22 +24,22 @@ IDLE = (Rule(Condition.IDLE_CLAIM, 0.01, for_s=2.0),)
 
 def test_an_alert_begins_once_and_ends_once(machine_at: Machine, process_at: Process) -> None:
     begun: list[Alert] = []
-    lookout = Lookout(IDLE, begun.append)
+    monitor = MachineMonitor(IDLE, begun.append)
     for second in range(6):
-        lookout.look(machine_at(second, process_at(7)))
+        monitor.look(machine_at(second, process_at(7)))
     assert [(alert.condition, alert.pid) for alert in begun] == [(Condition.IDLE_CLAIM, 7)]
-    assert list(lookout.alerts_of_pid) == [7]
-    lookout.look(machine_at(6, process_at(7, busy_ns=10**9)))
-    assert lookout.alerts == ()
-    kinds = [one.kind for one in lookout.happened]
+    assert list(monitor.alerts_of_pid) == [7]
+    monitor.look(machine_at(6, process_at(7, busy_ns=10**9)))
+    assert monitor.alerts == ()
+    kinds = [one.kind for one in monitor.events]
     assert kinds == [Kind.ALERT, Kind.ALERT_OVER]
 
 
 def test_it_looks_once_a_second_however_often_it_is_asked(machine_at: Machine, process_at: Process) -> None:
-    lookout = Lookout()
+    monitor = MachineMonitor()
     for tenth in range(20):
-        lookout.look(machine_at(tenth / 10, process_at(7, statuses=((0, tenth), (5, tenth)))))
-    (failed,) = [one for one in lookout.happened if one.kind is Kind.FAILED]
+        monitor.look(machine_at(tenth / 10, process_at(7, statuses=((0, tenth), (5, tenth)))))
+    (failed,) = [one for one in monitor.events if one.kind is Kind.FAILED]
     assert failed.count == 18
     assert failed.text.endswith("(18 times)")
 
@@ -47,25 +47,25 @@ def test_it_looks_once_a_second_however_often_it_is_asked(machine_at: Machine, p
 def test_another_machine_ends_all_alerts_and_is_not_compared(
     machine_at: Machine, process_at: Process
 ) -> None:
-    lookout = Lookout((Rule(Condition.LOST_DEVICE, 0),))
+    monitor = MachineMonitor((Rule(Condition.LOST_DEVICE, 0),))
     snapshot = machine_at(0)
     lost = (replace(snapshot.devices[0], lost=True), snapshot.devices[1])
-    lookout.look(snapshot)
-    lookout.look(machine_at(1, devices=lost))
-    assert list(lookout.alerts_of_device) == [0]
-    lookout.forget_machine()
-    assert lookout.alerts == ()
-    before = lookout.seen
-    lookout.look(machine_at(2, process_at(9)))
-    assert lookout.seen == before
+    monitor.look(snapshot)
+    monitor.look(machine_at(1, devices=lost))
+    assert list(monitor.alerts_of_device) == [0]
+    monitor.forget_machine()
+    assert monitor.alerts == ()
+    before = monitor.seen
+    monitor.look(machine_at(2, process_at(9)))
+    assert monitor.seen == before
 
 
 def test_what_is_remembered_is_limited_and_all_is_counted(machine_at: Machine, process_at: Process) -> None:
-    lookout = Lookout(kept=3)
+    monitor = MachineMonitor(kept=3)
     for second in range(8):
-        lookout.look(machine_at(second, process_at(100 + second)))
-    assert len(lookout.happened) == 3
-    assert lookout.seen == 14
+        monitor.look(machine_at(second, process_at(100 + second)))
+    assert len(monitor.events) == 3
+    assert monitor.seen == 14
 
 
 def test_a_rate_belongs_to_every_second_of_its_interval(machine_at: Machine) -> None:
@@ -91,14 +91,14 @@ def test_a_machine_of_another_shape_begins_anew(machine_at: Machine) -> None:
 def test_what_is_counted_goes_on_as_one_happening_until_it_pauses(
     machine_at: Machine, process_at: Process
 ) -> None:
-    lookout = Lookout(())
+    monitor = MachineMonitor(())
     failed = 0
     for second in range(30):
         failed += second < 5 or second > 20
-        lookout.look(machine_at(second, process_at(7, statuses=((0, second), (1004, failed)))))
-    found = [(one.count, one.unix_s) for one in lookout.happened if one.kind is Kind.FAILED]
+        monitor.look(machine_at(second, process_at(7, statuses=((0, second), (1004, failed)))))
+    found = [(one.count, one.unix_s) for one in monitor.events if one.kind is Kind.FAILED]
     assert found == [(4, 104.0), (9, 129.0)]
-    assert lookout.seen == len(lookout.happened)
+    assert monitor.seen == len(monitor.events)
 
 
 def test_ranks_of_a_job_are_each_others_peers(machine_at: Machine, process_at: Process) -> None:
@@ -115,7 +115,7 @@ def test_ranks_of_a_job_are_each_others_peers(machine_at: Machine, process_at: P
             for rank in range(4)
         ]
 
-    lookout = Lookout((Rule(Condition.STRAGGLER, 1.5, for_s=2.0),))
+    monitor = MachineMonitor((Rule(Condition.STRAGGLER, 1.5, for_s=2.0),))
     for second in range(6):
-        lookout.look(machine_at(second, *ranks(second)))
-    assert list(lookout.alerts_of_pid) == [102]
+        monitor.look(machine_at(second, *ranks(second)))
+    assert list(monitor.alerts_of_pid) == [102]
