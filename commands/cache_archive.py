@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
-    Progress,
     add_filter,
     add_verb,
     location,
@@ -14,6 +13,7 @@ from neurontools.commands.cache_options import (
     print_json,
     show_left_out,
 )
+from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _export(arguments: argparse.Namespace) -> int:
     judge = _fitting(arguments)
     where = location(arguments, remote=True)
     places = select_entries(where, arguments.entries, arguments.filter)
-    with Progress("exporting", "entries") as progress:
+    with ProgressCounter("exporting", "entries") as progress:
         made = export_entries(
             where.root, places, target, judge=judge, replace=arguments.force, progress=progress
         )
@@ -110,7 +110,7 @@ def _import(arguments: argparse.Namespace) -> int:
     judge = _judge(arguments)
     root = location(arguments).root
     limit_bytes = option(arguments, "max_size", parse_size) or 0
-    with Progress("reading", "bytes") as progress:
+    with ProgressCounter("reading", "bytes") as progress:
         done = import_archive(path, root, judge=judge, limit_bytes=limit_bytes, progress=progress)
     if arguments.json:
         print_json(

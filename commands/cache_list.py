@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
-    Progress,
     add_filter,
     add_verb,
     exclude_each_other,
@@ -14,6 +13,7 @@ from neurontools.commands.cache_options import (
     print_json,
     width,
 )
+from neurontools.commands.progress import ProgressCounter
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +90,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
     chosen = filters.parse_filters(arguments.filter)
-    with Progress("listing", "objects") as listed, Progress("looked at", "entries") as looked:
+    with ProgressCounter("listing", "objects") as listed, ProgressCounter("looked at", "entries") as looked:
         found, rows = list_entries(
             location(arguments, remote=True),
             order,

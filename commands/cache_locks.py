@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
-    Progress,
     add_confirmation,
     add_verb,
     confirmed,
@@ -16,6 +15,7 @@ from neurontools.commands.cache_options import (
     print_json,
     width,
 )
+from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     age_s = option(arguments, "break_stale", parse_duration)
     where = location(arguments, remote=True)
     root = where.root
-    with Progress("listing", "objects") as progress:
+    with ProgressCounter("listing", "objects") as progress:
         walked = walk(root, progress)
     check_root_exists(where, walked)
     found = lock_list.list_locks(walked.places, walked.tree)

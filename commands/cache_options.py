@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.commands import console
 from neurontools.errors import UsageError
@@ -178,28 +177,3 @@ def print_json(value: object) -> None:
     import json
 
     console.out(json.dumps(value, indent=2))
-
-
-class Progress:
-    """A line on a terminal that says how far something is; nothing in a pipe and in the first second."""
-
-    def __init__(self, doing: str, things: str) -> None:
-        self._doing = doing
-        self._things = things
-        self._since = time.monotonic()
-        self._shown = False
-
-    def __call__(self, done: int, of: int | None = None) -> None:
-        """Show how many things of how many are done; None where nobody knows how many there are."""
-        if sys.stderr.isatty() and time.monotonic() - self._since > 1:
-            self._shown = True
-            total = "" if of is None else f" of {of}"
-            sys.stderr.write(f"\r{self._doing} {done}{total} {self._things} ")
-            sys.stderr.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, print_json, width
+from neurontools.commands.cache_options import print_json, width
+from neurontools.commands.progress import ProgressCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ def remove(work: Pruning, *, as_json: bool) -> None:
     """
     from neurontools.cache.pruning import prune
 
-    with Progress("removing", "entries") as progress:
+    with ProgressCounter("removing", "entries") as progress:
         removal, broken = work.carry_out(progress)
     gone = work.removed_orphans()
     if as_json:

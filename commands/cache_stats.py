@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
-from neurontools.commands.cache_options import (
-    Progress,
-    add_verb,
-    exclude_each_other,
-    location,
-    print_json,
-    width,
-)
+from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json, width
+from neurontools.commands.progress import ProgressCounter
 
 if TYPE_CHECKING:
     import argparse
@@ -86,10 +80,10 @@ def _sums(arguments: argparse.Namespace) -> Stats:
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=True)
-    with Progress("listing", "objects") as progress:
+    with ProgressCounter("listing", "objects") as progress:
         found = walk(where.root, progress)
     entries.check_root_exists(where, found)
-    with Progress("looked at", "entries") as progress:
+    with ProgressCounter("looked at", "entries") as progress:
         return stats.collect_stats(found, in_use.in_use_checker(found.root), progress)
 
 
@@ -111,7 +105,7 @@ def _from_log(arguments: argparse.Namespace) -> int:
     from neurontools.cache import wrapper_log
 
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress("reading", "bytes"))
+        progress = stack.enter_context(ProgressCounter("reading", "bytes"))
         named = arguments.from_log != "-"
         log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
         counts = wrapper_log.count_lines(wrapper_log.read_lines(log, progress))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import (
-    Progress,
     add_confirmation,
     add_filter,
     add_verb,
@@ -17,6 +16,7 @@ from neurontools.commands.cache_options import (
     show_left_out,
     width,
 )
+from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _sync(arguments: argparse.Namespace) -> int:
     grace_s = option(arguments, "grace", parse_duration)
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
     selection, details = _selection(arguments)
-    with Progress("listing", "objects") as progress:
+    with ProgressCounter("listing", "objects") as progress:
         plan = runner.plan_sync(source, target, selection, details=details, listed=progress)
     work = runner.prepare_deletion(plan, grace_s) if arguments.delete else None
     if arguments.dry_run:
@@ -79,7 +79,7 @@ def _sync(arguments: argparse.Namespace) -> int:
     if not _is_agreed(arguments, work):
         console.warn("nothing moved, nothing removed")
         return 1
-    with Progress("moving", "entries") as progress:
+    with ProgressCounter("moving", "entries") as progress:
         result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:

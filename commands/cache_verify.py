@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_verb, location, print_json, width
+from neurontools.commands.cache_options import add_verb, location, print_json, width
+from neurontools.commands.progress import ProgressCounter
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +59,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         walked = walk(root)
         check_root_exists(where, walked)
         places, unread = walked.places, walked.unread
-    with Progress("checking", "entries") as progress:
+    with ProgressCounter("checking", "entries") as progress:
         checked, findings = verify_root(root, places, progress)
     if not arguments.entries:
         findings += (*verify.unreadable_problems(unread), *verify.verify_orphans(root))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache_options import add_verb, duration, location
+from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     root = location(arguments).root
     console.notice(f"watching {root}")
     watch = CacheWatcher(root)
-    status = _Status(shown=sys.stderr.isatty() and not arguments.json)
+    status = ProgressLine(enabled=not arguments.json, delay_s=0)
     try:
         _follow(watch, interval_s, idle_s, _teller(arguments, watch, status))
     finally:
@@ -76,7 +76,7 @@ def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, tell: 
         console.pause(interval_s)
 
 
-def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: _Status) -> Callable[[], bool]:
+def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: ProgressLine) -> Callable[[], bool]:
     """Return what looks once and prints; it returns whether anything happened."""
     from neurontools.cache.watch import event_json, format_event, format_summary
 
@@ -91,28 +91,3 @@ def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: _Status)
         return bool(found)
 
     return tell
-
-
-class _Status:
-    """The line at the bottom of a terminal; nothing elsewhere."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._text = ""
-
-    def show(self, text: str) -> None:
-        """Show a line in place of the one before."""
-        if self._shown and text != self._text:
-            import shutil
-
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r\x1b[K{text[:width]}")
-            sys.stderr.flush()
-            self._text = text
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._text:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._text = ""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
-from neurontools.commands.cache_options import Progress, add_verb, exclude_each_other, location, print_json
+from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json
+from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _why(arguments: argparse.Namespace) -> int:
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import report_json, report_text, run_report
 
-    with Progress("explained", "compiles") as progress:
+    with ProgressCounter("explained", "compiles") as progress:
         if arguments.last:
             report = run_report.explain_last(root, progress)
         else:
@@ -98,7 +99,7 @@ def _why_entries(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import pair_report, report_json, report_text
 
     names = arguments.entries
-    with Progress("looked at", "graphs") as progress:
+    with ProgressCounter("looked at", "graphs") as progress:
         report = (
             pair_report.explain_pair(root, *names, progress=progress)
             if len(names) > 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ def run_bench(arguments: argparse.Namespace) -> int:
         names = ", ".join(entry.name for entry in entries)
         raise UsageError("--input and --compare are about one operator", f"name it: {names}")
     indexes = range(len(entries)) if op is None else [find_operator(package, op)]
-    say = _Progress()
-    groups = [bench(package, index, settings, say) for index in indexes]
     others: tuple[BenchReport, ...] = ()
-    if arguments.compare is not None:
-        other, other_op = _other(arguments.compare, groups[0][0])
-        others = bench_same_inputs(other, find_operator(other, other_op), settings, groups[0], say)
+    with ProgressLine() as line:
+        groups = [bench(package, index, settings, line.show) for index in indexes]
+        if arguments.compare is not None:
+            other, other_op = _other(arguments.compare, groups[0][0])
+            others = bench_same_inputs(other, find_operator(other, other_op), settings, groups[0], line.show)
     return _tell(arguments, groups, others, known)
 
 
@@ -208,18 +209,3 @@ def _other(text: str, report: BenchReport) -> tuple[Package, str]:
     if not found or os.path.exists(text):
         place, op = text, report.op.rpartition("::")[2]
     return _package(place), op
-
-
-class _Progress:
-    """Says what is going on, once a second, to a person on a terminal."""
-
-    def __init__(self) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._next_s = self._clock() + 1.0
-
-    def __call__(self, line: str) -> None:
-        if self._clock() >= self._next_s:
-            console.notice(line)
-            self._next_s = self._clock() + 1.0

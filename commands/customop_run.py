@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,25 +21,14 @@ def run_operator(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise UsageError(f"--repeat {arguments.repeat} is not a number above 0", "--repeat 1")
     inputs = [parse_input(text) for text in arguments.input]
-    report = run(arguments.library, arguments.op, inputs, arguments.repeat, _Progress(arguments.repeat))
+    with ProgressLine() as line:
+
+        def show(done: int) -> None:
+            line.count("", done, arguments.repeat, "runs")
+
+        report = run(arguments.library, arguments.op, inputs, arguments.repeat, show)
     console.out(_report_json(report) if arguments.json else _report_text(report))
     return 0
-
-
-class _Progress:
-    """Says once a second how far a long run is."""
-
-    def __init__(self, total: int) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._total = total
-        self._next_s = self._clock() + 1.0
-
-    def __call__(self, done: int) -> None:
-        if done < self._total and self._clock() >= self._next_s:
-            console.notice(f"{done} of {self._total} runs")
-            self._next_s = self._clock() + 1.0
 
 
 def _report_json(report: RunReport) -> str:

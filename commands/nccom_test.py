@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.progress import ProgressLine
 from neurontools.errors import NoMachineError, UsageError
 
 if TYPE_CHECKING:
@@ -119,11 +120,12 @@ def _run_all(
 ) -> tuple[tuple[Row, ...], ...]:
     from neurontools.collectives.running import run
 
-    progress = _Progress(wanted=show_progress)
-    try:
-        return tuple(tuple(run(benchmark, ranks, progress)) for benchmark in benchmarks)
-    finally:
-        progress.clear()
+    with ProgressLine(enabled=show_progress) as line:
+
+        def show(done: int, total: int, action: str) -> None:
+            line.show(f"{action}: {done} of {total}")
+
+        return tuple(tuple(run(benchmark, ranks, show)) for benchmark in benchmarks)
 
 
 def _show(
@@ -213,27 +215,3 @@ def _verified(row: Row) -> list[str]:
             line += f"; wrong: rank {ranks}{' ...' if len(check.wrong) > 8 else ''} {check.detail}".rstrip()
         lines.append(line)
     return lines
-
-
-class _Progress:
-    """Says on a terminal how far a run is, once it has taken a second."""
-
-    def __init__(self, *, wanted: bool) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._next_s = self._clock() + 1.0 if wanted and sys.stderr.isatty() else float("inf")
-        self._shown = False
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        if self._clock() < self._next_s:
-            return
-        sys.stderr.write(f"\r\x1b[K{what}: {done} of {total}")
-        sys.stderr.flush()
-        self._shown = True
-        self._next_s = self._clock() + 0.2
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

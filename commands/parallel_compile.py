@@ -134,7 +134,8 @@ def _trial_run(arguments: argparse.Namespace) -> Collected:
 def _compile_what_waits(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
-    from neurontools.commands.cache_options import Progress, print_json
+    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.progress import ProgressCounter
     from neurontools.precompile import compiling, report
 
     environ = _environment(arguments)
@@ -145,7 +146,7 @@ def _compile_what_waits(
     for task in tasks:
         _log(arguments, report.remaining_line(task.groups), tag="NEURON_CACHE")
         _log(arguments, report.grab_line(task.entries))
-    with Progress("compiled", "graphs") as progress:
+    with ProgressCounter("compiled", "graphs") as progress:
         parallel = arguments.num_parallel or compiling.default_parallel()
         outcome = compiling.carry_out(tasks, parallel, environ, progress)
     for job in outcome.failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class ProgressLine:
         self, *, enabled: bool = True, delay_s: float = _DELAY_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._next_s = clock() + delay_s if enabled and sys.stderr.isatty() else float("inf")
+        self.is_enabled = enabled and sys.stderr.isatty()
+        """Whether it will ever show anything."""
+        self._next_s = clock() + delay_s if self.is_enabled else float("inf")
         self._is_shown = False
 
     def show(self, text: str) -> None:
@@ -32,7 +35,8 @@ class ProgressLine:
         now_s = self._clock()
         if now_s < self._next_s:
             return
-        sys.stderr.write(f"{_CLEAR}{text}")
+        columns = get_terminal_size().columns - 1
+        sys.stderr.write(f"{_CLEAR}{text[:columns]}")
         sys.stderr.flush()
         self._is_shown = True
         self._next_s = now_s + _PERIOD_S
@@ -54,3 +58,16 @@ class ProgressLine:
 
     def __exit__(self, *_: object) -> None:
         self.clear()
+
+
+class ProgressCounter(ProgressLine):
+    """A progress line that counts: `counter(1200, 5000)` shows `listing 1200 of 5000 entries`."""
+
+    def __init__(self, action: str, unit: str) -> None:
+        super().__init__()
+        self._action = action
+        self._unit = unit
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Show how many are done, and of how many where that is known."""
+        self.count(self._action, done, total, self._unit)

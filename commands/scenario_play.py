@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from neurontools.base.units import format_duration
 from neurontools.commands import console
+from neurontools.commands.progress import ProgressLine
 from neurontools.commands.scenario_options import duration_option
 from neurontools.scenario.events import EventKind, PlayEvent, Progress
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _WORTH_A_WARNING = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
-_CLEAR = "\r\x1b[K"
-_PROGRESS_S = 0.2
 
 
 def play(arguments: argparse.Namespace) -> int:
@@ -36,10 +34,10 @@ def play(arguments: argparse.Namespace) -> int:
             duration_s=duration_option(arguments.duration, "--duration"),
             loop=arguments.loop,
             on_event=screen.event,
-            on_progress=screen.progress if screen.shows_progress else None,
+            on_progress=screen.progress if screen.line.is_enabled else None,
         )
     finally:
-        screen.clear()
+        screen.line.clear()
     if not arguments.json:
         processes = "1 process" if played.started == 1 else f"{played.started} processes"
         console.out(
@@ -54,8 +52,7 @@ class _Screen:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self.shows_progress = sys.stderr.isatty() and not as_json
-        self._shown_s = -1.0
+        self.line = ProgressLine(enabled=not as_json)
 
     def event(self, event: PlayEvent) -> None:
         """Tell of something that happened."""
@@ -66,32 +63,19 @@ class _Screen:
         if event.kind is EventKind.PLAYING:
             console.out_now(f"playing {event.detail}")
         elif event.kind is EventKind.FAULT:
-            self.clear()
+            self.line.clear()
             console.out_now(f"{when}: fault: {event.detail}")
         elif event.kind in _WORTH_A_WARNING:
-            self.clear()
+            self.line.clear()
             who = f"{event.process}: " if event.process else ""
             console.warn(f"{when}: {who}{event.detail}")
 
     def progress(self, progress: Progress) -> None:
         """Show on one line how far it is."""
-        import time
-
-        now_s = time.monotonic()
-        if now_s - self._shown_s < _PROGRESS_S:
-            return
-        self._shown_s = now_s
         length = "" if progress.length_s is None else f" of {format_duration(progress.length_s)}"
         waiting = f", {progress.waiting} wait for cores" if progress.waiting else ""
         processes = "1 process" if progress.living == 1 else f"{progress.living} processes"
-        sys.stderr.write(f"{_CLEAR}{format_duration(int(progress.scenario_s))}{length}  {processes}{waiting}")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line of the progress away."""
-        if self.shows_progress and self._shown_s >= 0:
-            sys.stderr.write(_CLEAR)
-            sys.stderr.flush()
+        self.line.show(f"{format_duration(int(progress.scenario_s))}{length}  {processes}{waiting}")
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

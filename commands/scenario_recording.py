@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 from neurontools.base.units import format_duration
 from neurontools.commands import console
+from neurontools.commands.progress import ProgressLine
 from neurontools.commands.scenario_options import duration_option
 from neurontools.errors import UsageError
 from neurontools.scenario import recording
@@ -30,17 +31,22 @@ def record(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"--count {arguments.count} is less than 1", "give how many lines you want")
     lines = _lines(arguments, period_s, duration_s)
-    with _output(arguments.out, replace=arguments.force) as out:
+    progress = ProgressLine(enabled=arguments.out != _STDIO)
+
+    def show(count: int, seconds: float) -> None:
+        progress.show(f"{count} lines, {format_duration(seconds)}")
+
+    with _output(arguments.out, replace=arguments.force) as out, progress:
         written, damaged = recording.record(
             lines,
             out,
             count=arguments.count,
             duration_s=duration_s,
-            on_line=_show_progress if arguments.out != _STDIO else None,
+            on_line=show,
             on_damage=_warn,
         )
     if arguments.out != _STDIO:
-        console.notice(f"\r\x1b[K{written} lines in {arguments.out}")
+        console.notice(f"{written} lines in {arguments.out}")
     return 1 if damaged or not written else 0
 
 
@@ -139,12 +145,6 @@ def _input(path: str) -> Iterator[IO[bytes]]:
         return
     with recording.open_recording(path) as file:
         yield file
-
-
-def _show_progress(lines: int, seconds: float) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{lines} lines, {format_duration(seconds)}")
-        sys.stderr.flush()
 
 
 def _warn(damage: DamagedLine) -> None:
