@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import (
-    is_trusted,
     look_up,
     prepare_entry,
     publish,

@@ -41,7 +41,10 @@ def test_a_script_that_is_no_program_is_126_with_the_way_to_run_it(tool, home):
     (home / "train.py").write_text("print(1)\n")
     run = tool("neuron-run", "train.py", cwd=home)
     assert run.returncode == 126
-    assert run.stderr == "error: cannot run train.py: it is not executable\nhint: neuron-run -- python train.py\n"
+    assert (
+        run.stderr
+        == "error: cannot run train.py: it is not executable\nhint: neuron-run -- python train.py\n"
+    )
 
 
 def test_a_directory_and_a_program_of_a_wrong_format_are_126(tool, home):
@@ -58,7 +61,7 @@ def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, ho
     (home / "file").write_text("")
     run = tool("neuron-run", "--profile", str(home / "file"), "--", "python", "-c", "print('started')")
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith(f"error: cannot write a profile into {home}/file: File exists\nhint: ")
+    assert run.stderr.startswith(f"error: cannot write a profile to {home}/file: File exists\nhint: ")
 
 
 def test_the_traceback_of_a_script_ends_with_the_remedy(tool, home):

@@ -12,8 +12,8 @@ from neurontools.compat import mnist
 
 
 @pytest.fixture(autouse=True)
-def _told_again(monkeypatch):
-    monkeypatch.setattr(mnist, "_told", set())
+def _reported_again(monkeypatch):
+    monkeypatch.setattr(mnist, "_reported", set())
 
 
 def idx_images(count, rows=28, columns=28):
@@ -49,7 +49,7 @@ def test_real_files_win(home, capsys):
 def test_a_damaged_file_is_named(home, content):
     path = home / "cut-idx3-ubyte"
     path.write_bytes(content)
-    with pytest.raises(mnist.IdxError, match="cut-idx3-ubyte is no whole IDX file"):
+    with pytest.raises(mnist.IdxError, match="cut-idx3-ubyte is not a complete IDX file"):
         mnist.read_idx(str(path))
 
 
