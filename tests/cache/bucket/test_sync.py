@@ -20,7 +20,7 @@ from neurontools.cache.remote.replicas import verify_root
 from neurontools.cache.store import CompileCache
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
-from tests.cache.bucket.conftest import TRN1, connect, fill, keys, modules, put
+from tests.cache.bucket.conftest import TRN1, client, connect, fill, keys, modules, put
 from tests.cache.bucket.wires import proxy, refusing
 from tests.compiler.graphs import mlp
 
@@ -161,18 +161,16 @@ def test_damage_does_not_travel(direction: str, bucket: str, home: Path, run: Ru
 def test_an_object_that_was_falsified_on_the_way_is_refused(
     bucket: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import s3fs
-
     run("sync", fill(home / "here", 1), bucket)
-    get_file = s3fs.S3FileSystem.get_file
+    get_file = client().get_file
 
-    def falsify(self: Any, path: str, target: str, **options: Any) -> None:
-        get_file(self, path, target, **options)
+    def falsify(path: str, target: str, **options: Any) -> None:
+        get_file(path, target, **options)
         if path.endswith(layouts.GRAPH):
             data = Path(target).read_bytes()
             Path(target).write_bytes(data[:-1] + b"?")
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "get_file", falsify)
+    monkeypatch.setattr(client(), "get_file", falsify)
     result = run("sync", bucket, home / "back", "--json")
     assert (result.code, result.json["failed"]) == (1, 1)
     assert "does not match its sha256" in result.json["left_out"][0]["reason"]
