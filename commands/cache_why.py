@@ -14,7 +14,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.cache.why.report_text import Look
+    from neurontools.cache.why.report import ReportStyle
     from neurontools.commands.cache_options import Verbs
 
 _DESCRIPTION = """Say why a graph was compiled: the nearest entry, in what the two differ, and the classic cause behind that.
@@ -81,56 +81,50 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
-    from neurontools.cache.why import report_json, report_text, run_report
+    from neurontools.cache.why import explain, report
 
     with ProgressCounter("explained", "compiles") as progress:
         if arguments.last:
-            report = run_report.explain_last(root, progress)
+            found = explain.explain_last(root, progress)
         else:
-            report = run_report.explain_run(root, arguments.run_name, progress)
+            found = explain.explain_run(root, arguments.run_name, progress)
     if arguments.json:
-        print_json(report_json.run_json(report, full=arguments.full))
+        print_json(report.run_json(found, full=arguments.full))
     else:
-        console.out(report_text.run_text(report, _look(arguments)))
+        console.out(report.format_run(found, _style(arguments)))
     return 0
 
 
 def _why_entries(arguments: argparse.Namespace, root: str) -> int:
-    from neurontools.cache.why import pair_report, report_json, report_text
+    from neurontools.cache.why import explain, report
 
     names = arguments.entries
-    with ProgressCounter("looked at", "graphs") as progress:
-        report = (
-            pair_report.explain_pair(root, *names, progress=progress)
-            if len(names) > 1
-            else pair_report.explain_entry(root, names[0], progress)
-        )
-    if isinstance(report, pair_report.LoneReport):
-        if arguments.json:
-            print_json(report_json.lone_json(report))
+    with ProgressCounter("examined", "graphs") as progress:
+        if len(names) > 1:
+            found = explain.explain_pair(root, *names, progress=progress)
         else:
-            console.out(report_text.lone_text(report, _look(arguments)))
-    elif arguments.json:
-        print_json(report_json.pair_json(report, full=arguments.full))
+            found = explain.explain_entry(root, names[0], progress)
+    if arguments.json:
+        print_json(report.explanation_json(found, full=arguments.full))
     else:
-        console.out(report_text.pair_text(report, _look(arguments)))
+        console.out(report.format_explanation(found, _style(arguments)))
     return 0
 
 
-def _look(arguments: argparse.Namespace) -> Look:
+def _style(arguments: argparse.Namespace) -> ReportStyle:
     import os
     import shutil
 
-    from neurontools.cache.why.report_text import DEFAULT_LINES, Look
+    from neurontools.cache.why.report import DEFAULT_LINES, ReportStyle
 
     on_terminal = sys.stdout.isatty()
     if arguments.max_lines is not None and arguments.max_lines < 1:
         raise UsageError(f"--max-lines {arguments.max_lines}: at least one line", "--full shows all of them")
-    return Look(
+    return ReportStyle(
         width=shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if on_terminal else _PIPE_WIDTH,
         colour=console.colour_wanted(),
         cut=on_terminal and not arguments.full,
         full=arguments.full,
         most_lines=arguments.max_lines or DEFAULT_LINES,
-        here=os.getcwd().rstrip("/") + "/",
+        directory=os.getcwd().rstrip("/") + "/",
     )

@@ -15,7 +15,6 @@ from neurontools.cache.graphs.graph_reading import facts_of_graph
 from neurontools.cache.why.align import align
 from neurontools.cache.why.diff import Aspect, diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
-from neurontools.cache.why.ranked import Ranked
 from tests.compiler.graphs import graphs, mlp
 
 if TYPE_CHECKING:
@@ -52,23 +51,6 @@ def test_pairs_rise_however_early_a_search_gives_up(a: list[str], b: list[str], 
         pairs = align(a, b)
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(one[0] < two[0] and one[1] < two[1] for one, two in itertools.pairwise(pairs))
-
-
-@given(
-    st.lists(st.integers(-9, 9), max_size=20),
-    st.floats(-12, 12),
-    st.integers(0, 8),
-    st.sets(st.integers(0, 19)),
-)
-def test_the_nearest_are_those_of_a_sort(
-    numbers: list[int], value: float, most: int, refused: set[int]
-) -> None:
-    found = Ranked((number, index) for index, number in enumerate(numbers)).nearest(
-        value, most, lambda index: index not in refused
-    )
-    distances = sorted(abs(number - value) for index, number in enumerate(numbers) if index not in refused)
-    assert [abs(numbers[index] - value) for index in found] == distances[:most]
-    assert len(set(found)) == len(found)
 
 
 def _longest_common(a: list[str], b: list[str]) -> int:

@@ -14,7 +14,7 @@ from neurontools.cache.quantities import format_size
 from neurontools.cache.show import format_details, read_details
 from neurontools.cache.tables import counted
 from neurontools.cache.walk import EntryRef, walk
-from neurontools.cache.why import pair_report, report_text
+from neurontools.cache.why import explain, report
 
 if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
@@ -51,13 +51,8 @@ def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
     Raises:
         NeuronToolsError: one is gone or cannot be read.
     """
-    look = report_text.Look(width=width, colour=False, cut=False, full=True, most_lines=1000, here="")
-    if len(paths) > 1:
-        return report_text.pair_text(pair_report.explain_pair(root, *paths), look)
-    report = pair_report.explain_entry(root, paths[0])
-    if isinstance(report, pair_report.LoneReport):
-        return report_text.lone_text(report, look)
-    return report_text.pair_text(report, look)
+    found = explain.explain_pair(root, *paths) if len(paths) > 1 else explain.explain_entry(root, paths[0])
+    return report.format_explanation(found, report.ReportStyle(width=width, full=True, most_lines=1000))
 
 
 def locks_text(root: str) -> str:

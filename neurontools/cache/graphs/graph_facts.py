@@ -56,6 +56,11 @@ class Operation:
     source: str = ""
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of operands and results."""
+        return (*[operand.tensor for operand in self.operands], *self.results)
+
+    @property
     def detail(self) -> tuple[object, ...]:
         """What two operations share that do the same to other inputs: everything but wiring and source line."""
         return (

@@ -1,87 +1,321 @@
-"""The causes of a compile, told from what differs between an entry and its nearest neighbour."""
+"""The causes of a compile: their names and remedies, and how comparing an entry with its nearest neighbour shows them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.cache.graphs.graph_facts import GraphForm
-from neurontools.cache.why.cause import Cause, CauseName, Confidence
-from neurontools.cache.why.compare import Subject
-from neurontools.cache.why.graph_causes import causes_of_graphs
+from neurontools.base.text import plural
+from neurontools.cache.why.compare import Subject, changed_constants, is_collective
+from neurontools.cache.why.diff import CASTS, Aspect
+from neurontools.cache.why.diff_text import at_source, shorten_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.cache.graphs.graph_facts import Operation
     from neurontools.cache.why.compare import Comparison
+    from neurontools.cache.why.diff import GraphDiff
 
-_PATH = re.compile(r"(?:^|=|:)(?:/|\./|\.\./|~|s3://)|[^/]/[^/]+/")
-_METADATA_ADVICE = (
-    "real compilers may hash names, ids and source lines of the HLO: an edited line above can be a miss"
-)
+_TRAINING = re.compile(r"dropout|bernoulli|rrelu|batch_norm|batch-norm|rng", re.IGNORECASE)
+_BACKWARD = re.compile(r"backward|_grad|-grad|select_and_scatter")
+_STATE = re.compile(r"aten\.(zeros|full|ones|empty)(_like)?\.")
+_TRAINING_FLAGS = frozenset({"True", "False"})
+_MIN_COMMON_OPERATORS = 2
+# A forward pass whose backward pass comes later still holds several activations at the cut.
+_MIN_SAVED_ACTIVATIONS = 2
 
 
-def causes_of(comparison: Comparison, *, together: bool = True) -> tuple[Cause, ...]:
-    """Return what explains the difference of two entries, the surest first; () for entries that do not differ.
+class CauseName(StrEnum):
+    """A classic cause of a compile."""
+
+    FIRST = "first compile"
+    COMPILER = "compiler changed"
+    FLAGS = "flags changed"
+    SHAPE = "input shape changed"
+    LAST_BATCH = "last partial batch"
+    CUT = "mark_step moved"
+    SCALAR = "Python scalar baked in"
+    DTYPE = "data type changed"
+    MODE = "training or evaluation"
+    OPTIMIZER = "first step of the optimizer"
+    CODE = "computation changed"
+    REMOVED = "entry was removed"
+    CACHE = "cache not used"
+    FAILURE = "cached failure"
+
+
+class Confidence(StrEnum):
+    """How sure a cause is: the only difference, or the best explanation."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+
+
+_ADVICE = {
+    CauseName.FIRST: "none needed; 'neuron_parallel_compile' or 'neuron-cache import' can fill a cache before a run",
+    CauseName.COMPILER: "keep one version on all hosts and in CI; 'neuron-cache prune --old-compilers' frees the old entries",
+    CauseName.FLAGS: "set the same NEURON_CC_FLAGS, in the same order, for all runs that share a cache; leave out paths "
+    "that differ between runs or hosts",
+    CauseName.SHAPE: "pad to one size, or to a few fixed sizes (buckets): every new shape is a new graph",
+    CauseName.LAST_BATCH: "DataLoader(..., drop_last=True), or pad the last batch to the full size",
+    CauseName.CUT: "end every step at the same place: call mark_step once a step, and do not print, .item() or .cpu() in "
+    "between in some steps only",
+    CauseName.SCALAR: "make the number a tensor on the device (torch.tensor(value, device=...)), so that it is an input "
+    "of the graph",
+    CauseName.DTYPE: "use one setting of autocast (XLA_USE_BF16, torch.autocast, .to(dtype)) in all steps; "
+    "look for a Python number or a new tensor of the default type",
+    CauseName.MODE: "one compile for each mode is normal; more of them mean that model.train() and model.eval() are "
+    "switched in the middle of a step",
+    CauseName.OPTIMIZER: "two compiles, one for the first step and one for the rest, are normal",
+    CauseName.CODE: "another computation needs another compile; the differences show what changed",
+    CauseName.REMOVED: "'neuron-cache pin' keeps an entry; a cache in /tmp or in a container is gone after a restart",
+    CauseName.CACHE: "use one writable cache for all runs (NEURON_COMPILE_CACHE_URL, or --cache_dir of NEURON_CC_FLAGS, "
+    "which wins) and no --no_cache",
+    CauseName.FAILURE: "'neuron-cache show' prints the error; after a fix, NEURON_CC_FLAGS=--retry_failed_compilation or "
+    "'neuron-cache prune --failed' tries again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause with its evidence and remedy. `values` are those of what varied, in order."""
+
+    name: CauseName
+    confidence: Confidence
+    text: str
+    advice: str
+    values: tuple[str, ...] = ()
+
+
+def make_cause(
+    name: CauseName, text: str, *, certain: bool = False, values: tuple[str, ...] = (), advice: str = ""
+) -> Cause:
+    """Return a cause; its advice is that of its name unless another is given."""
+    confidence = Confidence.CERTAIN if certain else Confidence.LIKELY
+    return Cause(name, confidence, text, advice or _ADVICE[name], values)
+
+
+def find_causes(comparison: Comparison, *, same_run: bool = True) -> tuple[Cause, ...]:
+    """Return what explains the difference of two entries, certain causes first; () for entries that do not differ.
 
     Args:
         comparison: the two entries.
-        together: whether one run may have used both; False where it is known that none did.
+        same_run: whether one run may have used both.
     """
-    found = [*_of_key(comparison)]
+    found = [*_key_causes(comparison)]
     diff = comparison.diff
     if diff is not None and not diff.is_empty:
-        found += causes_of_graphs(comparison, diff, together=together)
-    found += [
-        Cause(
-            CauseName.METADATA,
-            Confidence.LIKELY,
-            item.text,
-            "" if diff is None or diff.new.form is not GraphForm.HLO else _METADATA_ADVICE,
-        )
-        for item in comparison.about(Subject.METADATA)
-    ]
+        found += _graph_causes(comparison, diff, same_run=same_run)
+    found += [make_cause(CauseName.CODE, item.text) for item in comparison.about(Subject.METADATA)]
     order = list(Confidence)
     return tuple(sorted(found, key=lambda cause: order.index(cause.confidence)))
 
 
-def _of_key(comparison: Comparison) -> Iterator[Cause]:
-    same = comparison.same_graph
-    for item in comparison.about(Subject.COMPILER):
-        alone = same and not comparison.about(Subject.FLAGS)
-        yield Cause(
-            CauseName.COMPILER,
-            Confidence.CERTAIN if alone else Confidence.LIKELY,
-            f"{item.text}: each version has its own directory"
-            + (", and the graph is the same" if same else ""),
-            "keep one version on all hosts and in CI; 'neuron-cache prune --old-compilers' frees the old entries",
-        )
-    flags = comparison.about(Subject.FLAGS)
-    if not flags:
-        return
-    sure = Confidence.CERTAIN if same and not comparison.about(Subject.COMPILER) else Confidence.LIKELY
-    if "order" in flags[0].text:
-        yield Cause(
-            CauseName.FLAG_ORDER, sure, flags[0].text, "write NEURON_CC_FLAGS in one order everywhere"
-        )
-        return
-    paths = [item.text for item in flags if _has_path(item.old) or _has_path(item.new)]
-    others = [item.text for item in flags if item.text not in paths]
-    if paths:
-        yield Cause(
-            CauseName.FLAG_PATH,
-            sure,
-            "; ".join(paths),
-            "leave the path out, or make it the same for every run and host: flags are part of the key as they stand",
-        )
-    if others:
-        yield Cause(
-            CauseName.FLAGS,
-            sure,
-            "; ".join(others),
-            "set the same NEURON_CC_FLAGS for all runs that share a cache",
-        )
+def _key_causes(comparison: Comparison) -> Iterator[Cause]:
+    same_graph = comparison.same_graph
+    compilers, flags = comparison.about(Subject.COMPILER), comparison.about(Subject.FLAGS)
+    if compilers:
+        text = f"{compilers[0].text}: each version has its own directory"
+        text += ", and the graph is the same" if same_graph else ""
+        yield make_cause(CauseName.COMPILER, text, certain=same_graph and not flags)
+    if flags:
+        text = "; ".join(item.text for item in flags)
+        yield make_cause(CauseName.FLAGS, text, certain=same_graph and not compilers)
 
 
-def _has_path(flag: str) -> bool:
-    return bool(_PATH.search(flag))
+def _graph_causes(comparison: Comparison, diff: GraphDiff, *, same_run: bool) -> Iterator[Cause]:
+    """Yield what explains the difference of two graphs: at least one cause."""
+    alone = not comparison.about(Subject.COMPILER, Subject.FLAGS)
+    libraries, collectives = comparison.about(Subject.LIBRARIES), comparison.about(Subject.COLLECTIVES)
+    if libraries:
+        certain = len(comparison.differences) == len(libraries)
+        yield make_cause(CauseName.CODE, f"{libraries[0].text}: a library was rebuilt", certain=certain)
+    if collectives:
+        yield make_cause(CauseName.CODE, f"another world size or replica groups: {collectives[0].text}")
+    cause = (
+        _cut_moved(diff)
+        or _mode_changed(diff)
+        or _dtype_changed(diff, alone=alone)
+        or _optimizer_state(diff)
+        or _scalar_changed(diff, alone=alone)
+        or (_last_batch(diff) if same_run else None)
+        or _shape_changed(diff, alone=alone)
+        or _output_kept(diff, alone=alone)
+    )
+    if cause is not None:
+        yield cause
+    elif not libraries and not collectives:
+        yield _code_changed(diff)
+
+
+def _cut_moved(diff: GraphDiff) -> Cause | None:
+    """Return a moved cut if the operators of one graph are the start or the end of the other."""
+    pairs = [step for step in diff.steps if step.old >= 0 and step.new >= 0]
+    added, removed = diff.added(), diff.removed()
+    extra = added or removed
+    if len(pairs) < _MIN_COMMON_OPERATORS or bool(added) == bool(removed) or _is_state_only(extra):
+        return None
+    first, last = pairs[0], pairs[-1]
+    is_contiguous = last.old - first.old == len(pairs) - 1 and last.new - first.new == len(pairs) - 1
+    is_start = first.old == first.new == 0
+    is_end = last.old == len(diff.old.operations) - 1 and last.new == len(diff.new.operations) - 1
+    has_changes = any(step.aspects - {Aspect.WIRING} for step in pairs)
+    if not is_contiguous or not (is_start or is_end) or has_changes or _is_backward_only(diff, extra):
+        return None
+    if diff.old.cut and diff.old.cut == diff.new.cut:
+        return None
+    cuts = f" ({diff.old.cut} -> {diff.new.cut})" if diff.old.cut and diff.new.cut else ""
+    return make_cause(
+        CauseName.CUT,
+        f"the graph is {'longer' if added else 'shorter'} by {plural(len(extra), 'operator')} at its "
+        f"{'end' if is_start else 'start'}, the rest is the same: it was cut at another place{cuts}",
+    )
+
+
+def _is_backward_only(diff: GraphDiff, extra: tuple[Operation, ...]) -> bool:
+    """Whether the longer graph continues with a backward pass and the shorter one saves nothing for one."""
+    shorter = diff.old if diff.added() else diff.new
+    if _has_backward(shorter.names) or not _has_backward(tuple(operation.name for operation in extra)):
+        return False
+    last = len(shorter.operations) - 1
+    return sum(0 <= output.producer < last for output in shorter.outputs) < _MIN_SAVED_ACTIVATIONS
+
+
+def _has_backward(names: tuple[str, ...]) -> bool:
+    return any(_BACKWARD.search(name) for name in names)
+
+
+def _mode_changed(diff: GraphDiff) -> Cause | None:
+    found = [operation for operation in (*diff.added(), *diff.removed()) if _TRAINING.search(operation.name)]
+    for step in diff.changed():
+        old, new = diff.old.operations[step.old], diff.new.operations[step.new]
+        flags = set(old.constants) ^ set(new.constants)
+        if _TRAINING.search(new.name) and flags <= _TRAINING_FLAGS and old.constants != new.constants:
+            found.append(new)
+    if not found and _has_backward(diff.old.names) == _has_backward(diff.new.names):
+        return None
+    names = ", ".join(sorted({operation.name for operation in found})) or "the backward pass"
+    source = next((operation.source for operation in found if operation.source), "")
+    text = f"one graph is of training, the other of evaluation: only one has {names}{at_source(source)}"
+    return make_cause(CauseName.MODE, text)
+
+
+def _dtype_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
+    extra = (*diff.added(), *diff.removed())
+    casts = [operation for operation in extra if operation.name in CASTS]
+    steps = [step for step in diff.changed() if Aspect.DTYPE in step.aspects]
+    has_inputs = any(
+        change.old >= 0
+        and change.new >= 0
+        and diff.old.inputs[change.old].dtype != diff.new.inputs[change.new].dtype
+        for change in diff.inputs
+    )
+    if not steps and not has_inputs and 2 * len(casts) <= len(extra):
+        return None
+    pairs = {pair for step in steps for pair in _changed_dtypes(diff, step.old, step.new)}
+    text = ", ".join(f"{old} -> {new}" for old, new in sorted(pairs)) or "casts were added or removed"
+    first = next((diff.new.operations[step.new] for step in steps), casts[0] if casts else None)
+    if first is not None and first.source:
+        text += f", first at {first.source}"
+    return make_cause(CauseName.DTYPE, text, certain=alone and not extra)
+
+
+def _changed_dtypes(diff: GraphDiff, old: int, new: int) -> list[tuple[str, str]]:
+    left, right = diff.old.operations[old].tensors, diff.new.operations[new].tensors
+    return [(a.dtype, b.dtype) for a, b in zip(left, right, strict=False) if a.dtype != b.dtype]
+
+
+def _is_state_only(operations: tuple[Operation, ...]) -> bool:
+    return bool(operations) and all(_STATE.match(operation.name) for operation in operations)
+
+
+def _optimizer_state(diff: GraphDiff) -> Cause | None:
+    extra = (*diff.added(), *diff.removed())
+    created = [operation for operation in extra if _STATE.match(operation.name)]
+    has_shapes = any(Aspect.SHAPE in step.aspects for step in diff.changed())
+    if not created or 2 * len(created) < len(extra) or has_shapes:
+        return None
+    # Another optimizer creates state, too; but then the other graph does not have that state as inputs.
+    is_new = any(_STATE.match(operation.name) for operation in diff.added())
+    inputs = sum(change.new < 0 if is_new else change.old < 0 for change in diff.inputs)
+    if 2 * inputs < len(created):
+        return None
+    return make_cause(
+        CauseName.OPTIMIZER,
+        f"one graph creates {plural(len(created), 'tensor')} of constants{at_source(created[0].source)}, the other has "
+        f"{plural(inputs, 'more input')}: an optimizer creates its state in its first step",
+    )
+
+
+def _scalar_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
+    aspects = frozenset(aspect for step in diff.changed() for aspect in step.aspects)
+    if diff.added() or diff.removed() or diff.inputs or aspects != {Aspect.CONSTANT}:
+        return None
+    step = next((s for s in diff.changed() if not is_collective(diff.new.operations[s.new])), None)
+    if step is None:
+        return None
+    operation = diff.new.operations[step.new]
+    old, new = changed_constants(diff.old.operations[step.old], operation)
+    text = f"only constants differ: {shorten_constant(old)} -> {shorten_constant(new)} in {operation.name}"
+    return make_cause(CauseName.SCALAR, text + at_source(operation.source), certain=alone, values=(old, new))
+
+
+def _last_batch(diff: GraphDiff) -> Cause | None:
+    """Return a last batch if all changed inputs differ in their first dimension by the same sizes, the new smaller."""
+    if len(diff.sizes) != 1 or diff.sizes[0][1] >= diff.sizes[0][0] or not _only_sizes_differ(diff):
+        return None
+    shapes = [
+        (diff.old.inputs[change.old].shape, diff.new.inputs[change.new].shape)
+        for change in diff.inputs
+        if change.old >= 0 and change.new >= 0
+    ]
+    if not all(old[1:] == new[1:] for old, new in shapes):
+        return None
+    text = f"the first dimension is smaller ({diff.sizes_text}), the rest is the same: the last data of an epoch, or a "
+    return make_cause(
+        CauseName.LAST_BATCH, text + "smaller batch size", values=tuple(str(size) for size in diff.sizes[0])
+    )
+
+
+def _shape_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
+    if not diff.sizes:
+        return None
+    change = next(change for change in diff.inputs if change.old >= 0 and change.new >= 0)
+    old, new = diff.old.inputs[change.old].shape, diff.new.inputs[change.new].shape
+    return make_cause(
+        CauseName.SHAPE,
+        f"sizes {diff.sizes_text}: an input of {list(old)} is now of {list(new)}",
+        certain=alone and _only_sizes_differ(diff),
+        values=tuple(str(size) for size in diff.sizes[0]),
+    )
+
+
+def _only_sizes_differ(diff: GraphDiff) -> bool:
+    return not diff.added() and not diff.removed() and all(step.follows for step in diff.changed())
+
+
+def _output_kept(diff: GraphDiff, *, alone: bool) -> Cause | None:
+    more, less = diff.outputs
+    if not (more or less) or any(not step.is_equal for step in diff.steps) or diff.inputs:
+        return None
+    return make_cause(
+        CauseName.CODE,
+        "the operators are the same, but "
+        + (f"the graph also returns {more[0]}" if more else f"{less[0]} is no longer referenced"),
+        certain=alone,
+        advice="a tensor that is still referenced at the cut is an output: keep it in every step or in none "
+        "(losses.append(loss) in some steps, a variable of the step before)",
+    )
+
+
+def _code_changed(diff: GraphDiff) -> Cause:
+    step = diff.parting()
+    where = ""
+    if step is not None:
+        side = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]
+        where = f"; the graphs part at {side.source}" if side.source else ""
+    total = max(len(diff.new.operations), 1)
+    return make_cause(CauseName.CODE, f"{diff.equal_count} of {total} operators are the same{where}")

@@ -1,4 +1,4 @@
-"""Everything in which two entries differ, one finding each."""
+"""The parts of an entry that can explain a compile, and every difference of two entries in them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,48 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural
+from neurontools.cache import layouts
+from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.graphs.graph_facts import GraphForm
-from neurontools.cache.tables import counted
+from neurontools.cache.graphs.graph_reading import (
+    MAX_GRAPH_BYTES,
+    UnreadableGraphError,
+    facts_of_graph,
+    read_graph,
+)
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.provenance import Provenance, read_provenance
+from neurontools.cache.selection import NoSuchEntryError
+from neurontools.cache.tree import exists, open_tree
 from neurontools.cache.why.diff import Aspect, GraphDiff, diff_graphs
-from neurontools.cache.why.diff_text import shortened
+from neurontools.cache.why.diff_text import at_source, shorten_constant
+from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.cache.entries import Entry
     from neurontools.cache.graphs.graph_facts import GraphFacts, Operation
-    from neurontools.cache.why.entry_facts import EntryFacts
+    from neurontools.cache.tree import CacheTree
+    from neurontools.cache.walk import EntryRef
 
 _COLLECTIVE = re.compile(r"(all|collective)[-_](reduce|gather|to[-_]all|permute)|reduce[-_]scatter")
-_TENSORS_SHOWN = 12
-_KINDS_SHOWN = 6
+_SHOWN_ITEMS = 12
+_SHOWN_KINDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFacts:
+    """An entry as `why` sees it. `flags` and `graph` are None if they cannot be read; `unread` has the reasons."""
+
+    entry: Entry
+    graph_hash: str
+    flags: tuple[str, ...] | None
+    graph: GraphFacts | None
+    header: NeffHeader | None
+    origin: Provenance | None
+    unread: tuple[str, ...]
 
 
 class Subject(StrEnum):
@@ -41,7 +69,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference; `old` and `new` are what stands on each side, "" for nothing. `source` is a line of the script."""
+    """One difference; `old` and `new` are the two sides, "" for nothing. `source` is a line of the script."""
 
     subject: Subject
     text: str
@@ -52,7 +80,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two entries, what differs, and what could not be compared."""
+    """Two entries, their differences, and what could not be compared."""
 
     old: EntryFacts
     new: EntryFacts
@@ -62,7 +90,7 @@ class Comparison:
 
     @property
     def same_graph(self) -> bool:
-        """Whether both were made from one graph, as far as can be told."""
+        """Whether both were compiled from one graph, as far as is known."""
         return bool(self.old.graph_hash) and self.old.graph_hash == self.new.graph_hash
 
     def about(self, *subjects: Subject) -> tuple[Difference, ...]:
@@ -70,162 +98,220 @@ class Comparison:
         return tuple(item for item in self.differences if item.subject in subjects)
 
 
+def read_facts(root: str, place: EntryRef, tree: CacheTree | None = None) -> EntryFacts:
+    """Return the facts of an entry.
+
+    Args:
+        root: its cache.
+        place: its place.
+        tree: reads the root; None opens one.
+
+    Raises:
+        NoSuchEntryError: it is gone.
+    """
+    tree = open_tree(root) if tree is None else tree
+    entry = EntryReader(root, tree).read(place)
+    if entry is None:
+        raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
+    unread: list[str] = []
+    graph = _read_entry_graph(tree, place, unread)
+    if graph is not None:
+        unread += graph.unread
+    is_current = place.layout is CacheLayout.CURRENT
+    flags = read_stored_flags(place.path, tree) if is_current else None
+    if not is_current:
+        unread.append("its flags: this layout stores none")
+    elif flags is None:
+        is_there = exists(tree, f"{place.path}/{layouts.FLAGS}")
+        reason = "is not a JSON list of flags, or cannot be read" if is_there else "does not exist"
+        unread.append(f"its flags: {layouts.FLAGS} {reason}")
+    split = layouts.split_module(place.module)
+    return EntryFacts(
+        entry=entry,
+        graph_hash=split[0] if split else "",
+        flags=flags,
+        graph=graph,
+        header=_read_neff_header(tree, place),
+        origin=read_provenance(place.path, tree) if is_current else None,
+        unread=tuple(unread),
+    )
+
+
+def find_graph_file(tree: CacheTree, entry: str) -> str:
+    """Return the path of an entry's graph file, "" if it has none."""
+    return next((path for name in layouts.GRAPH_NAMES if exists(tree, path := f"{entry}/{name}")), "")
+
+
+def _read_entry_graph(tree: CacheTree, place: EntryRef, unread: list[str]) -> GraphFacts | None:
+    from neurontools.compiler.neff import parse
+
+    stored = find_graph_file(tree, place.path)
+    if stored:
+        try:
+            return read_graph(tree.read_start(stored, MAX_GRAPH_BYTES))
+        except UnreadableGraphError as error:
+            unread.append(f"its graph ({stored.rpartition('/')[2]}): {error}")
+    # A NEFF of this simulator contains its graph.
+    data = tree.read_start(f"{place.path}/{layouts.NEFF}", MAX_GRAPH_BYTES)
+    try:
+        if data:
+            return facts_of_graph(parse(data).graph)
+    except NeffError:
+        pass
+    if not stored:
+        unread.append("its graph: no graph file is stored with it")
+    return None
+
+
+def _read_neff_header(tree: CacheTree, place: EntryRef) -> NeffHeader | None:
+    path = place.path if place.layout is CacheLayout.TORCHNEURON else f"{place.path}/{layouts.NEFF}"
+    try:
+        return read_header(tree.read_start(path, HEADER_BYTES))
+    except NeffError:
+        return None
+
+
 def compare(old: EntryFacts, new: EntryFacts) -> Comparison:
-    """Return in what two entries differ; the second is the one to explain."""
-    unread = [f"{_short(facts)}: {text}" for facts in (old, new) for text in facts.unread]
+    """Return the differences of two entries; the second is the one to explain."""
+    unread = [f"{facts.entry.module}: {text}" for facts in (old, new) for text in facts.unread]
     diff = None
     if old.graph is not None and new.graph is not None:
         if old.graph.form is new.graph.form:
             diff = diff_graphs(old.graph, new.graph)
         else:
-            unread.append(
-                "one graph is an HLO module, the other is of this simulator: they cannot be compared"
-            )
-    found = [*_compilers(old, new), *_flags(old.flags, new.flags), *_cores(old, new)]
+            unread.append("an HLO module and a graph of this simulator cannot be compared")
+    found = [*_compare_compilers(old, new), *_compare_flags(old.flags, new.flags), *_compare_cores(old, new)]
     if diff is not None:
-        found += _graphs(diff)
+        found += _limit(list(_compare_inputs(diff)), "inputs")
+        found += _compare_operators(diff)
+        found += _limit(list(_compare_constants(diff)), "constants")
+        found += _compare_libraries(diff)
+        found += _limit(list(_compare_outputs(diff)), "outputs")
         if diff.is_empty and old.graph_hash != new.graph_hash:
-            found.append(_hidden(diff))
+            found.append(_hidden_difference(diff))
     return Comparison(old, new, tuple(found), diff, tuple(unread))
 
 
-def _short(facts: EntryFacts) -> str:
-    return facts.entry.module
+def _limit(found: list[Difference], noun: str) -> list[Difference]:
+    if len(found) <= _SHOWN_ITEMS:
+        return found
+    text = f"and {len(found) - _SHOWN_ITEMS} more {noun}"
+    return [*found[:_SHOWN_ITEMS], Difference(found[0].subject, text)]
 
 
-def _compilers(old: EntryFacts, new: EntryFacts) -> Iterator[Difference]:
+def _compare_compilers(old: EntryFacts, new: EntryFacts) -> Iterator[Difference]:
     a, b = old.entry.compiler, new.entry.compiler
     if a != b:
         yield Difference(Subject.COMPILER, f"compiler {a or 'unknown'} -> {b or 'unknown'}", a, b)
 
 
-def _flags(old: tuple[str, ...] | None, new: tuple[str, ...] | None) -> Iterator[Difference]:
+def _compare_flags(old: tuple[str, ...] | None, new: tuple[str, ...] | None) -> Iterator[Difference]:
     if old is None or new is None or old == new:
         return
-    gone = list((Counter(old) - Counter(new)).elements())
-    come = list((Counter(new) - Counter(old)).elements())
-    if not gone and not come:
+    removed = list((Counter(old) - Counter(new)).elements())
+    added = list((Counter(new) - Counter(old)).elements())
+    if not removed and not added:
         text = "the same flags in another order, which is part of the key"
         yield Difference(Subject.FLAGS, text, " ".join(old), " ".join(new))
-    for flag in gone:
-        partner = next((other for other in come if other.partition("=")[0] == flag.partition("=")[0]), "")
-        if partner:
-            come.remove(partner)
-            yield Difference(Subject.FLAGS, f"{flag} -> {partner}", flag, partner)
+    for flag in removed:
+        name = flag.partition("=")[0]
+        replacement = next((other for other in added if other.partition("=")[0] == name), "")
+        if replacement:
+            added.remove(replacement)
+            yield Difference(Subject.FLAGS, f"{flag} -> {replacement}", flag, replacement)
         else:
-            yield Difference(Subject.FLAGS, f"{flag} is gone", flag, "")
-    for flag in come:
+            yield Difference(Subject.FLAGS, f"{flag} was removed", flag, "")
+    for flag in added:
         yield Difference(Subject.FLAGS, f"{flag} was added", "", flag)
 
 
-def _cores(old: EntryFacts, new: EntryFacts) -> Iterator[Difference]:
+def _compare_cores(old: EntryFacts, new: EntryFacts) -> Iterator[Difference]:
     if old.header is None or new.header is None:
         return
-    if (old.header.core_count, old.header.lnc) != (new.header.core_count, new.header.lnc):
-        a, b = (f"{h.core_count} cores, LNC {h.lnc}" for h in (old.header, new.header))
+    a, b = (f"{header.core_count} cores, LNC {header.lnc}" for header in (old.header, new.header))
+    if a != b:
         yield Difference(Subject.CORES, f"NEFF for {a} -> {b}", a, b)
 
 
-def _graphs(diff: GraphDiff) -> Iterator[Difference]:
-    yield from _inputs(diff)
-    yield from _operators(diff)
-    yield from _constants(diff)
+def _compare_libraries(diff: GraphDiff) -> Iterator[Difference]:
     if diff.old.libraries != diff.new.libraries:
-        a, b = (
-            ", ".join(digest[:12] for digest in graph.libraries) or "none" for graph in (diff.old, diff.new)
-        )
+        a, b = (", ".join(d[:12] for d in graph.libraries) or "none" for graph in (diff.old, diff.new))
         yield Difference(Subject.LIBRARIES, f"custom-operator libraries {a} -> {b}", a, b)
-    yield from _outputs(diff)
 
 
-def _hidden(diff: GraphDiff) -> Difference:
-    """Return the difference of graphs that are alike in all that is compared and have two hashes all the same."""
+def _hidden_difference(diff: GraphDiff) -> Difference:
+    """Return the difference of graphs that are equal in everything compared, but have two hashes."""
     if diff.new.form is GraphForm.HLO:
-        text = "names, instruction ids or source lines of the HLO, or parts of it that are not read, differ"
-        return Difference(Subject.METADATA, text)
-    return Difference(
-        Subject.METADATA,
-        "other hashes, and nothing compared differs: buffers behind equal tensors may, as views of other tensors",
-    )
+        text = (
+            "only names, instruction ids or source lines of the HLO differ, or parts of it that are not read; "
+            "real compilers may hash them: an edited line above can be a miss"
+        )
+    else:
+        text = "the hashes differ, but nothing that is compared: buffers behind equal tensors may differ"
+    return Difference(Subject.METADATA, text)
 
 
-def _outputs(diff: GraphDiff) -> Iterator[Difference]:
+def _compare_outputs(diff: GraphDiff) -> Iterator[Difference]:
     more, less = diff.outputs
-    found = [(f"also {_given(text)}", "", text) for text in more]
-    found += [(f"no longer {_given(text)}", text, "") for text in less]
-    for number, (text, old, new) in enumerate(found):
-        if number == _TENSORS_SHOWN:
-            yield Difference(Subject.OUTPUTS, f"and {len(found) - number} more outputs")
-            return
-        yield Difference(Subject.OUTPUTS, text, old, new)
-
-
-def _given(text: str) -> str:
     # An input that is an output was changed in place.
-    return f"changes {text}" if text.startswith("input ") else f"gives {text}"
+    for text in more:
+        verb = "changes" if text.startswith("input ") else "returns"
+        yield Difference(Subject.OUTPUTS, f"also {verb} {text}", "", text)
+    for text in less:
+        verb = "changes" if text.startswith("input ") else "returns"
+        yield Difference(Subject.OUTPUTS, f"no longer {verb} {text}", text, "")
 
 
-def _inputs(diff: GraphDiff) -> Iterator[Difference]:
-    for number, change in enumerate(diff.inputs):
-        if number == _TENSORS_SHOWN:
-            yield Difference(Subject.INPUTS, f"and {len(diff.inputs) - number} more inputs")
-            return
+def _compare_inputs(diff: GraphDiff) -> Iterator[Difference]:
+    for change in diff.inputs:
         graph, index = (diff.new, change.new) if change.new >= 0 else (diff.old, change.old)
-        use, source = _first_use(graph, index)
+        use, source = _find_first_use(graph, index)
         name = f" ({graph.input_names[index]})" if graph.input_names[index] else ""
         old = str(diff.old.inputs[change.old]) if change.old >= 0 else ""
         new = str(diff.new.inputs[change.new]) if change.new >= 0 else ""
         if old and new:
             text = f"input {index}{name}: {old} -> {new}{use}"
         else:
-            text = f"input {index}{name} {new or old} {'was added' if new else 'is gone'}{use}"
+            text = f"input {index}{name} {new or old} was {'added' if new else 'removed'}{use}"
         yield Difference(Subject.INPUTS, text, old, new, source)
 
 
-def _first_use(graph: GraphFacts, number: int) -> tuple[str, str]:
+def _find_first_use(graph: GraphFacts, number: int) -> tuple[str, str]:
     for operation in graph.operations:
         for position, operand in enumerate(operation.operands):
             if operand.input_number == number:
-                where = f" at {operation.source}" if operation.source else ""
-                return f", tensor {position + 1} of {operation.name}{where}", operation.source
+                text = f", tensor {position + 1} of {operation.name}{at_source(operation.source)}"
+                return text, operation.source
     return "", ""
 
 
-def _operators(diff: GraphDiff) -> Iterator[Difference]:
+def _compare_operators(diff: GraphDiff) -> Iterator[Difference]:
     for operations, word in ((diff.added(), "added"), (diff.removed(), "removed")):
         if operations:
-            number = counted(len(operations), "operator", "operators")
-            kinds = _kinds(operations)
+            kinds = _format_kinds(operations)
             source = next((item.source for item in operations if item.source), "")
             old, new = (kinds, "") if word == "removed" else ("", kinds)
-            yield Difference(Subject.OPERATORS, f"{number} {word}: {kinds}", old, new, source)
+            text = f"{plural(len(operations), 'operator')} {word}: {kinds}"
+            yield Difference(Subject.OPERATORS, text, old, new, source)
     for aspect in (Aspect.DTYPE, Aspect.SHAPE, Aspect.LAYOUT, Aspect.WIRING):
         steps = [step for step in diff.changed() if aspect in step.aspects]
         if not steps:
             continue
-        follows = sum(step.follows for step in steps)
         first = next((step for step in steps if not step.follows), steps[0])
-        operation = diff.new.operations[first.new]
-        number = counted(len(steps), "operator", "operators")
-        text = f"{number} in both with another {aspect}"
-        if follows == len(steps):
-            sizes = ", ".join(f"{a} -> {b}" for a, b in diff.sizes)
-            text += f", all by the inputs' sizes ({sizes})"
-        yield Difference(Subject.OPERATORS, text, source=operation.source)
+        text = f"{plural(len(steps), 'operator')} in both with another {aspect}"
+        if all(step.follows for step in steps):
+            text += f", all by the inputs' sizes ({diff.sizes_text})"
+        yield Difference(Subject.OPERATORS, text, source=diff.new.operations[first.new].source)
 
 
-def _constants(diff: GraphDiff) -> Iterator[Difference]:
-    steps = [step for step in diff.changed() if Aspect.CONSTANT in step.aspects and not step.follows]
-    for number, step in enumerate(steps):
-        if number == _TENSORS_SHOWN:
-            yield Difference(Subject.CONSTANTS, f"and constants of {len(steps) - number} more operators")
-            return
-        old, new = diff.old.operations[step.old], diff.new.operations[step.new]
-        a, b = changed_constants(old, new)
-        where = f" at {new.source}" if new.source else ""
-        subject = Subject.COLLECTIVES if is_collective(new) else Subject.CONSTANTS
-        text = f"{new.name}{where}: {shortened(a)} -> {shortened(b)}"
-        yield Difference(subject, text, a, b, new.source)
+def _compare_constants(diff: GraphDiff) -> Iterator[Difference]:
+    for step in diff.changed():
+        if Aspect.CONSTANT in step.aspects and not step.follows:
+            new = diff.new.operations[step.new]
+            a, b = changed_constants(diff.old.operations[step.old], new)
+            subject = Subject.COLLECTIVES if is_collective(new) else Subject.CONSTANTS
+            text = f"{new.name}{at_source(new.source)}: {shorten_constant(a)} -> {shorten_constant(b)}"
+            yield Difference(subject, text, a, b, new.source)
 
 
 def changed_constants(old: Operation, new: Operation) -> tuple[str, str]:
@@ -241,9 +327,9 @@ def is_collective(operation: Operation) -> bool:
     return _COLLECTIVE.search(operation.name) is not None
 
 
-def _kinds(operations: tuple[Operation, ...]) -> str:
+def _format_kinds(operations: tuple[Operation, ...]) -> str:
     counts = Counter(operation.name for operation in operations).most_common()
-    shown = [f"{name} x{count}" if count > 1 else name for name, count in counts[:_KINDS_SHOWN]]
-    if len(counts) > _KINDS_SHOWN:
-        shown.append(f"and {counted(len(counts) - _KINDS_SHOWN, 'other kind', 'other kinds')}")
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in counts[:_SHOWN_KINDS]]
+    if len(counts) > _SHOWN_KINDS:
+        shown.append(f"and {plural(len(counts) - _SHOWN_KINDS, 'other kind')}")
     return ", ".join(shown)

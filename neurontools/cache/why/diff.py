@@ -1,4 +1,4 @@
-"""What differs between two graphs, operator by operator, like a unified diff: aligned, with equal parts left out."""
+"""What differs between two graphs, operator by operator: aligned by name, with inputs and outputs matched."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.cache.why.align import align
-from neurontools.cache.why.partners import InputChange, Partners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operation
+    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, Operation, Tensor
 
+CASTS = ("aten._to_copy.default", "convert")
+"""Operators that change a data type and nothing else."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?\d+(?![.\d])")
 
 
@@ -29,11 +30,18 @@ class Aspect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One position of the diff: `old` and `new` are operator numbers, -1 for none.
+class InputChange:
+    """Matched inputs that differ, by number, -1 for none."""
 
-    `aspects` are empty for an operator that is the same in both. `follows` says that all of its difference is what the
-    inputs' new sizes bring about.
+    old: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffStep:
+    """One position of a diff: `old` and `new` are operator numbers, -1 for none.
+
+    `aspects` is empty for equal operators. `follows`: the whole difference follows from the inputs' new sizes.
     """
 
     old: int
@@ -55,27 +63,27 @@ class GraphDiff:
         old: the first graph.
         new: the second graph.
         steps: every operator of both, in an order that keeps that of each graph.
-        inputs: inputs that differ, were added or are gone.
-        outputs: what is an output of the new graph alone, and of the old graph alone, as text.
+        inputs: inputs that differ, were added or were removed.
+        outputs: outputs of the new graph only, and of the old graph only, as text.
         sizes: (old, new) sizes of dimensions that changed in the inputs.
     """
 
     old: GraphFacts
     new: GraphFacts
-    steps: tuple[Step, ...]
+    steps: tuple[DiffStep, ...]
     inputs: tuple[InputChange, ...]
     outputs: tuple[tuple[str, ...], tuple[str, ...]]
     sizes: tuple[tuple[int, int], ...]
 
     def added(self) -> tuple[Operation, ...]:
-        """Return the operators that only the new graph has."""
+        """Return the operators of the new graph only."""
         return tuple(self.new.operations[step.new] for step in self.steps if step.old < 0)
 
     def removed(self) -> tuple[Operation, ...]:
-        """Return the operators that only the old graph has."""
+        """Return the operators of the old graph only."""
         return tuple(self.old.operations[step.old] for step in self.steps if step.new < 0)
 
-    def changed(self) -> tuple[Step, ...]:
+    def changed(self) -> tuple[DiffStep, ...]:
         """Return the operators that are in both and differ."""
         return tuple(step for step in self.steps if step.aspects)
 
@@ -85,8 +93,13 @@ class GraphDiff:
         return sum(step.is_equal for step in self.steps)
 
     @property
+    def sizes_text(self) -> str:
+        """The changed sizes, such as `8 -> 3`."""
+        return ", ".join(f"{old} -> {new}" for old, new in self.sizes)
+
+    @property
     def is_empty(self) -> bool:
-        """Whether nothing differs that takes part in a graph's hash."""
+        """Whether nothing differs that is part of a graph's hash."""
         return (
             all(step.is_equal for step in self.steps)
             and not self.inputs
@@ -95,7 +108,7 @@ class GraphDiff:
             and self.old.aliases == self.new.aliases
         )
 
-    def parting(self) -> Step | None:
+    def parting(self) -> DiffStep | None:
         """Return where the graphs part: the first operator that differs by more than the inputs' sizes, or at all."""
         differing = [step for step in self.steps if not step.is_equal]
         return next((step for step in differing if not step.follows), differing[0] if differing else None)
@@ -103,48 +116,124 @@ class GraphDiff:
 
 def diff_graphs(old: GraphFacts, new: GraphFacts) -> GraphDiff:
     """Return what differs between two graphs."""
-    pairs = align(old.names, new.names, lambda i, j: _alike(old.operations[i], new.operations[j]))
-    partners = Partners(old, new, pairs)
-    inputs = tuple(partners.changed_inputs())
-    sizes = _sizes(old, new, inputs)
-    judged = _Judged(sizes)
+    pairs = align(old.names, new.names, lambda i, j: _similarity(old.operations[i], new.operations[j]))
+    matching = _Matching(old, new, pairs)
+    inputs = tuple(matching.changed_inputs())
+    sizes = _changed_sizes(old, new, inputs)
+    # Each kind of pair is compared once: a large graph repeats its layers many times.
+    known: dict[tuple[object, object], tuple[frozenset[Aspect], bool]] = {}
     steps = []
     for i, j in _all_positions(pairs, len(old.operations), len(new.operations)):
         if i < 0 or j < 0:
-            steps.append(Step(i, j))
+            steps.append(DiffStep(i, j))
             continue
-        aspects, follows = judged.judge(old.operations[i], new.operations[j])
-        if partners.rewired(i, j):
+        kind = (old.operations[i].detail, new.operations[j].detail)
+        if kind not in known:
+            known[kind] = _compare_operations(old.operations[i], new.operations[j], sizes)
+        aspects, follows = known[kind]
+        if matching.is_rewired(i, j):
             aspects, follows = aspects | {Aspect.WIRING}, False
-        steps.append(Step(i, j, aspects, follows=follows))
-    return GraphDiff(old, new, tuple(steps), inputs, partners.changed_outputs(), sizes)
+        steps.append(DiffStep(i, j, aspects, follows=follows))
+    return GraphDiff(old, new, tuple(steps), inputs, matching.changed_outputs(), sizes)
 
 
-class _Judged:
-    """Pairs of operators, each kind of pair judged once: a large graph repeats its layers many times."""
+class _Matching:
+    """Matches inputs of two graphs by their first use in aligned operators."""
 
-    def __init__(self, sizes: tuple[tuple[int, int], ...]) -> None:
-        self._sizes = sizes
-        self._known: dict[tuple[object, object], tuple[frozenset[Aspect], bool]] = {}
+    def __init__(self, old: GraphFacts, new: GraphFacts, pairs: tuple[tuple[int, int], ...]) -> None:
+        self._old, self._new = old, new
+        self._operations = dict(pairs)
+        self._inputs: dict[int, int] = {}
+        self._matched: set[int] = set()
+        reverse = {j: i for i, j in pairs}
+        for i, j in pairs:
+            left_operands, right_operands = old.operations[i].operands, new.operations[j].operands
+            for left, right in zip(left_operands, right_operands, strict=False):
+                if len(left_operands) != len(right_operands) and left.tensor != right.tensor:
+                    continue
+                a, b = _input_number(old, left, self._operations), _input_number(new, right, reverse)
+                if a >= 0 and b >= 0 and a not in self._inputs and b not in self._matched:
+                    self._inputs[a] = b
+                    self._matched.add(b)
+        for a, b in zip(_unused_inputs(old), _unused_inputs(new), strict=False):
+            self._inputs[a] = b
+            self._matched.add(b)
 
-    def judge(self, old: Operation, new: Operation) -> tuple[frozenset[Aspect], bool]:
-        """Return in what two operators differ, and whether all of it follows from the inputs' sizes."""
-        kind = (old.detail, new.detail)
-        found = self._known.get(kind)
-        if found is None:
-            aspects = _aspects(old, new)
-            may_follow = bool(aspects) and aspects <= {Aspect.SHAPE, Aspect.CONSTANT, Aspect.LAYOUT}
-            found = self._known[kind] = (aspects, may_follow and _follows(old, new, self._sizes))
-        return found
+    def changed_inputs(self) -> Iterator[InputChange]:
+        for a, tensor in enumerate(self._old.inputs):
+            b = self._inputs.get(a, -1)
+            if b < 0 or not _is_equal_or_transposed(tensor, self._new.inputs[b]):
+                yield InputChange(a, b)
+        for b in range(len(self._new.inputs)):
+            if b not in self._matched:
+                yield InputChange(-1, b)
+
+    def is_rewired(self, i: int, j: int) -> bool:
+        """Whether aligned operators take their arguments from other operators or inputs."""
+        left, right = self._old.operations[i].operands, self._new.operations[j].operands
+        return len(left) != len(right) or any(
+            self._match(a.producer) != b.producer or a.result != b.result
+            for a, b in zip(left, right, strict=True)
+        )
+
+    def changed_outputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the outputs of the new graph only, and of the old graph only."""
+        expected = {(self._match(out.producer), out.result): out for out in self._old.outputs}
+        found = {(out.producer, out.result): out for out in self._new.outputs}
+        return (
+            tuple(_output_text(self._new, out) for key, out in found.items() if key not in expected),
+            tuple(_output_text(self._old, out) for key, out in expected.items() if key not in found),
+        )
+
+    def _match(self, producer: int) -> int | None:
+        if producer >= 0:
+            return self._operations.get(producer)
+        number = -1 - producer
+        if number >= len(self._old.inputs):
+            return -1 - len(self._new.inputs)
+        found = self._inputs.get(number)
+        return None if found is None else -1 - found
 
 
-def _alike(old: Operation, new: Operation) -> int:
-    """Return in how many tensors and constants two operators of one name agree, place by place."""
-    tensors = zip(old.operands, new.operands, strict=False)
+def _input_number(graph: GraphFacts, operand: Operand, aligned: dict[int, int]) -> int:
+    """Return which input an operand is, also behind a cast that only one graph has; -1 for none."""
+    while operand.producer >= 0 and operand.producer not in aligned:
+        operation = graph.operations[operand.producer]
+        if operation.name not in CASTS or not operation.operands:
+            break
+        # A damaged module may have operators that take their own result.
+        if operation.operands[0].producer >= operand.producer:
+            return -1
+        operand = operation.operands[0]
+    # A graph may read a buffer that nothing fills; such an operand is not an input.
+    return operand.input_number if operand.input_number < len(graph.inputs) else -1
+
+
+def _unused_inputs(graph: GraphFacts) -> list[int]:
+    used = {operand.input_number for operation in graph.operations for operand in operation.operands}
+    return [number for number in range(len(graph.inputs)) if number not in used]
+
+
+def _is_equal_or_transposed(old: Tensor, new: Tensor) -> bool:
+    # After a transposition, another operator may use the input first.
+    return old.dtype == new.dtype and sorted(old.shape) == sorted(new.shape)
+
+
+def _output_text(graph: GraphFacts, output: Operand) -> str:
+    if output.producer < 0:
+        return f"input {-1 - output.producer} {output.tensor}"
+    operation = graph.operations[output.producer]
+    where = f" at {operation.source}" if operation.source else ""
+    return f"{output.tensor} of {operation.name}{where}"
+
+
+def _similarity(old: Operation, new: Operation) -> int:
+    """Return how many tensors and constants of two operators of one name are equal, place by place."""
+    operands = zip(old.operands, new.operands, strict=False)
     results = zip(old.results, new.results, strict=False)
     constants = zip(old.constants, new.constants, strict=False)
     return (
-        sum(a.tensor == b.tensor for a, b in tensors)
+        sum(a.tensor == b.tensor for a, b in operands)
         + sum(a == b for a, b in results)
         + sum(a == b for a, b in constants)
     )
@@ -160,26 +249,9 @@ def _all_positions(pairs: tuple[tuple[int, int], ...], rows: int, columns: int) 
         i, j = next_i + 1, next_j + 1
 
 
-def _aspects(old: Operation, new: Operation) -> frozenset[Aspect]:
-    found = set()
-    left = [*(operand.tensor for operand in old.operands), *old.results]
-    right = [*(operand.tensor for operand in new.operands), *new.results]
-    # Lists of other lengths have nothing to be compared place by place; they are another wiring.
-    if (len(old.operands), len(old.results)) != (len(new.operands), len(new.results)):
-        found.add(Aspect.WIRING)
-    else:
-        if [tensor.shape for tensor in left] != [tensor.shape for tensor in right]:
-            found.add(Aspect.SHAPE)
-        if [tensor.dtype for tensor in left] != [tensor.dtype for tensor in right]:
-            found.add(Aspect.DTYPE)
-        if [operand.window for operand in old.operands] != [operand.window for operand in new.operands]:
-            found.add(Aspect.LAYOUT)
-    if old.constants != new.constants:
-        found.add(Aspect.CONSTANT)
-    return frozenset(found)
-
-
-def _sizes(old: GraphFacts, new: GraphFacts, inputs: tuple[InputChange, ...]) -> tuple[tuple[int, int], ...]:
+def _changed_sizes(
+    old: GraphFacts, new: GraphFacts, inputs: tuple[InputChange, ...]
+) -> tuple[tuple[int, int], ...]:
     found: dict[tuple[int, int], None] = {}
     for change in inputs:
         if change.old >= 0 and change.new >= 0:
@@ -189,26 +261,46 @@ def _sizes(old: GraphFacts, new: GraphFacts, inputs: tuple[InputChange, ...]) ->
     return tuple(found)
 
 
-def _follows(old: Operation, new: Operation, sizes: tuple[tuple[int, int], ...]) -> bool:
-    """Return whether every number that differs differs by the factor of an input's dimension."""
-    left = _numbers(old)
-    right = _numbers(new)
+def _compare_operations(
+    old: Operation, new: Operation, sizes: tuple[tuple[int, int], ...]
+) -> tuple[frozenset[Aspect], bool]:
+    """Return in what two operators differ, and whether all of it follows from the inputs' sizes."""
+    found = set()
+    # Lists of other lengths cannot be compared place by place; they count as another wiring.
+    if (len(old.operands), len(old.results)) != (len(new.operands), len(new.results)):
+        found.add(Aspect.WIRING)
+    else:
+        if [tensor.shape for tensor in old.tensors] != [tensor.shape for tensor in new.tensors]:
+            found.add(Aspect.SHAPE)
+        if [tensor.dtype for tensor in old.tensors] != [tensor.dtype for tensor in new.tensors]:
+            found.add(Aspect.DTYPE)
+        if [operand.window for operand in old.operands] != [operand.window for operand in new.operands]:
+            found.add(Aspect.LAYOUT)
+    if old.constants != new.constants:
+        found.add(Aspect.CONSTANT)
+    may_follow = bool(found) and found <= {Aspect.SHAPE, Aspect.CONSTANT, Aspect.LAYOUT}
+    return frozenset(found), may_follow and _follows_from_sizes(old, new, sizes)
+
+
+def _follows_from_sizes(old: Operation, new: Operation, sizes: tuple[tuple[int, int], ...]) -> bool:
+    """Return whether every number that differs does so by the factor of an input's dimension."""
+    (old_text, old_numbers), (new_text, new_numbers) = _split_numbers(old), _split_numbers(new)
     return (
-        left[0] == right[0]
-        and len(left[1]) == len(right[1])
+        old_text == new_text
+        and len(old_numbers) == len(new_numbers)
         and all(
             a == b or any(a * after == b * before for before, after in sizes)
-            for a, b in zip(left[1], right[1], strict=True)
+            for a, b in zip(old_numbers, new_numbers, strict=True)
         )
     )
 
 
-def _numbers(operation: Operation) -> tuple[str, list[int]]:
+def _split_numbers(operation: Operation) -> tuple[str, list[int]]:
     words = [
         *(f"{operand.tensor} {operand.window}" for operand in operation.operands),
         *map(str, operation.results),
         *operation.constants,
     ]
     text = "; ".join(words)
-    # Digits of a dtype's name stay in the skeleton: letters stand before them.
+    # Digits in the name of a dtype stay in the text: letters precede them.
     return _NUMBER.sub("#", text), [int(number) for number in _NUMBER.findall(text)]

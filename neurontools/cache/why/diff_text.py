@@ -1,4 +1,4 @@
-"""A graph's difference as lines, like a unified diff: equal parts folded, what only follows from sizes summed up."""
+"""A graph's difference as lines, like a unified diff: equal parts folded, what follows from sizes summed up."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neurontools.cache.tables import counted, plain
+from neurontools.base.text import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, Operation
-    from neurontools.cache.why.diff import GraphDiff, Step
+    from neurontools.cache.why.diff import DiffStep, GraphDiff
 
-    # A mark and what makes the text: of thousands of lines, few are shown.
+    # A mark and a function that formats the text: of thousands of lines, few are shown.
     _Line = tuple[str, Callable[[], str]]
 
 _CONTEXT = 2
-_OPERANDS_SHOWN = 6
-_LONGEST_CONSTANT = 160
+_SHOWN_OPERANDS = 6
+_MAX_CONSTANT = 160
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line; `mark` is `-`, `+`, `@` for a place, `~` for a sum, or a blank for what is the same."""
+    """One line; `mark` is `-`, `+`, `@` for a position, `~` for a summary, or a blank for equal operators."""
 
     mark: str
     text: str
@@ -35,37 +35,42 @@ def diff_lines(diff: GraphDiff, *, full: bool = False, most: int | None = None) 
 
     Args:
         diff: the difference.
-        full: also every operator that differs only by the inputs' sizes.
-        most: so many lines at most, None for all.
+        full: include operators that differ only by the inputs' sizes.
+        most: the maximum number of lines, None for all.
     """
     if all(step.is_equal for step in diff.steps):
         return ()
     lines = list(_lines(diff, full=full))
-    shown = [DiffLine(mark, make()) for mark, make in lines[:most]]
-    rest = len(lines) - len(shown)
-    if rest:
-        shown.append(DiffLine("~", f"{counted(rest, 'more line', 'more lines')} (--full)"))
+    shown = [DiffLine(mark, format_text()) for mark, format_text in lines[:most]]
+    hidden = len(lines) - len(shown)
+    if hidden:
+        shown.append(DiffLine("~", f"{plural(hidden, 'more line')} (--full)"))
     return tuple(shown)
 
 
-def operation_text(graph: GraphFacts, operation: Operation) -> str:
+def format_operation(graph: GraphFacts, operation: Operation) -> str:
     """Return an operator with its arguments, results and source line."""
-    shown = [_operand_text(graph, operand) for operand in operation.operands[:_OPERANDS_SHOWN]]
-    if len(operation.operands) > _OPERANDS_SHOWN:
-        shown.append(f"and {len(operation.operands) - _OPERANDS_SHOWN} more tensors")
-    arguments = ", ".join((*shown, *map(shortened, operation.constants)))
+    shown = [_format_operand(graph, operand) for operand in operation.operands[:_SHOWN_OPERANDS]]
+    if len(operation.operands) > _SHOWN_OPERANDS:
+        shown.append(f"and {len(operation.operands) - _SHOWN_OPERANDS} more tensors")
+    arguments = ", ".join((*shown, *map(shorten_constant, operation.constants)))
     results = ", ".join(map(str, operation.results))
     where = f"  # {operation.source}" if operation.source else ""
-    return plain(f"{operation.name}({arguments})" + (f" -> {results}" if results else "") + where)
+    return printable(f"{operation.name}({arguments})" + (f" -> {results}" if results else "") + where)
 
 
-def shortened(constant: str) -> str:
-    """Return a constant, without its middle where it is very long."""
-    half = _LONGEST_CONSTANT // 2
-    return constant if len(constant) <= _LONGEST_CONSTANT else f"{constant[:half]}…{constant[-half:]}"
+def shorten_constant(constant: str) -> str:
+    """Return a constant without its middle if it is very long."""
+    half = _MAX_CONSTANT // 2
+    return constant if len(constant) <= _MAX_CONSTANT else f"{constant[:half]}…{constant[-half:]}"
 
 
-def _operand_text(graph: GraphFacts, operand: Operand) -> str:
+def at_source(source: str) -> str:
+    """Return ` at file:line` for a source line, "" for none."""
+    return f" at {source}" if source else ""
+
+
+def _format_operand(graph: GraphFacts, operand: Operand) -> str:
     if operand.producer < 0:
         number = operand.input_number
         name = graph.input_names[number] if number < len(graph.input_names) else ""
@@ -91,29 +96,28 @@ def _lines(diff: GraphDiff, *, full: bool) -> Iterator[_Line]:
         at = end
 
 
-def _place(diff: GraphDiff, steps: tuple[Step, ...], shown: list[bool]) -> str:
+def _place(diff: GraphDiff, steps: tuple[DiffStep, ...], shown: list[bool]) -> str:
     old = [step.old for step in steps if step.old >= 0]
     new = [step.new for step in steps if step.new >= 0]
     first = next(step for step, is_shown in zip(steps, shown, strict=True) if is_shown)
     side = diff.new.operations[first.new] if first.new >= 0 else diff.old.operations[first.old]
-    return plain(f"@@ -{_range(old)} +{_range(new)} @@ {side.source}".rstrip())
+    return printable(f"@@ -{_range(old)} +{_range(new)} @@ {side.source}".rstrip())
 
 
 def _range(numbers: list[int]) -> str:
     return f"{numbers[0]},{len(numbers)}" if numbers else "0,0"
 
 
-def _folded(diff: GraphDiff, steps: tuple[Step, ...]) -> Iterator[_Line]:
+def _folded(diff: GraphDiff, steps: tuple[DiffStep, ...]) -> Iterator[_Line]:
     equal = sum(step.is_equal for step in steps)
     if equal:
-        yield " ", lambda: f"... {counted(equal, 'operator', 'operators')} the same"
+        yield " ", lambda: f"... {plural(equal, 'operator')} the same"
     if equal < len(steps):
-        sizes = ", ".join(f"{old} -> {new}" for old, new in diff.sizes)
-        number = counted(len(steps) - equal, "operator differs", "operators differ")
-        yield "~", lambda: f"... {number} by the sizes {sizes} alone"
+        number = plural(len(steps) - equal, "operator differs", "operators differ")
+        yield "~", lambda: f"... {number} by the sizes {diff.sizes_text} alone"
 
 
-def _hunk(diff: GraphDiff, steps: tuple[Step, ...], *, full: bool) -> Iterator[_Line]:
+def _hunk(diff: GraphDiff, steps: tuple[DiffStep, ...], *, full: bool) -> Iterator[_Line]:
     removed: list[_Line] = []
     added: list[_Line] = []
     for step in steps:
@@ -130,4 +134,4 @@ def _hunk(diff: GraphDiff, steps: tuple[Step, ...], *, full: bool) -> Iterator[_
 
 
 def _line(mark: str, graph: GraphFacts, position: int) -> _Line:
-    return mark, partial(operation_text, graph, graph.operations[position])
+    return mark, partial(format_operation, graph, graph.operations[position])

@@ -1,4 +1,4 @@
-"""Which entry of a cache is most like another: by operators, then by shapes, among a bounded number of candidates."""
+"""The entry of a cache that is most like another: by operators, then by shapes, among a bounded number of candidates."""
 
 from __future__ import annotations
 
@@ -6,38 +6,36 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from neurontools.base.text import plural
 from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES
 from neurontools.cache.selection import NoSuchEntryError
-from neurontools.cache.tables import counted
 from neurontools.cache.walk import walk
-from neurontools.cache.why.entry_facts import EntryFacts, graph_file, read_facts
-from neurontools.cache.why.ranked import Ranked
+from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from neurontools.cache.graphs.graph_facts import GraphFacts
     from neurontools.cache.walk import EntryRef
 
 T = TypeVar("T")
 
-_CANDIDATES = 96
-_READ = 3
-_MOST_BYTES = 64 << 20
+_MAX_CANDIDATES = 96
+_MAX_READ = 3
+_MAX_TOTAL_BYTES = 64 << 20
 _OPERATOR = re.compile(r'"op":"([^"]+)"')
 _VIEW = re.compile(r'"view":\[\d+,"(\w+)",\[([\d,]*)\]')
-_NEAR = 0.35
-_CONTAINED = 0.9
-_FEWEST_OPERATORS = 3
-_PREFERENCE = 0.02
+_MIN_LIKENESS = 0.35
+_MIN_CONTAINED = 0.9
+_MIN_OPERATORS = 3
+_SAME_RUN_BONUS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An entry that is like another. `likeness` is 0..1: the share of operators that both have."""
+    """An entry that is like another. `likeness` is 0..1: the share of operators in common."""
 
     facts: EntryFacts
     likeness: float
@@ -45,30 +43,31 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class _Sketch:
-    """The operators' names and their tensors, counted."""
+    """The names of a graph's operators and their tensors, counted."""
 
     names: Counter[str] = field(default_factory=Counter)
     tensors: Counter[str] = field(default_factory=Counter)
 
 
 class Neighbourhood:
-    """The entries of a root, read once each."""
+    """The entries of a root, each read once."""
 
-    def __init__(self, root: str, preferred: frozenset[str] = frozenset()) -> None:
-        """`preferred` are modules that come first among entries that are as near, such as those of the same run."""
+    def __init__(self, root: str, same_run: frozenset[str] = frozenset()) -> None:
+        """`same_run`: modules of the run to explain, preferred among entries that are equally near."""
         self.root = root
-        self._preferred = preferred
+        self._same_run = same_run
         walked = walk(root)
         self.places = tuple(walked.places)
         self._tree = walked.tree
         self._facts: dict[str, EntryFacts | None] = {}
-        self._sizes: dict[str, tuple[int, float]] = {}
-        self._by_module = _grouped(self.places, lambda place: place.module)
-        self._by_graph = _grouped(self.places, lambda place: place.module.partition("+")[0])
+        self._files: dict[str, tuple[int, float]] = {}
         self._sketches: dict[str, _Sketch] = {}
+        self._by_module: dict[str, list[EntryRef]] = {}
+        for place in self.places:
+            self._by_module.setdefault(place.module, []).append(place)
 
     def facts(self, place: EntryRef) -> EntryFacts | None:
-        """Return what an entry says, None for one that is gone."""
+        """Return the facts of an entry, None if it is gone."""
         if place.path not in self._facts:
             try:
                 self._facts[place.path] = read_facts(self.root, place, self._tree)
@@ -76,18 +75,17 @@ class Neighbourhood:
                 self._facts[place.path] = None
         return self._facts[place.path]
 
-    def place_of_module(self, module: str) -> EntryRef | None:
-        """Return the place of an entry by its name, the newest one where several compilers have it."""
-        return max(
-            self._by_module.get(module, ()), key=lambda place: self._size_of(place.path)[1], default=None
-        )
+    def find_module(self, module: str) -> EntryRef | None:
+        """Return the place of an entry by its name, the newest if several compilers have it."""
+        places = self._by_module.get(module, ())
+        return max(places, key=lambda place: self._graph_stat(place.path)[1], default=None)
 
     def has_other_compiler(self, module: str) -> bool:
-        """Return whether several compilers have an entry of a name."""
+        """Return whether several compilers have an entry of this name."""
         return len(self._by_module.get(module, ())) > 1
 
     def unread_count(self) -> int:
-        """Return how many entries were looked at in vain: no graph of theirs can be read."""
+        """Return the number of candidates whose graph cannot be read."""
         return sum(not sketch.names for sketch in self._sketches.values())
 
     def nearest(
@@ -96,82 +94,71 @@ class Neighbourhood:
         made_until_unix_s: float = math.inf,
         progress: Callable[[int, int], None] | None = None,
     ) -> Neighbour | None:
-        """Return the entry that is most like another one, None when nothing is near.
+        """Return the entry that is most like another one, None if nothing is near.
 
         Args:
             target: the entry.
-            made_until_unix_s: entries whose graph was stored later do not count.
-            progress: is told at how many graphs of how many was looked.
+            made_until_unix_s: entries whose graph was stored later are ignored.
+            progress: called with the number of graphs read and of all.
         """
-
-        def may_be(place: EntryRef) -> bool:
-            return place.path != target.entry.path and self._size_of(place.path)[1] <= made_until_unix_s
-
+        candidates = [
+            place
+            for place in self.places
+            if place.path != target.entry.path and self._graph_stat(place.path)[1] <= made_until_unix_s
+        ]
         best: Neighbour | None = None
         best_score = -1.0
-        for place in self._promising(target, may_be, progress):
+        for place in self._select(target, candidates, progress):
             facts = self.facts(place)
-            if facts is None:
-                continue
-            score, likeness = _score(target, facts)
-            score += _PREFERENCE * (place.module in self._preferred)
-            if score > best_score:
-                best, best_score = Neighbour(facts, likeness), score
+            if facts is not None:
+                score, likeness = _score(target, facts)
+                score += _SAME_RUN_BONUS * (place.module in self._same_run)
+                if score > best_score:
+                    best, best_score = Neighbour(facts, likeness), score
         return best if best_score >= 0 else None
 
-    def _promising(
-        self,
-        target: EntryFacts,
-        may_be: Callable[[EntryRef], bool],
-        progress: Callable[[int, int], None] | None,
-    ) -> Iterable[EntryRef]:
-        """Choose whom to read in full: those of the same graph, and those whose operators' names are most alike."""
+    def _select(
+        self, target: EntryFacts, candidates: list[EntryRef], progress: Callable[[int, int], None] | None
+    ) -> list[EntryRef]:
+        """Return the entries to read in full: those of the same graph, else those with the most similar sketch."""
         if target.graph_hash:
-            same = [place for place in self._by_graph.get(f"MODULE_{target.graph_hash}", ()) if may_be(place)]
+            prefix = f"MODULE_{target.graph_hash}+"
+            same = [p for p in candidates if p.module.startswith(prefix) or p.module == prefix[:-1]]
             if same:
-                return same[:_CANDIDATES]
+                return same[:_MAX_CANDIDATES]
         if target.graph is None:
-            return ()
-        own = _sketch_of(target.graph)
-        sketched = []
-        near = self._near(target, may_be)
+            return []
+        own = _sketch_graph(target.graph)
+        near = self._nearest_files(target, candidates)
+        ranked = []
         for number, place in enumerate(near):
             if progress is not None:
                 progress(number, len(near))
             promise = _promise(own, self._sketch(place))
-            sketched.append(
-                (promise + _PREFERENCE * (promise > 0 and place.module in self._preferred), place)
-            )
-        sketched.sort(key=lambda pair: pair[0], reverse=True)
-        return [place for promise, place in sketched[:_READ] if promise > 0]
+            if promise > 0:
+                ranked.append((promise + _SAME_RUN_BONUS * (place.module in self._same_run), place))
+        ranked.sort(key=lambda pair: pair[0], reverse=True)
+        return [place for _, place in ranked[:_MAX_READ]]
 
-    def _near(self, target: EntryFacts, may_be: Callable[[EntryRef], bool]) -> list[EntryRef]:
-        """Return those that are near in age, and those whose graph files are near in size, up to a sum of bytes."""
-        size, made = self._size_of(target.entry.path)
-        half = _CANDIDATES // 2
-        by_age = self._by_age.nearest(made, half, may_be)
-        by_size = self._by_size.nearest(math.log1p(size), half, may_be)
-        near: list[EntryRef] = []
+    def _nearest_files(self, target: EntryFacts, candidates: list[EntryRef]) -> list[EntryRef]:
+        """Return the candidates nearest in age, and those nearest in size of graph, up to a total of bytes."""
+        size, made = self._graph_stat(target.entry.path)
+        half = _MAX_CANDIDATES // 2
+        by_age = sorted(candidates, key=lambda place: abs(self._graph_stat(place.path)[1] - made))[:half]
+        by_size = sorted(candidates, key=lambda place: abs(self._graph_stat(place.path)[0] - size))[:half]
+        found: list[EntryRef] = []
         total = 0
         for place in dict.fromkeys([*by_age, *by_size]):
-            total += self._size_of(place.path)[0]
-            if total > _MOST_BYTES:
+            total += self._graph_stat(place.path)[0]
+            if total > _MAX_TOTAL_BYTES:
                 break
-            near.append(place)
-        return near
-
-    @cached_property
-    def _by_age(self) -> Ranked[EntryRef]:
-        return Ranked((self._size_of(place.path)[1], place) for place in self.places)
-
-    @cached_property
-    def _by_size(self) -> Ranked[EntryRef]:
-        return Ranked((math.log1p(self._size_of(place.path)[0]), place) for place in self.places)
+            found.append(place)
+        return found
 
     def _sketch(self, place: EntryRef) -> _Sketch:
-        """Return the names and tensors of a graph's operators, without reading all of a graph of ours."""
+        """Return a graph's sketch, without parsing all of a canonical graph."""
         if place.path not in self._sketches:
-            path = graph_file(self._tree, place.path)
+            path = find_graph_file(self._tree, place.path)
             start = self._tree.read_start(path, MAX_GRAPH_BYTES) if path else b""
             if start.startswith(b"{"):
                 text = start.decode("utf-8", "replace")
@@ -180,84 +167,73 @@ class Neighbourhood:
             else:
                 facts = self.facts(place)
                 graph = facts.graph if facts is not None else None
-                self._sketches[place.path] = _sketch_of(graph) if graph is not None else _Sketch()
+                self._sketches[place.path] = _sketch_graph(graph) if graph is not None else _Sketch()
         return self._sketches[place.path]
 
-    def _size_of(self, path: str) -> tuple[int, float]:
-        """Return the bytes of an entry's graph file and when it was stored."""
-        if path not in self._sizes:
+    def _graph_stat(self, path: str) -> tuple[int, float]:
+        """Return the size of an entry's graph file and when it was stored."""
+        if path not in self._files:
             try:
-                found = self._tree.lstat(graph_file(self._tree, path) or path)
-                self._sizes[path] = (found.st_size, found.st_mtime)
+                found = self._tree.lstat(find_graph_file(self._tree, path) or path)
+                self._files[path] = (found.st_size, found.st_mtime)
             except OSError:
-                self._sizes[path] = (0, 0.0)
-        return self._sizes[path]
+                self._files[path] = (0, 0.0)
+        return self._files[path]
 
 
-def unread_words(number: int) -> str:
-    """Return words on entries that were looked at in vain."""
-    return f"{counted(number, 'entry has a graph', 'entries have graphs')} that cannot be read"
+def format_unread(number: int) -> str:
+    """Return words on entries whose graph cannot be read."""
+    return f"{plural(number, 'entry has a graph', 'entries have graphs')} that cannot be read"
 
 
-def likeness(a: EntryFacts, b: EntryFacts) -> float:
+def likeness(old: EntryFacts, new: EntryFacts) -> float:
     """Return the share of operators that two entries have in common, 0..1."""
-    return _score(a, b)[1]
+    return _score(old, new)[1]
 
 
-def _grouped(places: Iterable[EntryRef], key: Callable[[EntryRef], str]) -> dict[str, list[EntryRef]]:
-    groups: dict[str, list[EntryRef]] = {}
-    for place in places:
-        groups.setdefault(key(place), []).append(place)
-    return groups
-
-
-def _sketch_of(graph: GraphFacts) -> _Sketch:
-    operands = (operand.tensor for operation in graph.operations for operand in operation.operands)
-    results = (result for operation in graph.operations for result in operation.results)
-    return _Sketch(Counter(graph.names), Counter(map(str, (*operands, *results))))
+def _sketch_graph(graph: GraphFacts) -> _Sketch:
+    tensors = (str(tensor) for operation in graph.operations for tensor in operation.tensors)
+    return _Sketch(Counter(graph.names), Counter(tensors))
 
 
 def _promise(own: _Sketch, other: _Sketch) -> float:
-    """Return how promising it is to compare two graphs: alike in names, then in shapes, or the one a part of the other."""
+    """Return how promising a comparison is: similar names, then shapes, or one graph a part of the other."""
     common = (own.names & other.names).total()
     least = min(own.names.total(), other.names.total())
     if not common:
         return 0.0
-    part = 0.2 * common / least if least >= _FEWEST_OPERATORS else 0.0
+    part = 0.2 * common / least if least >= _MIN_OPERATORS else 0.0
     return _dice(own.names, other.names) + part + 0.5 * _dice(own.tensors, other.tensors)
 
 
 def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:
-    """Return a score, below 0 for what is not near, and the likeness."""
+    """Return a score, below 0 for entries that are not near, and the likeness."""
+    earlier = float(other.entry.made_unix_s <= target.entry.made_unix_s)
+    distance = _key_distance(target, other)
     if target.graph_hash and target.graph_hash == other.graph_hash:
-        return 10.0 + _earlier(target, other) - _flags_apart(target, other), 1.0
+        return 10.0 + earlier - distance, 1.0
     if target.graph is None or other.graph is None or target.graph.form is not other.graph.form:
         return -1.0, 0.0
-    names, details = Counter(target.graph.names), Counter(o.detail for o in target.graph.operations)
-    others, other_details = Counter(other.graph.names), Counter(o.detail for o in other.graph.operations)
-    alike = _dice(names, others)
-    common = (names & others).total()
-    least = min(names.total(), others.total())
-    contained = least >= _FEWEST_OPERATORS and common >= _CONTAINED * least
-    if alike < _NEAR and not contained:
+    names, other_names = Counter(target.graph.names), Counter(other.graph.names)
+    alike = _dice(names, other_names)
+    least = min(names.total(), other_names.total())
+    is_part = least >= _MIN_OPERATORS and (names & other_names).total() >= _MIN_CONTAINED * least
+    if alike < _MIN_LIKENESS and not is_part:
         return -1.0, alike
-    score = alike + 0.5 * _dice(details, other_details) + 0.05 * _earlier(target, other)
-    return score - 0.1 * _flags_apart(target, other), alike
+    details = Counter(operation.detail for operation in target.graph.operations)
+    other_details = Counter(operation.detail for operation in other.graph.operations)
+    return alike + 0.5 * _dice(details, other_details) + 0.05 * earlier - 0.1 * distance, alike
 
 
-def _earlier(target: EntryFacts, other: EntryFacts) -> float:
-    return float(other.entry.made_unix_s <= target.entry.made_unix_s)
-
-
-def _flags_apart(target: EntryFacts, other: EntryFacts) -> float:
-    """Return how far apart flags and compilers are: 0 for the same ones, up to 2."""
-    compilers = float(target.entry.compiler != other.entry.compiler)
+def _key_distance(target: EntryFacts, other: EntryFacts) -> float:
+    """Return how far apart compilers and flags are: 0 for the same ones, up to 2."""
+    distance = float(target.entry.compiler != other.entry.compiler)
     if target.flags == other.flags:
-        return compilers
+        return distance
     if target.flags is None or other.flags is None:
-        return compilers + 1
-    # The same flags in another order are the nearest other ones.
-    return compilers + 1 - 0.8 * _dice(Counter(target.flags), Counter(other.flags))
+        return distance + 1
+    # The same flags in another order are the nearest ones.
+    return distance + 1 - 0.8 * _dice(Counter(target.flags), Counter(other.flags))
 
 
 def _dice(a: Counter[T], b: Counter[T]) -> float:
