@@ -13,28 +13,18 @@ from neurontools.sysfs.generation import generation
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.keys import key_names
 
-FAULTS_BEGIN, FAULTS_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+TABLE_BEGIN, TABLE_END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
-def environment_page() -> str:
-    """Return docs/reference/environment.md."""
+def settings_table() -> str:
+    """Return the table of docs/reference/settings.md: every environment variable and its key in config.yaml."""
     rows = [
-        f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |"
+        f"| {'' if name in env.FOR_CHILDREN else f'`{name.removeprefix(env.PREFIX).lower()}`'} | `{name}` "
+        f"| {f'`{default}`' if default else ''} | {meaning} |"
         for name, default, meaning in env.DOCUMENTED
     ]
     return "\n".join(
-        [
-            "# Environment variables of our own",
-            "",
-            "Made by `python docs/generate.py` from `neurontools/env.py`. The real tools' variables (`NEURON_RT_*`,",
-            "`NEURON_CC_FLAGS`, `NEURON_COMPILE_CACHE_URL`, ...) mean what they mean there; each tool's page names those",
-            "that it honours. All but those that our programs set can also be set in a file: [settings](settings.md).",
-            "",
-            "| variable | default | meaning |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
+        ["| in config.yaml | environment variable | default | meaning |", "|---|---|---|---|", *rows, ""]
     )
 
 
@@ -61,10 +51,10 @@ def faults_table() -> str:
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, ""])
 
 
-def faults_page(page: str) -> str:
-    """Return docs/reference/faults.md with its table made anew."""
-    before, _, rest = page.partition(FAULTS_BEGIN)
-    return before + FAULTS_BEGIN + faults_table() + FAULTS_END + rest.partition(FAULTS_END)[2]
+def with_table(page: str, table: str) -> str:
+    """Return a page with its generated table replaced."""
+    before, _, rest = page.partition(TABLE_BEGIN)
+    return before + TABLE_BEGIN + table + TABLE_END + rest.partition(TABLE_END)[2]
 
 
 def _row(name: str, status: int, kernel_word: str, counters: list[str], *, counted: bool = True) -> str:
@@ -109,8 +99,9 @@ def keys_page() -> str:
 
 
 if __name__ == "__main__":
-    docs = Path(__file__).parent
-    (docs / "reference" / "environment.md").write_text(environment_page())
-    (docs / "reference" / "instances.md").write_text(instances_page())
-    (docs / "reference" / "neuron-top-keys.md").write_text(keys_page())
-    (docs / "reference" / "faults.md").write_text(faults_page((docs / "reference" / "faults.md").read_text()))
+    reference = Path(__file__).parent / "reference"
+    (reference / "instances.md").write_text(instances_page())
+    (reference / "neuron-top-keys.md").write_text(keys_page())
+    for name, table in (("faults", faults_table()), ("settings", settings_table())):
+        page = reference / f"{name}.md"
+        page.write_text(with_table(page.read_text(), table))

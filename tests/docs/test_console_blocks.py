@@ -14,6 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BIN = str(Path(sys.executable).parent)
 # page -> what has to be there before, what stands for the paths and programs of the page
 PAGES = {
+    "first-steps": ("", {}),
     "faults": ("neurond start --instance trn1.32xlarge", {}),
     "links": ("", {"/opt/aws/neuron": "opt", "unshare -rm .*": "true"}),
     "nccom-test": ("neurond start", {}),
@@ -97,6 +98,7 @@ def test_the_python_example_of_a_page(name, before, printed):
 
 def test_there_are_blocks():
     assert {name: len(steps(next(DOCS.rglob(f"{name}.md")).read_text())) for name in PAGES} == {
+        "first-steps": 3,
         "faults": 5,
         "links": 4,
         "nccom-test": 2,

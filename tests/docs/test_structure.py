@@ -9,13 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_environment_page_is_generated_from_the_code():
+def test_the_table_of_settings_is_generated_from_the_code():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    assert (ROOT / "docs" / "reference" / "environment.md").read_text() == generate.environment_page()
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    assert generate.with_table(page, generate.settings_table()) == page
 
 
 def test_the_readme_names_the_commands_and_shows_real_pictures():

@@ -29,7 +29,7 @@ def generate() -> ModuleType:
 
 
 def test_the_table_is_made_from_the_data(generate: ModuleType) -> None:
-    assert generate.faults_page(PAGE) == PAGE
+    assert generate.with_table(PAGE, generate.faults_table()) == PAGE
 
 
 def test_every_kind_has_its_row_with_its_status(generate: ModuleType) -> None:
