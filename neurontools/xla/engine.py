@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import torch
 
     from neurontools.compiler.graph import Graph
 
 T = TypeVar("T")
+Executable = Callable[[Sequence[Any], Sequence[float]], tuple["torch.Tensor", ...]]
 
 
 class DeviceError(NeuronToolsError):
@@ -51,6 +53,29 @@ class LoadedGraph:
     compile_s: float
     handle: Any
     extracted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled graph with its executable.
+
+    Args:
+        loaded: the graph on its core.
+        function: its executable.
+        inputs: slots whose host tensors it takes.
+        fresh: slots whose host tensors it returns.
+        fresh_bytes: device memory that those take.
+        random: whether it draws random numbers.
+        native: inputs that custom operators read.
+    """
+
+    loaded: LoadedGraph
+    function: Executable
+    inputs: tuple[int, ...]
+    fresh: tuple[int, ...]
+    fresh_bytes: int
+    random: bool
+    native: tuple[int, ...] = ()
 
 
 class Machine(Protocol):

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph import Graph, Slot, reads
 from neurontools.xla import metrics
 from neurontools.xla.buffers import layout_bytes
 from neurontools.xla.compile_log import announce_compilation, current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
+from neurontools.xla.engine import Program
 from neurontools.xla.interp import generate, overload_of
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from neurontools.xla.engine import LoadedGraph, Machine
     from neurontools.xla.trie import TrieNode
-
-Executable = Callable[[Sequence[Any], Sequence[float]], tuple[torch.Tensor, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A compiled graph with its executable.
-
-    Args:
-        loaded: the graph on its core.
-        function: its executable.
-        inputs: slots whose host tensors it takes.
-        fresh: slots whose host tensors it returns.
-        fresh_bytes: device memory that those take.
-        random: whether it draws random numbers.
-        native: inputs that custom operators read.
-    """
-
-    loaded: LoadedGraph
-    function: Executable
-    inputs: tuple[int, ...]
-    fresh: tuple[int, ...]
-    fresh_bytes: int
-    random: bool
-    native: tuple[int, ...] = ()
 
 
 def build_graph(

@@ -41,9 +41,9 @@ from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from neurontools.xla.engine import Program
     from neurontools.xla.host_memory import HostBudget
     from neurontools.xla.operators import Operator
-    from neurontools.xla.program import Program
 
 _TRIE_LIMIT = 200_000
 _LIFTED = "lifted"

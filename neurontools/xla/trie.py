@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.buffers import Geometry
+    from neurontools.xla.engine import Program
     from neurontools.xla.operators import Operator
-    from neurontools.xla.program import Program
 
 
 @dataclass(frozen=True, slots=True)
