@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from typing import TYPE_CHECKING
 
 from neurontools.commands import (
@@ -78,5 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
+    # A big cache is a million objects without cycles: by default the garbage collector traverses them again and again.
+    gc.set_threshold(100_000, 20, 100)
     code: int = arguments.run(arguments)
     return code

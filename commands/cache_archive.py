@@ -71,10 +71,10 @@ def add(verbs: Verbs) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from neurontools.base.text import plural
+    from neurontools.base.units import format_size
     from neurontools.cache.archives.exporter import export_entries
-    from neurontools.cache.quantities import format_size
     from neurontools.cache.selection import select_entries
-    from neurontools.cache.tables import counted
 
     target = _file(arguments)
     judge = _fitting(arguments)
@@ -97,14 +97,14 @@ def _export(arguments: argparse.Namespace) -> int:
         return 0
     show_left_out([(item.path, item.reason) for item in made.left_out])
     sizes = f"{format_size(made.stored_bytes)} in an archive of {format_size(made.archive_bytes)}"
-    console.out(f"{counted(len(made.paths), 'entry', 'entries')} exported to {made.archive}: {sizes}")
+    console.out(f"{plural(len(made.paths), 'entry', 'entries')} exported to {made.archive}: {sizes}")
     return 0
 
 
 def _import(arguments: argparse.Namespace) -> int:
+    from neurontools.base.text import plural
+    from neurontools.base.units import parse_size
     from neurontools.cache.archives.importer import import_archive
-    from neurontools.cache.quantities import parse_size
-    from neurontools.cache.tables import counted
 
     path = _file(arguments)
     judge = _judge(arguments)
@@ -124,8 +124,8 @@ def _import(arguments: argparse.Namespace) -> int:
         )
         return 0
     show_left_out([*done.unwanted, *((item, "locked by a process that compiles it") for item in done.locked)])
-    there = f", {counted(len(done.present), 'was', 'were')} there" if done.present else ""
-    console.out(f"{counted(len(done.imported), 'entry', 'entries')} imported to {done.root}{there}")
+    there = f", {plural(len(done.present), 'was', 'were')} there" if done.present else ""
+    console.out(f"{plural(len(done.imported), 'entry', 'entries')} imported to {done.root}{there}")
     return 0
 
 

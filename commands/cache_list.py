@@ -79,7 +79,7 @@ def add(verbs: Verbs) -> None:
 def _ls(arguments: argparse.Namespace) -> int:
     import time
 
-    from neurontools.cache import filters, listing
+    from neurontools.cache import fields, filters, listing
     from neurontools.cache.listing import list_entries
 
     now = time.time()
@@ -99,11 +99,11 @@ def _ls(arguments: argparse.Namespace) -> int:
             failed=arguments.failed,
             limit=arguments.limit,
             details=not arguments.quiet,
-            listed=listed,
-            looked=looked,
+            on_listed=listed,
+            on_read=looked,
         )
     if arguments.json:
-        shown = [listing.entry_json(entry) for entry in rows]
+        shown = [fields.entry_json(entry) for entry in rows]
         print_json({"root": found.root, "entries": shown, "skipped": found.skipped, "unread": found.unread})
     elif arguments.quiet:
         for entry in rows:

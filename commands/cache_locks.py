@@ -58,7 +58,7 @@ def _locks(arguments: argparse.Namespace) -> int:
 
     from neurontools.cache import lock_list
     from neurontools.cache.entries import check_root_exists
-    from neurontools.cache.quantities import parse_duration
+    from neurontools.cache.fields import parse_age
     from neurontools.cache.walk import walk
 
     exclude_each_other(arguments, "json", "quiet")
@@ -66,7 +66,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.break_stale is None and (arguments.dry_run or arguments.yes):
         raise UsageError("nothing says which locks to remove", "give --break-stale AGE, for example 4h")
-    age_s = option(arguments, "break_stale", parse_duration)
+    age_s = option(arguments, "break_stale", parse_age)
     where = location(arguments, remote=True)
     root = where.root
     with ProgressCounter("listing", "objects") as progress:

@@ -89,7 +89,7 @@ def _places(arguments: argparse.Namespace) -> tuple[EntryRef, ...]:
 def _report(
     arguments: argparse.Namespace, word: str, changed: list[EntryRef], places: tuple[EntryRef, ...]
 ) -> int:
-    from neurontools.cache.tables import counted
+    from neurontools.base.text import plural
 
     if arguments.json:
         print_json({word: [place.path for place in changed], "unchanged": len(places) - len(changed)})
@@ -97,5 +97,5 @@ def _report(
     for place in changed:
         console.out(f"{word} {place.path}")
     if len(changed) < len(places):
-        console.out(f"{counted(len(places) - len(changed), 'entry needs', 'entries need')} no change")
+        console.out(f"{plural(len(places) - len(changed), 'entry needs', 'entries need')} no change")
     return 0

@@ -99,7 +99,7 @@ def _judge(path: str, found: NeffFile) -> int:
 def _unpack(arguments: argparse.Namespace) -> int:
     import os
 
-    from neurontools.cache.quantities import parse_size
+    from neurontools.base.units import parse_size
     from neurontools.compiler.neff_file import unpack_neff
 
     limit_bytes = parse_size(arguments.max_size)

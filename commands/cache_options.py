@@ -114,9 +114,9 @@ def duration(text: str | None) -> float | None:
     Raises:
         UsageError: it is no duration.
     """
-    from neurontools.cache.quantities import parse_duration
+    from neurontools.cache.fields import parse_age
 
-    return None if text is None else parse_duration(text)
+    return None if text is None else parse_age(text)
 
 
 def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T]) -> _T | None:
@@ -134,10 +134,10 @@ def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T])
 
 def show_left_out(rows: list[tuple[str, str]]) -> None:
     """Warn of entries that were not taken, the first of many: path and reason of each."""
-    from neurontools.cache.tables import plain
+    from neurontools.base.text import printable
 
     for path, reason in rows[:_LEFT_OUT_SHOWN]:
-        console.warn(plain(f"left out {path}: {reason}"))
+        console.warn(printable(f"left out {path}: {reason}"))
     if len(rows) > _LEFT_OUT_SHOWN:
         console.warn(f"and {len(rows) - _LEFT_OUT_SHOWN} more; --json lists them")
 

@@ -144,10 +144,10 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
+    from neurontools.cache.fields import parse_age
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
-    from neurontools.cache.quantities import parse_duration
 
-    rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_duration)
+    rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_age)
     if arguments.locks and stale_s is None:
         stale_s = STALE_LOCK_S
     if not arguments.policy:
@@ -161,13 +161,14 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
 
 
 def _rules(arguments: argparse.Namespace) -> PruneRules:
+    from neurontools.base.units import parse_size
+    from neurontools.cache.fields import parse_age
     from neurontools.cache.pruning.policy import parse_count
     from neurontools.cache.pruning.rules import PruneRules
-    from neurontools.cache.quantities import parse_duration, parse_size
 
     return PruneRules(
         max_bytes=option(arguments, "max_size", parse_size),
-        older_than_s=option(arguments, "older_than", parse_duration),
+        older_than_s=option(arguments, "older_than", parse_age),
         failed=arguments.failed,
         interrupted=arguments.interrupted,
         incomplete=arguments.incomplete,
@@ -178,6 +179,6 @@ def _rules(arguments: argparse.Namespace) -> PruneRules:
 
 
 def _grace_s(arguments: argparse.Namespace) -> float | None:
-    from neurontools.cache.quantities import parse_duration
+    from neurontools.cache.fields import parse_age
 
-    return option(arguments, "grace", parse_duration)
+    return option(arguments, "grace", parse_age)

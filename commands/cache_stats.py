@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
 from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json, width
 from neurontools.commands.progress import ProgressCounter
@@ -74,7 +73,6 @@ def _du(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@collector_paused()
 def _sums(arguments: argparse.Namespace) -> Stats:
     from neurontools.cache import entries, in_use, stats
     from neurontools.cache.walk import walk

@@ -62,12 +62,12 @@ def add(verbs: Verbs) -> None:
 
 
 def _sync(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.fields import parse_age
     from neurontools.cache.location import resolve
-    from neurontools.cache.quantities import parse_duration
     from neurontools.cache.sync import report, runner
 
     _check(arguments)
-    grace_s = option(arguments, "grace", parse_duration)
+    grace_s = option(arguments, "grace", parse_age)
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
     selection, details = _selection(arguments)
     with ProgressCounter("listing", "objects") as progress:

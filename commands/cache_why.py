@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from neurontools.cache.collector import collector_paused
 from neurontools.commands import console
 from neurontools.commands.cache_options import add_verb, exclude_each_other, location, print_json
 from neurontools.commands.progress import ProgressCounter
@@ -55,7 +54,6 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--max-lines", type=int, metavar="N", help="so many lines of it (default: 40)")
 
 
-@collector_paused()
 def _why(arguments: argparse.Namespace) -> int:
     given = [
         word

@@ -89,6 +89,13 @@ def wrap(text: str, width: int, *, first_indent: str = "", indent: str = "") -> 
     )
 
 
+def wrap_field(line: str, width: int | None, indent: int = 14) -> str:
+    """Return a line of a label and its value, wrapped below the value; in one piece where `width` is None."""
+    if width is None or len(line) <= width or " " not in line[indent:]:
+        return line
+    return "\n".join(wrap(line, width, indent=" " * indent))
+
+
 def plural(count: int, singular: str, plural_form: str | None = None) -> str:
     """Return a count with its noun: `1 entry`, `3 entries`; the plural defaults to the singular with an `s`."""
     return f"{count} {singular if count == 1 else plural_form or singular + 's'}"

@@ -93,6 +93,16 @@ def format_binary_size(size_bytes: float) -> str:
     return _scaled(size_bytes, 1024, ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
 
 
+def format_size_both(size_bytes: int) -> str:
+    """Return a size in powers of 1000 and of 1024: `1.23 GB (1.15 GiB)`; below 1 KiB once."""
+    if size_bytes < 1024:
+        return format_size(size_bytes)
+    value, index = size_bytes / 1024, 0
+    while value >= 1024 and index < len(_PREFIXES) - 1:
+        value, index = value / 1024, index + 1
+    return f"{format_size(size_bytes)} ({value:.2f} {_PREFIXES[index]}iB)"
+
+
 def _scaled(size_bytes: float, base: int, units: tuple[str, ...]) -> str:
     if size_bytes < base:
         return f"{size_bytes:.0f} B"
@@ -114,6 +124,16 @@ def format_age(seconds: float) -> str:
     if seconds < 172800:
         return f"{int(seconds // 3600)}h"
     return f"{int(seconds // 86400)}d"
+
+
+def format_time(unix_s: float) -> str:
+    """Return a time in the user's time zone, to the second: `2023-11-14 22:13:20`; its seconds where no calendar has it."""
+    from time import localtime, strftime
+
+    try:
+        return strftime("%Y-%m-%d %H:%M:%S", localtime(unix_s))
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_s:.0f} s"
 
 
 def format_duration(seconds: float) -> str:

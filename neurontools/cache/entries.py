@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from neurontools.cache import layouts
-from neurontools.cache.collector import collector_paused
 from neurontools.cache.entry_files import FilesInspector, State
 from neurontools.cache.in_use import is_in_use
 from neurontools.cache.layouts import CacheLayout
@@ -217,33 +216,34 @@ class Scan:
     unread: int = 0
 
 
-def scan(root: str, *, details: bool = True, listed: Callable[[int], None] | None = None) -> Scan:
+def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | None = None) -> Scan:
     """Return what a root holds.
 
     Args:
         root: the directory, or `s3://bucket/prefix`.
         details: read the compiler's flags and the network's name of each entry, too.
-        listed: is told now and then how many objects of a bucket are listed.
+        on_listed: called now and then with the number of objects listed in a bucket.
 
     Raises:
         NotACacheError: it exists and is no directory, cannot be read, or holds no sign of a compile cache.
     """
-    return scan_walk(walk(root, listed), details=details)
+    return scan_walk(walk(root, on_listed), details=details)
 
 
-def scan_walk(found: Walk, *, details: bool = True, looked: Callable[[int, int], None] | None = None) -> Scan:
+def scan_walk(
+    found: Walk, *, details: bool = True, on_read: Callable[[int, int], None] | None = None
+) -> Scan:
     """Return what is at the places of a walk; see `scan`.
 
     Args:
         found: the walk.
         details: as for `scan`.
-        looked: is told now and then at how many of how many entries was looked.
+        on_read: called now and then with the number of entries read, and of all.
     """
-    with collector_paused():
-        if details:
-            found.tree.expect(detail_files(found.places))
-        reader = EntryReader(found.root, found.tree).for_many()
-        read = [reader.read(place, details=details) for place in with_progress(found.places, looked)]
+    if details:
+        found.tree.expect(detail_files(found.places))
+    reader = EntryReader(found.root, found.tree).for_many()
+    read = [reader.read(place, details=details) for place in with_progress(found.places, on_read)]
     entries = tuple(entry for entry in read if entry is not None)
     missed = (place for place, entry in zip(found.places, read, strict=True) if entry is None)
     lost = sum(exists(found.tree, place.path) for place in missed)
@@ -258,14 +258,14 @@ def scan_walk(found: Walk, *, details: bool = True, looked: Callable[[int, int],
 
 
 def scan_location(
-    location: Location, *, details: bool = True, listed: Callable[[int], None] | None = None
+    location: Location, *, details: bool = True, on_listed: Callable[[int], None] | None = None
 ) -> Scan:
     """Return what the root of a location holds; only a root that was named by hand must be there; see `scan`.
 
     Raises:
         NotACacheError: as `scan`, or the command line names a directory that does not exist.
     """
-    found = scan(location.root, details=details, listed=listed)
+    found = scan(location.root, details=details, on_listed=on_listed)
     check_root_exists(location, found)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -10,19 +9,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly, sync_directory, write_atomic
 from neurontools.cache import layouts
-from neurontools.cache.files import remove_quietly, sync_directory, write_atomically
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.lock_owner import remove_dead_waiters
-from neurontools.cache.locks import flock
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
 if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
 
-_HOLD_ATTEMPTS = 5
-_HOLD_WAIT_S = 5.0
-_HOLD_POLL_S = 0.02
 _OLD_LEFTOVER_S = 60.0
 _MAX_LOG_BYTES = 1 << 20
 _ERROR_LINE = re.compile(r"\[(NCC_[A-Z]+[0-9]+)\] (.*)")
@@ -64,44 +60,6 @@ def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | Non
     return CachedNeff(neff, data, held)
 
 
-def hold(entry: str) -> int | None:
-    """Mark an entry as in use: a shared flock on its directory, which pruning respects.
-
-    Returns:
-        The descriptor to keep open, or None when the entry is gone or cannot be opened.
-    """
-    for _ in range(_HOLD_ATTEMPTS):
-        try:
-            descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            descriptor = None
-        except OSError:
-            return None
-        if descriptor is not None:
-            if _is_held(entry, descriptor):
-                return descriptor
-            os.close(descriptor)
-        # A removal that meets a living lock puts the entry back.
-        time.sleep(_HOLD_POLL_S)
-    return None
-
-
-def _is_held(entry: str, descriptor: int) -> bool:
-    deadline = time.monotonic() + _HOLD_WAIT_S
-    try:
-        while not flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) and time.monotonic() < deadline:
-            time.sleep(_HOLD_POLL_S)
-        return os.path.samestat(os.stat(entry), os.fstat(descriptor))
-    except OSError:
-        return False
-
-
-def release(held: int | None) -> None:
-    """Take back the mark that `hold` made."""
-    if held is not None:
-        os.close(held)
-
-
 def prepare_entry(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
     """Store what is to be compiled: the graph in place of the HLO module, and the flags.
 
@@ -112,8 +70,8 @@ def prepare_entry(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -
     remove_dead_waiters(entry)
     if not os.path.exists(f"{root}/{layouts.ROOT_LOCK}"):
         layouts.make_root(root)
-    write_atomically(f"{entry}/{layouts.GRAPH}", graph.to_bytes())
-    write_atomically(f"{entry}/{layouts.FLAGS}", json.dumps(list(flags)).encode())
+    write_atomic(f"{entry}/{layouts.GRAPH}", graph.to_bytes())
+    write_atomic(f"{entry}/{layouts.FLAGS}", json.dumps(list(flags)).encode())
 
 
 def publish(entry: str, data: bytes) -> None:
@@ -124,8 +82,8 @@ def publish(entry: str, data: bytes) -> None:
     """
     remove_quietly(f"{entry}/{layouts.DONE}")
     remove_quietly(f"{entry}/{layouts.LOG}")
-    write_atomically(f"{entry}/{layouts.NEFF}", data)
-    write_atomically(f"{entry}/{layouts.DONE}", b"")
+    write_atomic(f"{entry}/{layouts.NEFF}", data)
+    write_atomic(f"{entry}/{layouts.DONE}", b"")
 
 
 def store_failure(entry: str, error: CompileError) -> None:
@@ -137,7 +95,7 @@ def store_failure(entry: str, error: CompileError) -> None:
     for name in (layouts.DONE, layouts.NEFF):
         remove_quietly(f"{entry}/{name}")
     lines = [f"ERROR: {error.message}", f"hint: {error.remedy}", "Compiler status ERROR", ""]
-    write_atomically(f"{entry}/{layouts.LOG}", "\n".join(lines).encode())
+    write_atomic(f"{entry}/{layouts.LOG}", "\n".join(lines).encode())
     sync_directory(entry)
 
 

@@ -106,13 +106,13 @@ class Events:
 
 @cache
 def _run_of(pid: int) -> str:
-    from neurontools.machine.processes import start_ticks
+    from neurontools.base.procfs import read_start_ticks
 
     for variable in _RUN_VARIABLES:
         name = os.environ.get(variable, "")
         if name and name != "none" and name.isprintable() and " " not in name:
             return f"{variable.partition('_')[0].lower()}:{name[:64]}"
-    return f"{pid}:{start_ticks(pid) or 0}"
+    return f"{pid}:{read_start_ticks(pid) or 0}"
 
 
 def run_name() -> str:

@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.files import write_atomic
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_io import look_up, prepare_entry, read_failure
-from neurontools.cache.files import write_atomically
 from neurontools.compiler.neff import NativePart, NeffError
 from neurontools.errors import NeuronToolsError
 
@@ -166,5 +166,5 @@ def _store(
 
 def _store_library(path: str, library: NativePart) -> None:
     facts = {"name": library.name, "digest": library.digest, "call_ns": library.call_ns}
-    write_atomically(path, library.data)
-    write_atomically(path + _LIBRARY_FACTS, json.dumps(facts).encode())
+    write_atomic(path, library.data)
+    write_atomic(path + _LIBRARY_FACTS, json.dumps(facts).encode())

@@ -1,23 +1,26 @@
-"""What can be asked of an entry by name: for filters, sort keys and columns alike."""
+"""Fields of an entry: one table for filters, sort keys, columns, JSON and help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from neurontools.base.units import format_age, format_size, parse_duration
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.quantities import format_age, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.cache.entries import Entry
 
+_CLOCK_SKEW_S = 60.0
+FUTURE = "future"
+
 
 class FieldKind(Enum):
-    """How a field's values are written and compared."""
+    """How the values of a field are written and compared. The stored value of an AGE is a time (Unix seconds)."""
 
     WORD = auto()
     TEXT = auto()
@@ -30,61 +33,68 @@ class FieldKind(Enum):
 class Field:
     """A field of an entry.
 
-    `value` gets the entry and the time: bytes, seconds, a number or a text. `details` says that it needs the files'
-    content (flags, name). `words` are all values of a WORD.
+    `stored` returns its value as JSON has it under `json_name`: text, list of texts, truth value, bytes, Unix seconds
+    or number. `words` are all values of a WORD. `details` says that the value is read from the content of files.
     """
 
     name: str
     kind: FieldKind
-    value: Callable[[Entry, float], str | float]
     meaning: str
+    stored: Callable[[Entry], Any]
+    json_name: str = ""
     words: tuple[str, ...] = ()
     details: bool = False
+    separator: str = " "
 
-    def shown(self, entry: Entry, now: float) -> str:
+    def value(self, entry: Entry, now: float) -> str | float:
+        """Return the value that filters compare: an AGE in seconds before `now`, everything else as text or number."""
+        stored = self.stored(entry)
+        if self.kind is FieldKind.AGE:
+            return float(now - stored)
+        if isinstance(stored, bool):
+            return "yes" if stored else "no"
+        if isinstance(stored, list):
+            return self.separator.join(stored)
+        return stored  # type: ignore[no-any-return]
+
+    def format(self, entry: Entry, now: float) -> str:
         """Return the value as a table shows it."""
         value = self.value(entry, now)
         match self.kind:
             case FieldKind.SIZE:
-                return format_size(int(value))
+                return format_size(float(value))
             case FieldKind.AGE:
-                return format_age(float(value))
+                return format_elapsed(float(value))
             case _:
                 return str(value) or "-"
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is sorted from the largest (latest) to the smallest by default."""
+        return self.kind in {FieldKind.SIZE, FieldKind.AGE, FieldKind.NUMBER}
+
 
 _YES_NO = ("yes", "no")
+_WORD, _TEXT, _SIZE, _AGE, _NUMBER = FieldKind
 
 FIELDS = {
     field.name: field
     for field in (
-        Field("state", FieldKind.WORD, lambda e, _: e.state.value, "state of the entry", tuple(State)),
-        Field("size", FieldKind.SIZE, lambda e, _: e.size_bytes, "bytes on disk"),
-        Field("made", FieldKind.AGE, lambda e, now: now - e.made_unix_s, "time since it was made"),
-        Field("used", FieldKind.AGE, lambda e, now: now - e.used_unix_s, "time since its last use"),
-        Field("hits", FieldKind.NUMBER, lambda e, _: e.hits, "hits of this user"),
-        Field("compiler", FieldKind.TEXT, lambda e, _: e.compiler, "compiler version"),
-        Field("flags", FieldKind.TEXT, lambda e, _: " ".join(e.flags), "compiler flags", details=True),
-        Field("name", FieldKind.TEXT, lambda e, _: e.name, "network's name", details=True),
-        Field("module", FieldKind.TEXT, lambda e, _: e.module, "name of its directory or file"),
-        Field("path", FieldKind.TEXT, lambda e, _: e.path, "path"),
-        Field("note", FieldKind.TEXT, lambda e, _: e.note, "why it failed, who holds it"),
-        Field(
-            "layout",
-            FieldKind.WORD,
-            lambda e, _: e.layout.value,
-            "layout it is stored in",
-            tuple(CacheLayout),
-        ),
-        Field("pinned", FieldKind.WORD, lambda e, _: _YES_NO[not e.pinned], "whether it must stay", _YES_NO),
-        Field("tags", FieldKind.TEXT, lambda e, _: ",".join(e.tags), "tags that people gave it"),
-        Field(
-            "ours",
-            FieldKind.WORD,
-            lambda e, _: _YES_NO[not e.ours],
-            "whether this simulator made it",
-            _YES_NO,
-        ),
+        Field("state", _WORD, "state of the entry", lambda e: e.state.value, words=tuple(State)),
+        Field("size", _SIZE, "bytes on disk", lambda e: e.size_bytes, "size_bytes"),
+        Field("made", _AGE, "time since it was compiled", lambda e: e.made_unix_s, "made_unix_s"),
+        Field("used", _AGE, "time since its last use", lambda e: e.used_unix_s, "used_unix_s"),
+        Field("hits", _NUMBER, "hits of this user", lambda e: e.hits),
+        Field("compiler", _TEXT, "compiler version", lambda e: e.compiler),
+        Field("flags", _TEXT, "compiler flags", lambda e: list(e.flags), details=True),
+        Field("name", _TEXT, "name of the network", lambda e: e.name, details=True),
+        Field("module", _TEXT, "name of its directory or file", lambda e: e.module),
+        Field("path", _TEXT, "path", lambda e: e.path),
+        Field("note", _TEXT, "why it failed, or which process holds its lock", lambda e: e.note),
+        Field("layout", _WORD, "layout of the cache", lambda e: e.layout.value, words=tuple(CacheLayout)),
+        Field("pinned", _WORD, "whether it is pinned", lambda e: e.pinned, words=_YES_NO),
+        Field("tags", _TEXT, "tags", lambda e: list(e.tags), separator=","),
+        Field("ours", _WORD, "whether this simulator compiled it", lambda e: e.ours, words=_YES_NO),
     )
 }
 """Every field by its name, in the order of documentation."""
@@ -94,5 +104,24 @@ ALIASES = {"accessed": "used", "age": "made", "created": "made", "model": "name"
 
 
 def find_field(name: str) -> Field | None:
-    """Return a field by its name or another name of it, None for no field."""
+    """Return the field with a name or an alias, None where there is none."""
     return FIELDS.get(ALIASES.get(name, name))
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """Return an entry's JSON form: bytes and Unix seconds."""
+    return {field.json_name or field.name: field.stored(entry) for field in FIELDS.values()}
+
+
+def parse_age(text: str) -> float:
+    """Return the seconds of an age such as `30d`, `12h` or `1h30m`; only 0 needs no unit.
+
+    Raises:
+        UsageError: it is not an age.
+    """
+    return parse_duration(text.lower(), needs_unit=True)
+
+
+def format_elapsed(seconds: float) -> str:
+    """Return the time since something as `5h`; `future` where the clock that dated it is more than a minute ahead."""
+    return FUTURE if seconds < -_CLOCK_SKEW_S else format_age(seconds)

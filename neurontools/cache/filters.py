@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field
-from neurontools.cache.quantities import parse_duration, parse_size
+from neurontools.base.units import parse_size
+from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field, parse_age
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _converted(field: Field, text: str) -> str | float:
         case FieldKind.SIZE:
             return parse_size(text)
         case FieldKind.AGE:
-            return parse_duration(text)
+            return parse_age(text)
         case FieldKind.NUMBER:
             if not text.isascii() or not text.isdigit():
                 raise UsageError(f"not a number: {text!r}", "write for example 0 or 12")

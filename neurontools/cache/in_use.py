@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import time
 from typing import TYPE_CHECKING
 
-from neurontools.cache.locks import flock
+from neurontools.base.locks import SHARED, flock, is_same_file
 from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_HOLD_ATTEMPTS = 5
+_HOLD_WAIT_S = 5.0
+_HOLD_POLL_S = 0.02
 # The kernel's number of the first pid namespace (PROC_PID_INIT_INO): from others, /proc/locks hides locks.
 _FIRST_NAMESPACE = "pid:[4026531836]"
+
+
+def hold(entry: str) -> int | None:
+    """Mark an entry as in use: a shared flock on its directory, which pruning respects.
+
+    Returns:
+        The descriptor to keep open, or None when the entry is gone or cannot be opened.
+    """
+    for _ in range(_HOLD_ATTEMPTS):
+        try:
+            descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            descriptor = None
+        except OSError:
+            return None
+        if descriptor is not None:
+            if _is_held(entry, descriptor):
+                return descriptor
+            os.close(descriptor)
+        # A removal that meets a living lock puts the entry back.
+        time.sleep(_HOLD_POLL_S)
+    return None
+
+
+def _is_held(entry: str, descriptor: int) -> bool:
+    deadline = time.monotonic() + _HOLD_WAIT_S
+    try:
+        while not flock(descriptor, SHARED, wait=False) and time.monotonic() < deadline:
+            time.sleep(_HOLD_POLL_S)
+        return is_same_file(entry, descriptor)
+    except OSError:
+        return False
+
+
+def release(held: int | None) -> None:
+    """Take back the mark that `hold` made."""
+    if held is not None:
+        os.close(held)
 
 
 def is_in_use(entry: str) -> bool:
@@ -26,7 +67,7 @@ def is_in_use(entry: str) -> bool:
     except OSError:
         return False
     try:
-        return not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not flock(descriptor, wait=False)
     except OSError:
         return False
     finally:
@@ -60,7 +101,7 @@ def _held_inodes(root: str) -> frozenset[int] | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(descriptor, SHARED, wait=False)
         own = os.fstat(descriptor)
         with open("/proc/locks", encoding="ascii", errors="replace") as locks:
             held = frozenset(_inodes(locks.readlines(), own.st_dev))

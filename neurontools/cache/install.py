@@ -7,8 +7,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly, sync_directory
 from neurontools.cache import layouts
-from neurontools.cache.files import remove_quietly, sync_directory
 from neurontools.cache.locks import directory_lock, try_lock
 from neurontools.cache.pruning.removal import delete_tree
 

@@ -6,6 +6,7 @@ import os
 import re
 from enum import StrEnum
 
+from neurontools.base import files
 from neurontools.cache.flags import flags_hash
 
 ROOT_LOCK = "lock"
@@ -25,7 +26,7 @@ ORIGIN = ".compiled_by.json"
 WAITER_PREFIX = ".waiting-"
 QUARANTINE = ".quarantine"
 IMPORTING = ".importing"
-TEMPORARY_PREFIX = ".tmp-"
+TEMPORARY_PREFIX = files.TEMPORARY_PREFIX
 TRASH = ".trash"
 CACHE_TAG = "CACHEDIR.TAG"
 TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
@@ -54,6 +55,11 @@ def split_module(name: str) -> tuple[str, str] | None:
     """Return graph hash and flags hash of an entry's directory name, or None for another name."""
     found = _MODULE.fullmatch(name)
     return (found[1], found[2]) if found else None
+
+
+def display_path(path: str, root: str, width: int | None) -> str:
+    """Return a path as a table shows it: below the root on a terminal, whole in a pipe (`width` None)."""
+    return path if width is None else path.removeprefix(f"{root}/")
 
 
 def make_root(root: str) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural, printable, table, wrap_field
+from neurontools.base.units import format_size_both
 from neurontools.cache import index
-from neurontools.cache.entries import EntryReader, Scan, check_root_exists, read_entry, scan_walk
+from neurontools.cache.entries import Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Events
 from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
 from neurontools.cache.filters import EntryFilter
-from neurontools.cache.quantities import format_size_both
+from neurontools.cache.layouts import display_path
 from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
-from neurontools.cache.tables import below, counted, plain, table, wrapped
 from neurontools.cache.walk import walk
 from neurontools.errors import UsageError
 
@@ -28,47 +30,35 @@ if TYPE_CHECKING:
 DEFAULT_COLUMNS = ("state", "size", "age", "used", "hits", "compiler", "flags", "name", "module")
 _SPARE_COLUMNS = ("flags", "compiler", "hits", "age", "name")
 
-_KEYS: dict[str, tuple[Callable[[Entry], Any], bool]] = {
-    "used": (lambda entry: entry.used_unix_s, True),
-    "made": (lambda entry: entry.made_unix_s, True),
-    "age": (lambda entry: -entry.made_unix_s, True),
-    "size": (lambda entry: entry.size_bytes, True),
-    "hits": (lambda entry: entry.hits, True),
-    "state": (lambda entry: entry.state.value, False),
-    "name": (lambda entry: entry.name, False),
-    "compiler": (lambda entry: entry.compiler, False),
-    "flags": (lambda entry: entry.flags, False),
-    "module": (lambda entry: entry.module, False),
-    "path": (lambda entry: entry.path, False),
-    "layout": (lambda entry: entry.layout.value, False),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """A sort key and its direction."""
+    """The field that entries are sorted by, and the direction."""
 
     key: str
     descending: bool
 
     @property
     def needs_details(self) -> bool:
-        """Whether the key is something that only the files' content tells."""
-        return self.key in {"name", "flags"}
+        """Whether the field is read from the content of files."""
+        return FIELDS[self.key].details
 
 
 def parse_order(text: str) -> SortOrder:
-    """Return the order that `KEY`, `KEY:asc` or `KEY:desc` asks for; numbers come largest first by themselves.
+    """Return the order of `KEY`, `KEY:asc` or `KEY:desc`; by default numbers and times are descending, text ascending.
 
     Raises:
         UsageError: no such key or direction.
     """
     key, separator, direction = text.partition(":")
-    if key not in _KEYS:
-        raise UsageError(f"cannot sort by {key!r}", f"choose one of {', '.join(_KEYS)}")
+    field = find_field(key)
+    if field is None:
+        raise UsageError(f"cannot sort by {key!r}", f"choose one of {', '.join([*FIELDS, *ALIASES])}")
     if separator and direction not in {"asc", "desc"}:
-        raise UsageError(f"no sort direction {direction!r}", "choose asc or desc")
-    return SortOrder(key, direction == "desc" if separator else _KEYS[key][1])
+        raise UsageError(f"invalid sort direction {direction!r}", "use asc or desc")
+    descending = direction == "desc" if separator else field.is_number
+    # The oldest entry has the largest age and the smallest time.
+    return SortOrder(field.name, descending != (key == "age"))
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -115,7 +105,7 @@ def select(
         entry for entry in entries if (not failed or entry.state in wanted) and chosen.matches(entry, now)
     ]
     rows.sort(key=lambda entry: entry.path)
-    rows.sort(key=_KEYS[order.key][0], reverse=order.descending)
+    rows.sort(key=FIELDS[order.key].stored, reverse=order.descending)
     return tuple(rows[:limit])
 
 
@@ -136,17 +126,17 @@ def format_listing(
         width: the terminal's columns; None where lines may have any length.
     """
     fields = [field for name in columns if (field := find_field(name)) is not None]
-    rows = [[field.shown(entry, now) for field in fields] for entry in entries]
+    rows = [[field.format(entry, now) for field in fields] for entry in entries]
     align = "".join("<" if field.kind in {FieldKind.WORD, FieldKind.TEXT} else ">" for field in fields)
     head = [name.upper() for name in columns]
-    lines = [table(head, rows, align, width=width, spare=_spare(columns))] if rows else []
+    lines = [table(head, rows, align, width=width, optional=_spare(columns))] if rows else []
     if "note" not in columns:
-        notes = [f"{entry.module}: {plain(entry.note)}" for entry in entries if entry.note]
-        lines += [wrapped(note, width) for note in notes]
+        notes = [f"{entry.module}: {printable(entry.note)}" for entry in entries if entry.note]
+        lines += [wrap_field(note, width) for note in notes]
     if is_remote(scan.root) and "used" in columns and entries:
         lines.append(LAST_USE_NOTE)
     total = sum(entry.size_bytes for entry in entries)
-    number = counted(len(entries), "entry", "entries")
+    number = plural(len(entries), "entry", "entries")
     shown = f"{number}, {format_size_both(total)} in {scan.root}"
     lines.append("; ".join([shown, *skipped_notes(scan.skipped, scan.unread)]))
     return "\n".join(lines)
@@ -168,35 +158,14 @@ def format_registry(scan: Scan, width: int | None = None) -> str:
             record.arch or "-",
             record.optimum or "-",
             record.compiler,
-            below(record.path, scan.root, width),
+            display_path(record.path, scan.root, width),
         )
         for record in scan.registry
     ]
     head = ("MODEL", "KIND", "ARCH", "OPTIMUM", "COMPILER", "PATH")
-    lines = [table(head, rows, "<<<<<<", width=width, spare=(4, 3, 2, 1))] if rows else []
-    lines.append(f"{counted(len(rows), 'registry record', 'registry records')} in {scan.root}")
+    lines = [table(head, rows, "<<<<<<", width=width, optional=(4, 3, 2, 1))] if rows else []
+    lines.append(f"{plural(len(rows), 'registry record', 'registry records')} in {scan.root}")
     return "\n".join(lines)
-
-
-def entry_json(entry: Entry) -> dict[str, Any]:
-    """Return an entry's JSON form: bytes and Unix seconds."""
-    return {
-        "path": entry.path,
-        "module": entry.module,
-        "layout": entry.layout.value,
-        "compiler": entry.compiler,
-        "state": entry.state.value,
-        "size_bytes": entry.size_bytes,
-        "made_unix_s": entry.made_unix_s,
-        "used_unix_s": entry.used_unix_s,
-        "hits": entry.hits,
-        "flags": list(entry.flags),
-        "name": entry.name,
-        "pinned": entry.pinned,
-        "tags": list(entry.tags),
-        "ours": entry.ours,
-        "note": entry.note,
-    }
 
 
 def registry_json(scan: Scan) -> list[dict[str, str]]:
@@ -216,9 +185,9 @@ def registry_json(scan: Scan) -> list[dict[str, str]]:
 
 def skipped_notes(skipped: int, unread: int) -> list[str]:
     """Return words on names that no layout knows, and on what cannot be read; none for none."""
-    words = [f"{counted(skipped, 'name', 'names')} of another layout skipped"] if skipped else []
+    words = [f"{plural(skipped, 'name', 'names')} of another layout skipped"] if skipped else []
     if unread:
-        words.append(f"{counted(unread, 'directory', 'directories')} cannot be read")
+        words.append(f"{plural(unread, 'directory', 'directories')} cannot be read")
     return words
 
 
@@ -231,8 +200,8 @@ def list_entries(
     failed: bool = False,
     limit: int | None = None,
     details: bool = True,
-    listed: Callable[[int], None] | None = None,
-    looked: Callable[[int, int], None] | None = None,
+    on_listed: Callable[[int], None] | None = None,
+    on_read: Callable[[int, int], None] | None = None,
 ) -> tuple[Scan, tuple[Entry, ...]]:
     """Return a root's content and the entries to show, read fresh and in full.
 
@@ -242,10 +211,10 @@ def list_entries(
         chosen: which to show.
         now: Unix seconds.
         failed: only failed and interrupted ones.
-        limit: so many at most.
-        details: flags and names are wanted even where nothing is chosen or sorted by them.
-        listed: is told now and then how many objects of a bucket are listed.
-        looked: is told now and then at how many of how many entries was looked.
+        limit: maximum number of entries.
+        details: read flags and names even where neither filter nor order needs them.
+        on_listed: called now and then with the number of objects listed in a bucket.
+        on_read: called now and then with the number of entries read, and of all.
 
     Raises:
         NotACacheError: it is no cache.
@@ -253,12 +222,12 @@ def list_entries(
     """
     check_limit(limit)
     if limit is not None and not location.is_remote and not chosen.conditions and not failed:
-        found = _by_index(location.root, order, limit)
+        found = _read_indexed(location.root, order, limit)
         if found is not None:
             return found, select(found.entries, order, limit=limit)
     by_details = chosen.needs_details or order.needs_details
     all_details = by_details or (details and limit is None)
-    found = _scan(location, details=all_details, listed=listed, looked=looked)
+    found = _scan(location, details=all_details, on_listed=on_listed, on_read=on_read)
     rows = select(found.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
     if all_details or not details:
         return found, rows
@@ -270,33 +239,33 @@ def _scan(
     location: Location,
     *,
     details: bool,
-    listed: Callable[[int], None] | None,
-    looked: Callable[[int, int], None] | None,
+    on_listed: Callable[[int], None] | None,
+    on_read: Callable[[int, int], None] | None,
 ) -> Scan:
     started_ns = time.time_ns()
-    walked = walk(location.root, listed)
-    as_listed = None if location.is_remote else index.note_listed(walked.listed)
-    found = scan_walk(walked, details=details, looked=looked)
+    walked = walk(location.root, on_listed)
+    stamps = None if location.is_remote else index.stamp_directories(walked.listed)
+    found = scan_walk(walked, details=details, on_read=on_read)
     check_root_exists(location, found)
-    # An index could not tell of what cannot be read.
-    if as_listed is not None and not found.unread and len(found.entries) >= index.FEWEST_ENTRIES:
-        index.write_index(location.root, found.entries, found.skipped, as_listed, started_ns)
+    # An index would hide what cannot be read.
+    if stamps is not None and not found.unread and len(found.entries) >= index.MIN_ENTRIES:
+        index.write_index(location.root, found.entries, found.skipped, stamps, started_ns)
     return found
 
 
-def _by_index(root: str, order: SortOrder, limit: int) -> Scan | None:
-    """Return the first entries of an order, None when the index cannot tell."""
-    first = index.candidates(root, order.key, limit, descending=order.descending)
-    if first is None:
+def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
+    """Return entries that contain the first of an order, None where there is no valid index."""
+    candidates = index.read_candidates(root, order.key, limit, descending=order.descending)
+    if candidates is None:
         return None
-    places = {place.path: place for place in first.places}
-    # What was used since the index was made may stand first now.
-    used = {event.module for event in Events(root).read(first.made_unix_s)}
-    if not used <= {place.module for place in first.places}:
+    # An entry that was used since the index was made may come first now.
+    used = {event.module for event in Events(root).read(candidates.made_unix_s)}
+    if not used <= {os.path.basename(path) for path in candidates.paths}:
         return None
-    reader = EntryReader(root)
-    entries = [reader.read(place) for place in places.values()]
-    if None in entries:
-        return None
-    read = tuple(entry for entry in entries if entry is not None)
-    return Scan(root, exists=True, entries=read, skipped=first.skipped)
+    entries = [read_entry(root, path) for path in dict.fromkeys(candidates.paths)]
+    found = tuple(entry for entry in entries if entry is not None)
+    return (
+        Scan(root, exists=True, entries=found, skipped=candidates.skipped)
+        if len(found) == len(entries)
+        else None
+    )

@@ -6,13 +6,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import plural, table
+from neurontools.base.units import format_age
 from neurontools.cache import layouts
+from neurontools.cache.layouts import display_path
 from neurontools.cache.lock_owner import Liveness, list_waiters
 from neurontools.cache.pruning.policy import STALE_LOCK_S
 from neurontools.cache.pruning.removal import BrokenLock
-from neurontools.cache.quantities import format_duration
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.tables import below, counted, table
 from neurontools.cache.tree import LOCAL
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | 
     rows = [
         (
             _state(held),
-            format_duration(_held_s(held, now)),
-            format_duration(held.lock.age_s),
+            format_age(_held_s(held, now)),
+            format_age(held.lock.age_s),
             "-" if held.lock.owner is None else str(held.lock.owner.pid),
             "-" if held.lock.owner is None else held.lock.owner.host,
             " ".join(_waiter(held, waiter) for waiter in held.waiters) or "-",
@@ -84,8 +85,8 @@ def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | 
         for held in locks
     ]
     head = ("STATE", "AGE", "BEAT", "PID", "HOST", "WAITING", "LOCK")
-    lines = [table(head, rows, "<>>><<<", width=width, spare=(2, 5, 4, 3))] if rows else []
-    lines.append(f"{counted(len(rows), 'lock', 'locks')} in {root}")
+    lines = [table(head, rows, "<>>><<<", width=width, optional=(2, 5, 4, 3))] if rows else []
+    lines.append(f"{plural(len(rows), 'lock', 'locks')} in {root}")
     stale = sum(held.is_stale(STALE_LOCK_S) for held in locks)
     if stale:
         lines[-1] += f", {stale} of them stale: --break-stale 4h removes these"
@@ -94,7 +95,7 @@ def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | 
 
 def _shown_path(path: str, root: str, width: int | None) -> str:
     # A terminal shows the entry: the lock's own name is the same in nearly all.
-    return path if width is None else os.path.dirname(below(path, root, width))
+    return path if width is None else os.path.dirname(display_path(path, root, width))
 
 
 def locks_json(root: str, locks: Sequence[HeldLock], now: float) -> dict[str, Any]:

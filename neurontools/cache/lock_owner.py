@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from neurontools.cache.files import read_start, remove_quietly
+from neurontools.base.files import remove_quietly
+from neurontools.base.procfs import read_boot_id, read_start_ticks
+from neurontools.cache.files import read_start
 from neurontools.cache.layouts import WAITER_PREFIX
-from neurontools.machine.processes import boot_id, start_ticks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,10 +50,10 @@ class LockOwner:
 def new_lock_owner() -> LockOwner:
     """Return an owner record for the calling process, with a fresh token."""
     return LockOwner(
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         pid_namespace=_pid_namespace(),
         pid=os.getpid(),
-        start_ticks=start_ticks(os.getpid()) or 0,
+        start_ticks=read_start_ticks(os.getpid()) or 0,
         host=os.uname().nodename,
         started_unix_s=round(time.time(), 3),
         token=os.urandom(8).hex(),
@@ -83,8 +84,8 @@ def owner_liveness(owner: LockOwner | None, heartbeat_age_s: float) -> Liveness:
     """
     if owner is None:
         return Liveness.UNKNOWN
-    if (owner.boot_id, owner.pid_namespace) == (boot_id(), _pid_namespace()):
-        return Liveness.ALIVE if start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
+    if (owner.boot_id, owner.pid_namespace) == (read_boot_id(), _pid_namespace()):
+        return Liveness.ALIVE if read_start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
     return Liveness.DEAD if heartbeat_age_s > STALE_S else Liveness.ALIVE
 
 

@@ -8,7 +8,6 @@ checked again, so that two waiters cannot both take it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -16,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.files import remove_if_empty, remove_quietly, write_aside
+from neurontools.base.files import remove_if_empty, remove_quietly, write_temporary
+from neurontools.base.locks import SHARED, flock, is_same_file
 from neurontools.cache.layouts import LOCK, ROOT_LOCK
 from neurontools.cache.lock_owner import (
     HEARTBEAT_S,
@@ -35,7 +35,6 @@ _MAX_LOCK_BYTES = 4096
 _REMOVAL_ATTEMPTS = 3
 # Tokens of this process's locks whose files could not be removed: it must not wait for itself.
 _left_behind: set[str] = set()
-_NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def parse_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
 
 
 @contextmanager
-def root_locked(root: str) -> Iterator[None]:
+def root_lock(root: str) -> Iterator[None]:
     """Hold the root's lock, as the real tools do; where the file system has no flock, hold nothing.
 
     Raises:
@@ -84,26 +83,10 @@ def root_locked(root: str) -> Iterator[None]:
     """
     descriptor = os.open(f"{root}/{ROOT_LOCK}", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        flock(descriptor, fcntl.LOCK_EX)
+        flock(descriptor)
         yield
     finally:
         os.close(descriptor)
-
-
-def flock(descriptor: int, operation: int) -> bool:
-    """Apply flock; return False when it would block, True when held or where flock does not exist.
-
-    Raises:
-        OSError: another failure.
-    """
-    try:
-        fcntl.flock(descriptor, operation)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_FLOCK:
-            raise
-    return True
 
 
 class EntryLock:
@@ -122,7 +105,7 @@ class EntryLock:
         self._released.set()
         self._heart.join()
         try:
-            with root_locked(self._root):
+            with root_lock(self._root):
                 self._remove()
         except OSError:
             self._remove()
@@ -159,7 +142,7 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
         return EntryLock(root, path, owner) if _create(entry, path, owner) else None
     if not _may_take_over(found):
         return None
-    with root_locked(root):
+    with root_lock(root):
         again = examine_lock(path)
         if again is not None and _may_take_over(again):
             os.unlink(path)
@@ -181,8 +164,8 @@ def _unpruned(entry: str) -> Iterator[None]:
     """
     descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        flock(descriptor, fcntl.LOCK_SH)
-        if not os.path.samestat(os.stat(entry), os.fstat(descriptor)):
+        flock(descriptor, SHARED)
+        if not is_same_file(entry, descriptor):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), entry)
         yield
     finally:
@@ -195,7 +178,7 @@ def _create(entry: str, path: str, owner: LockOwner) -> bool:
 
 
 def _create_linked(entry: str, path: str, owner: LockOwner) -> bool:
-    aside = write_aside(entry, owner.to_bytes())
+    aside = write_temporary(entry, owner.to_bytes())
     try:
         os.link(aside, path)
     except FileExistsError:
@@ -236,9 +219,9 @@ def directory_lock(path: str) -> Iterator[None]:
         if descriptor is None:
             continue
         try:
-            flock(descriptor, fcntl.LOCK_EX)
+            flock(descriptor)
             # Whoever held it may have removed it, and another may have made it anew.
-            if is_at(path, descriptor):
+            if is_same_file(path, descriptor):
                 try:
                     yield
                 finally:
@@ -260,11 +243,3 @@ def _opened(path: str) -> int | None:
         return os.open(path, _OPEN)
     except FileNotFoundError:
         return None
-
-
-def is_at(path: str, descriptor: int) -> bool:
-    """Return whether what is open is what a path names now."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -8,17 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_if_empty
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import (
-    look_up,
-    prepare_entry,
-    publish,
-    read_failure,
-    store_failure,
-)
+from neurontools.cache.entry_io import look_up, prepare_entry, publish, read_failure, store_failure
 from neurontools.cache.events import EventKind
-from neurontools.cache.files import remove_if_empty
 from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.orphans import quarantine_neff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.tables import counted, plain, table
+from neurontools.base.text import plural, printable, table
 from neurontools.compiler.neff_header import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def format_neff_info(neff: NeffFile, *, weights: bool = False, shapes: bool = Fa
         shapes: show only names, shapes and data types.
     """
     lines = ["NEFF Header:"]
-    lines += [f"  {name + ':':<24}{plain(value)}" for name, value in _header_rows(neff.header)]
+    lines += [f"  {name + ':':<24}{printable(value)}" for name, value in _header_rows(neff.header)]
     lines += ["", "NEFF Nodes:", _nodes(neff, weights=weights, shapes=shapes)]
     made = "a neurontools simulator" if neff.ours else "another compiler"
-    lines += ["", f"{counted(len(neff.members), 'member', 'members')}, made by {made}"]
+    lines += ["", f"{plural(len(neff.members), 'member', 'members')}, made by {made}"]
     return "\n".join(lines)
 
 

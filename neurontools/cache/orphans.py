@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly
+from neurontools.base.locks import flock
 from neurontools.cache import layouts
-from neurontools.cache.files import remove_quietly
-from neurontools.cache.locks import flock
 from neurontools.cache.pruning.removal import delete_tree, is_network_root
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S
 from neurontools.cache.remote.url import is_remote
@@ -89,7 +88,7 @@ def _nobody_in(directory: str) -> Iterator[bool]:
     try:
         is_free = False
         with suppress(OSError):
-            is_free = flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = flock(descriptor, wait=False)
         yield is_free
     finally:
         os.close(descriptor)
@@ -137,7 +136,7 @@ def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
     except OSError as error:
         return error.strerror or "cannot be opened"
     try:
-        if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not flock(descriptor, wait=False):
             return "in use"
         found = os.fstat(descriptor)
         if (found.st_ino, found.st_mtime_ns) != (entry.inode, entry.changed_ns):

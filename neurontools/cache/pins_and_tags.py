@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.entry_io import hold, release
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
 from neurontools.errors import NeuronToolsError, UsageError
 

@@ -6,9 +6,11 @@ import json
 import math
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import write_atomic
 from neurontools.cache import layouts
 from neurontools.cache.tree import LOCAL
 
@@ -47,14 +49,8 @@ def new_provenance(compile_s: float) -> Provenance:
 
 def write_provenance(entry: str, origin: Provenance) -> None:
     """Store a record in an entry; one that cannot be written is not."""
-    path = f"{entry}/{layouts.ORIGIN}"
-    aside = f"{entry}/{layouts.TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
-    try:
-        with open(aside, "xb") as file:
-            file.write(json.dumps(asdict(origin)).encode() + b"\n")
-        os.replace(aside, path)
-    except OSError:
-        return
+    with suppress(OSError):
+        write_atomic(f"{entry}/{layouts.ORIGIN}", json.dumps(asdict(origin)) + "\n", sync=False)
 
 
 def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:

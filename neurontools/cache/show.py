@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import plural, printable, wrap_field
+from neurontools.base.units import format_age, format_size, format_size_both, format_time
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.entry_files import first_error_line
+from neurontools.cache.fields import FUTURE, entry_json, format_elapsed
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.graphs.graph_facts import GraphForm
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.listing import entry_json
 from neurontools.cache.provenance import Provenance, read_provenance
-from neurontools.cache.quantities import FUTURE, format_age, format_duration, format_size, format_size_both
 from neurontools.cache.selection import NoSuchEntryError
-from neurontools.cache.tables import counted, moment, plain, wrapped
 from neurontools.cache.tree import open_tree
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
@@ -194,11 +194,11 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
     _add(lines, "compiler", entry.compiler or "unknown")
     _add(lines, "size", format_size_both(entry.size_bytes) + " on disk")
     _add(lines, "made", _when(entry.made_unix_s, now))
-    hits = counted(entry.hits, "hit", "hits")
+    hits = plural(entry.hits, "hit", "hits")
     _add(lines, "last used", f"{_when(entry.used_unix_s, now)}, {hits} of this user")
     _add(lines, "compiled by", _origin(details))
     if entry.lock is not None:
-        _add(lines, "lock", f"{entry.lock.holder}, {format_duration(entry.lock.age_s)} old")
+        _add(lines, "lock", f"{entry.lock.holder}, {format_age(entry.lock.age_s)} old")
     if details.rule is not None:
         _add(lines, "flags", " ".join(entry.flags) or "(none)")
         _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
@@ -210,7 +210,7 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
         _add(lines, "library", f"{library.name} (custom operators), {size}, sha256 {library.digest}")
     lines += _neff_lines(details.header, details.neff_problem)
     _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
-    return "\n".join([*(wrapped(line, width) for line in lines), *_log_lines(details)])
+    return "\n".join([*(wrap_field(line, width) for line in lines), *_log_lines(details)])
 
 
 def details_json(details: EntryDetails) -> dict[str, Any]:
@@ -254,12 +254,12 @@ def details_json(details: EntryDetails) -> dict[str, Any]:
 
 
 def _add(lines: list[str], name: str, value: str) -> None:
-    lines.append(f"  {name:<12}{plain(value)}")
+    lines.append(f"  {name:<12}{printable(value)}")
 
 
 def _when(unix_s: float, now: float) -> str:
-    age = format_age(now - unix_s)
-    return f"{moment(unix_s)} ({'in the future' if age == FUTURE else age + ' ago'})"
+    age = format_elapsed(now - unix_s)
+    return f"{format_time(unix_s)} ({'in the future' if age == FUTURE else age + ' ago'})"
 
 
 def _origin(details: EntryDetails) -> str:
@@ -280,17 +280,17 @@ def _graph_lines(graph: GraphSummary | None) -> list[str]:
             lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: cannot be read, {graph.problem}"
         )
         return lines
-    number = counted(len(facts.operations), "operator", "operators")
+    number = plural(len(facts.operations), "operator", "operators")
     if facts.form is GraphForm.HLO:
         _add(lines, "graph", f"{number} of an HLO module ({graph.file}, {format_size(graph.size_bytes)})")
     else:
-        extra = counted(len(facts.libraries), "native library", "native libraries")
+        extra = plural(len(facts.libraries), "native library", "native libraries")
         extra = f", {extra}" if facts.libraries else ""
         _add(lines, "graph", f"{number}, {format_size(facts.buffers_bytes)} of buffers{extra}")
     operators = graph.operators()
     shown = [f"{name} x{count}" for name, count in operators[:_MOST_OPERATORS]]
     if len(operators) > _MOST_OPERATORS:
-        shown.append(f"and {counted(len(operators) - _MOST_OPERATORS, 'other kind', 'other kinds')}")
+        shown.append(f"and {plural(len(operators) - _MOST_OPERATORS, 'other kind', 'other kinds')}")
     _add(lines, "operators", ", ".join(shown))
     _add(lines, "inputs", _tensors(facts.inputs))
     _add(lines, "outputs", _tensors([output.tensor for output in facts.outputs]))
@@ -310,7 +310,7 @@ def _neff_lines(header: NeffHeader | None, problem: str) -> list[str]:
         _add(lines, "neff", problem)
     if header is not None:
         version = ".".join(map(str, header.version))
-        cores = counted(header.core_count, "NeuronCore", "NeuronCores")
+        cores = plural(header.core_count, "NeuronCore", "NeuronCores")
         _add(lines, "neff", f"{header.name or '(no name)'}: version {version}, {cores}, LNC {header.lnc}")
         _add(lines, "built by", header.build_version or "unknown")
         _add(lines, "data", f"{format_size(header.data_bytes)}, hash {header.data_hash.hex()}")
@@ -321,9 +321,9 @@ def _neff_lines(header: NeffHeader | None, problem: str) -> list[str]:
 def _log_lines(details: EntryDetails) -> list[str]:
     if not details.log:
         return []
-    lines = ["", f"error: {plain(details.error_line)}", "log:"]
+    lines = ["", f"error: {printable(details.error_line)}", "log:"]
     stored = details.log.splitlines()
-    lines += [f"  {plain(line)}" for line in stored[:_LOG_LINES]]
+    lines += [f"  {printable(line)}" for line in stored[:_LOG_LINES]]
     if len(stored) > _LOG_LINES:
         lines.append(f"  ... {len(stored) - _LOG_LINES} more lines in {details.entry.path}/model.log")
     return lines

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.collector import collector_paused
+from neurontools.base.text import plural, table, wrap_field
+from neurontools.base.units import format_size, format_time
 from neurontools.cache.entry_files import FilesInspector, State
 from neurontools.cache.events import EventKind, Events
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.listing import skipped_notes
 from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.quantities import format_size
-from neurontools.cache.tables import counted, moment, table, wrapped
 from neurontools.cache.tree import exists
 from neurontools.cache.usage import Usage, UsageTotals
 from neurontools.cache.walk import with_progress
@@ -55,16 +54,16 @@ class Stats:
 
 
 def collect_stats(
-    found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None = None
+    found: Walk, in_use: Callable[[str], bool], on_read: Callable[[int, int], None] | None = None
 ) -> Stats:
     """Return the sums over a root.
 
     Args:
         found: where its entries are.
         in_use: says of an entry's path whether it is loaded by a process.
-        looked: is told now and then at how many of how many entries was looked.
+        on_read: called now and then with the number of entries read, and of all.
     """
-    groups, lost = _groups(found, in_use, looked)
+    groups, lost = _groups(found, in_use, on_read)
     states = (_sum(state, (group for group in groups if group.state is state)) for state in State)
     layouts = (_sum(kind, (group for group in groups if group.layout is kind)) for kind in CacheLayout)
     compilers = (
@@ -96,14 +95,13 @@ class _Group:
     sizes: list[int]
 
 
-@collector_paused()
 def _groups(
-    found: Walk, in_use: Callable[[str], bool], looked: Callable[[int, int], None] | None
+    found: Walk, in_use: Callable[[str], bool], on_read: Callable[[int, int], None] | None
 ) -> tuple[list[_Group], int]:
     """Return the groups of a root's entries, and how many entries are there and cannot be looked at."""
     sizes: defaultdict[tuple[State, CacheLayout, str, bool], list[int]] = defaultdict(list)
     looker, lost = FilesInspector(found.tree), 0
-    for place in with_progress(found.places, looked):
+    for place in with_progress(found.places, on_read):
         try:
             look = looker.look(place)
         except OSError:
@@ -190,7 +188,7 @@ def format_runs(runs: Iterable[RunStats], width: int | None = None) -> str:
     """Return the table of runs, no wider than a terminal's columns."""
     rows = [
         (
-            moment(run.started_unix_s),
+            format_time(run.started_unix_s),
             run.name,
             str(run.hits),
             str(run.misses),
@@ -204,8 +202,8 @@ def format_runs(runs: Iterable[RunStats], width: int | None = None) -> str:
         for run in runs
     ]
     head = ("STARTED", "RUN", "HITS", "MISSES", "WAITS", "FAILED", "REPLAYED", "SAVED", "COMPILED", "WAITED")
-    lines = [table(head, rows, "><>>>>>>>>", width=width, spare=(9, 6, 5, 4, 8, 7, 0))] if rows else []
-    lines.append(counted(len(rows), "run recorded", "runs recorded"))
+    lines = [table(head, rows, "><>>>>>>>>", width=width, optional=(9, 6, 5, 4, 8, 7, 0))] if rows else []
+    lines.append(plural(len(rows), "run recorded", "runs recorded"))
     return "\n".join(lines)
 
 
@@ -232,23 +230,23 @@ def runs_json(runs: Iterable[RunStats]) -> list[dict[str, Any]]:
 
 def format_stats(stats: Stats, width: int | None = None) -> str:
     """Return the sums and what lookups did, no wider than a terminal's columns."""
-    return f"{format_totals(stats, width)}\n\n{wrapped(_usage_text(stats), width)}"
+    return f"{format_totals(stats, width)}\n\n{wrap_field(_usage_text(stats), width)}"
 
 
 def format_totals(stats: Stats, width: int | None = None) -> str:
     """Return the sums by state, by compiler and, where there are several, by layout, no wider than a terminal's columns."""
     head = ("STATE", "ENTRIES", "ACTIVE", "SIZE", "RECLAIMABLE")
-    show = partial(table, align="<>>>>", width=width, spare=(2, 4))
+    show = partial(table, align="<>>>>", width=width, optional=(2, 4))
     blocks = [show(head, [_sum_row(group) for group in (*stats.states, stats.total)])]
     for name, groups, fewest in (("COMPILER", stats.compilers, 1), ("LAYOUT", stats.layouts, 2)):
         if len(groups) >= fewest:
             blocks.append(show((name, *head[1:]), [_sum_row(group) for group in groups]))
     others = []
     if stats.registry:
-        others.append(counted(stats.registry, "registry record of optimum", "registry records of optimum"))
+        others.append(plural(stats.registry, "registry record of optimum", "registry records of optimum"))
     others += skipped_notes(stats.skipped, stats.unread)
     if others:
-        blocks.append(wrapped("; ".join(others), width))
+        blocks.append(wrap_field("; ".join(others), width))
     return "\n\n".join(blocks)
 
 
@@ -292,18 +290,16 @@ def _usage_text(stats: Stats) -> str:
     share = usage.hit_share
     if share is None:
         return "no lookups counted yet"
-    line = (
-        f"{counted(usage.hits, 'hit', 'hits')}, {counted(usage.misses, 'miss', 'misses')} ({share:.1%} hits)"
-    )
+    line = f"{plural(usage.hits, 'hit', 'hits')}, {plural(usage.misses, 'miss', 'misses')} ({share:.1%} hits)"
     if usage.failures:
-        line += f", {counted(usage.failures, 'failed compile', 'failed compiles')}"
+        line += f", {plural(usage.failures, 'failed compile', 'failed compiles')}"
     if usage.damaged:
-        line += f", {counted(usage.damaged, 'damaged neff', 'damaged neffs')}"
+        line += f", {plural(usage.damaged, 'damaged neff', 'damaged neffs')}"
     recorded = stats.recorded
     seconds = f"{recorded.saved_s:.3g} s of compiling saved, {recorded.compiled_s:.3g} s compiled"
     if recorded.waits:
-        seconds += f", {counted(recorded.waits, 'wait', 'waits')} of {recorded.waited_s:.3g} s"
-    return f"{line} by this user since {moment(usage.since_unix_s)[:-3]}; {seconds}"
+        seconds += f", {plural(recorded.waits, 'wait', 'waits')} of {recorded.waited_s:.3g} s"
+    return f"{line} by this user since {format_time(usage.since_unix_s)[:-3]}; {seconds}"
 
 
 def _sum_row(group: EntryTotals) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.cache import extraction, layouts, logs
-from neurontools.cache.entry_io import hold, release
 from neurontools.cache.events import Events
+from neurontools.cache.fields import parse_age
 from neurontools.cache.flags import parse_environment_flags
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, CompileRequest, LockWaitTimeoutError, Lookup
 from neurontools.cache.pruning.policy import read_setting
-from neurontools.cache.quantities import parse_duration
 from neurontools.cache.usage import Usage, copy_dir
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
@@ -192,7 +192,7 @@ def _bucket(location: Location) -> BucketStore | None:
 
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
-    return read_setting(env.CACHE_LOCK_TIMEOUT, parse_duration, environ) or None
+    return read_setting(env.CACHE_LOCK_TIMEOUT, parse_age, environ) or None
 
 
 class CacheRoot:

@@ -92,12 +92,12 @@ class LocalTree:
 LOCAL = LocalTree()
 
 
-def open_tree(root: str, listed: Callable[[int], None] | None = None) -> CacheTree:
+def open_tree(root: str, on_listed: Callable[[int], None] | None = None) -> CacheTree:
     """Return what reads a root.
 
     Args:
         root: a directory, or `s3://bucket/prefix`.
-        listed: is told now and then how many objects of a bucket are listed.
+        on_listed: called now and then with the number of objects listed in a bucket.
 
     Raises:
         MissingDependencyError: the root is in a bucket, and the packages for that are not there.
@@ -106,7 +106,7 @@ def open_tree(root: str, listed: Callable[[int], None] | None = None) -> CacheTr
         return LOCAL
     from neurontools.cache.remote.tree import BucketTree
 
-    return BucketTree(root, listed)
+    return BucketTree(root, on_listed)
 
 
 def exists(tree: CacheTree, path: str) -> bool:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import plural, table
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.files import open_unseen, read_start
 from neurontools.cache.flags import FlagsRule, flags_rule
-from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout
+from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout, display_path
 from neurontools.cache.lock_owner import Liveness, dead_waiter_files
-from neurontools.cache.locks import root_locked
+from neurontools.cache.locks import root_lock
 from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
 from neurontools.cache.pruning.removal import delete_tree
 from neurontools.cache.remote.url import is_remote
-from neurontools.cache.tables import below, counted, table
 from neurontools.cache.usage import Usage
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
@@ -286,7 +286,7 @@ def repair(root: str, findings: Sequence[VerifyProblem]) -> tuple[Repair, ...]:
     with ExitStack() as stack:
         if any(finding.entry is not None and not finding.entry.ours for finding in findings):
             with suppress(OSError):
-                stack.enter_context(root_locked(root))
+                stack.enter_context(root_lock(root))
         return tuple(_repairs(root, findings))
 
 
@@ -315,10 +315,13 @@ def format_problems(
     root: str, checked: int, findings: Sequence[VerifyProblem], in_quarantine: int, width: int | None = None
 ) -> str:
     """Return what is wrong, one line each and no wider than a terminal's columns, and how much was checked."""
-    rows = [(finding.problem.value, finding.words, below(finding.path, root, width)) for finding in findings]
-    lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<", width=width, spare=(0,))] if rows else []
-    number = counted(len(rows), "problem", "problems")
-    lines.append(f"{counted(checked, 'entry', 'entries')} checked in {root}, {number}")
+    rows = [
+        (finding.problem.value, finding.words, display_path(finding.path, root, width))
+        for finding in findings
+    ]
+    lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<", width=width, optional=(0,))] if rows else []
+    number = plural(len(rows), "problem", "problems")
+    lines.append(f"{plural(checked, 'entry', 'entries')} checked in {root}, {number}")
     if in_quarantine:
         lines.append(f"{in_quarantine} in quarantine; 'neuron-cache clean' empties it")
     return "\n".join(lines)

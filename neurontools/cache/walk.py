@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.collector import collector_paused
 from neurontools.cache.layouts import (
     NEFF_SUFFIX,
     NEWER_REGISTRY,
@@ -81,19 +80,18 @@ class Walk:
     tree: CacheTree = LOCAL
 
 
-@collector_paused()
-def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
+def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
     """Return where the entries of a root are, in the order of their paths.
 
     Args:
         root: a directory, or `s3://bucket/prefix`.
-        listed: is told now and then how many objects of a bucket are listed.
+        on_listed: called now and then with the number of objects listed in a bucket.
 
     Raises:
         NotACacheError: the root exists and is no directory, cannot be read, or holds no sign of a compile cache.
         RemoteError: the bucket cannot be listed.
     """
-    found = Walk(root, tree=open_tree(root, listed))
+    found = Walk(root, tree=open_tree(root, on_listed))
     items = _root_items(found)
     if items is None:
         found.exists = False
@@ -115,12 +113,12 @@ def walk(root: str, listed: Callable[[int], None] | None = None) -> Walk:
 
 
 def with_progress(
-    places: Sequence[EntryRef], looked: Callable[[int, int], None] | None
+    places: Sequence[EntryRef], on_read: Callable[[int, int], None] | None
 ) -> Iterator[EntryRef]:
-    """Yield places; `looked`, where there is one, is told now and then how many of how many were."""
+    """Yield places; `on_read` is called now and then with their number, and that of all."""
     for number, place in enumerate(places):
-        if looked is not None and number % _LOOKED_AT_ONCE == 0:
-            looked(number, len(places))
+        if on_read is not None and number % _LOOKED_AT_ONCE == 0:
+            on_read(number, len(places))
         yield place
 
 

@@ -13,13 +13,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural, printable
+from neurontools.base.units import format_age
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import EventKind, EventTail
 from neurontools.cache.lock_owner import list_waiters
 from neurontools.cache.provenance import read_provenance
-from neurontools.cache.quantities import format_duration
-from neurontools.cache.tables import counted, plain
 from neurontools.cache.walk import walk
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def format_event(item: WatchEvent) -> str:
     moment = datetime.fromtimestamp(item.unix_s).strftime("%H:%M:%S")  # noqa: DTZ006  the user's own clock
     seconds = "" if item.seconds is None else _seconds(item.seconds)
     parts = f"{moment}  {item.kind:<{_WIDTH}} {seconds:>8}  {item.module or item.path}"
-    return plain(f"{parts}  {item.words}".rstrip())
+    return printable(f"{parts}  {item.words}".rstrip())
 
 
 def event_json(item: WatchEvent) -> str:
@@ -266,10 +266,10 @@ def format_summary(summary: WatchSummary) -> str:
     if summary.waiting:
         parts.append(f"{summary.waiting} waiting")
     parts += [f"{summary.compiled} compiled", f"{summary.failed} failed"]
-    parts.append(counted(summary.hits, "hit", "hits") + f" saved {_seconds(summary.saved_s)}")
-    parts.append(counted(summary.entries, "entry", "entries"))
+    parts.append(plural(summary.hits, "hit", "hits") + f" saved {_seconds(summary.saved_s)}")
+    parts.append(plural(summary.entries, "entry", "entries"))
     return ", ".join(parts)
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < _SHORT_S else format_duration(seconds)
+    return f"{seconds:.2f} s" if seconds < _SHORT_S else format_age(seconds)

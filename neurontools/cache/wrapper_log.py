@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from neurontools.cache.tables import counted, plain, table
+from neurontools.base.text import plural, printable, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -199,12 +199,12 @@ def format_counts(counts: LogCounts) -> str:
     ]
     lines = [table(None, rows, "<>")]
     again = {module: number for module, number in counts.missed.items() if number > 1}
-    lines += [f"compiled {number} times: {plain(module)}" for module, number in sorted(again.items())]
-    lines += [f"cache: {plain(root)}" for root in counts.roots]
+    lines += [f"compiled {number} times: {printable(module)}" for module, number in sorted(again.items())]
+    lines += [f"cache: {printable(root)}" for root in counts.roots]
     span = f", {counts.first} to {counts.last}" if counts.recognised else ""
-    processes = f" of {counted(len(counts.processes), 'process', 'processes')}" if counts.processes else ""
+    processes = f" of {plural(len(counts.processes), 'process', 'processes')}" if counts.processes else ""
     lines.append(
-        f"{counted(counts.recognised, 'line', 'lines')} of the wrapper{processes} in {counts.lines}{span}"
+        f"{plural(counts.recognised, 'line', 'lines')} of the wrapper{processes} in {counts.lines}{span}"
     )
     return "\n".join(lines)
 

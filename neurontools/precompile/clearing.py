@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly
 from neurontools.cache import layouts
 from neurontools.cache.entries import is_in_use
-from neurontools.cache.files import remove_quietly
 from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.pruning.rules import PruneRules, reason_to_spare

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from neurontools import env
-from neurontools.cache.quantities import format_size, parse_size
+from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
 from neurontools.xla.engine import DeviceError
 

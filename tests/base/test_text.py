@@ -60,3 +60,15 @@ def test_suggestions():
     assert text.suggest("zzz", ["prune", "stats"]) is None
     assert text.did_you_mean("prnue", ["prune", "stats"]) == "did you mean 'prune'?"
     assert text.did_you_mean("zzz", ["prune", "stats"]) == "known: prune, stats"
+
+
+def test_a_field_is_wrapped_below_its_value():
+    assert (
+        text.wrap_field("  name        one two three", 20)
+        == "  name        one\n              two\n              three"
+    )
+    assert text.wrap_field("  name        one two three", None) == "  name        one two three"
+    assert (
+        text.wrap_field("  path        /a/long/path/in/one/piece", 20)
+        == "  path        /a/long/path/in/one/piece"
+    )

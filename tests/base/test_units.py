@@ -175,3 +175,17 @@ def test_percent_never_rounds_to_all_or_nothing():
 def test_percentages_add_up(weights):
     texts = units.format_percentages([weight / sum(weights) for weight in weights])
     assert sum(round(float(text.removesuffix(" %")) * 10) for text in texts) == 1000
+
+
+def test_sizes_in_both_systems():
+    assert units.format_size_both(20 * 10**9) == "20.0 GB (18.63 GiB)"
+    assert units.format_size_both(500) == "500 B"
+
+
+def test_times_are_local_and_no_time_fails(monkeypatch):
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert units.format_time(1_700_000_000.0) == "2023-11-14 22:13:20"
+    assert units.format_time(1e300).endswith(" s")

@@ -15,8 +15,8 @@ from neurontools.cache import layouts
 from neurontools.cache.browser import LEVELS, ORDERS, Browser, change_stamp, make_groups, visible_rows
 from neurontools.cache.entries import Entry, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import hold
 from neurontools.cache.filters import FilterSyntaxError
+from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import new_lock_owner
 
 if TYPE_CHECKING:

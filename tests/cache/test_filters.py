@@ -98,8 +98,8 @@ def test_the_command_points_too(tree: Tree, capsys: pytest.CaptureFixture[str]) 
     tree.done()
     assert main(["ls", "--filter", "state=done", "size>huge"]) == 2
     assert capsys.readouterr().err == (
-        "error: cannot read the filter at character 6: not a size: 'huge'\n  size>huge\n       ^\n"
-        "hint: write for example 20GB, 512MiB or 0\n"
+        "error: cannot read the filter at character 6: invalid size 'huge'\n  size>huge\n       ^\n"
+        "hint: use bytes or a unit, for example 4096, 20GB or 512MiB\n"
     )
 
 

@@ -122,7 +122,7 @@ def test_a_wait_can_be_limited(
 
 
 def test_a_timeout_that_is_none_is_refused(open_cache: Opener) -> None:
-    with pytest.raises(UsageError, match="not a duration"):
+    with pytest.raises(UsageError, match="invalid duration"):
         open_cache(NEURONTOOLS_CACHE_LOCK_TIMEOUT="soon")
 
 

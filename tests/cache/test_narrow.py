@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache.tables import below, middle, table, wrapped
+from neurontools.base.text import shorten, table, wrap_field
+from neurontools.cache.layouts import display_path
 from tests.cache.trees import lay_out
 
 VERBS = (
@@ -77,7 +78,7 @@ def test_text_gives_room_first_then_spare_columns_go() -> None:
     assert table(None, rows, "<<>", width=50).splitlines() == [
         "a" * 9 + ".." + "a" * 9 + "  " + "b" * 9 + ".." + "b" * 9 + "  123456"
     ]
-    assert table(("A", "B", "N"), rows, "<<>", width=30, spare=(0,)).splitlines()[1:] == [
+    assert table(("A", "B", "N"), rows, "<<>", width=30, optional=(0,)).splitlines()[1:] == [
         "b" * 10 + ".." + "b" * 10 + "  123456",
         "(too narrow for a)",
     ]
@@ -90,14 +91,14 @@ def test_a_table_fits_wherever_its_columns_can(rows: list[tuple[str, ...]], widt
 
 @given(st.text(max_size=40), st.integers(2, 50))
 def test_a_shortened_text_keeps_its_ends(text: str, width: int) -> None:
-    short = middle(text, width)
+    short = shorten(text, width)
     assert len(short) == min(len(text), width)
     assert short == text or (text.startswith(short.partition("..")[0]) and ".." in short)
 
 
 def test_paths_stay_in_one_piece() -> None:
     line = "  path        /a/" + "long/" * 30
-    assert wrapped(line, 60) == line
-    assert wrapped("  operators   " + "relu x1, " * 12, None).count("\n") == 0
-    assert below("/c/x/y", "/c", 80) == "x/y"
-    assert below("/c/x/y", "/c", None) == "/c/x/y"
+    assert wrap_field(line, 60) == line
+    assert wrap_field("  operators   " + "relu x1, " * 12, None).count("\n") == 0
+    assert display_path("/c/x/y", "/c", 80) == "x/y"
+    assert display_path("/c/x/y", "/c", None) == "/c/x/y"

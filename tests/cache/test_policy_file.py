@@ -31,7 +31,7 @@ def write(text: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "place", "words"),
     [
-        ("cache_max_size: 20x", 1, "cache_max_size: not a size: '20x'"),
+        ("cache_max_size: 20x", 1, "cache_max_size: invalid size '20x'"),
         ("machine: ci\ncache_keep_last: ten", 2, "cache_keep_last: not a number of entries"),
         ("cache_remove: lock", 1, "cache_remove: 'lock' is nothing that can be removed"),
         ("cache_older_than: 1s\ncache_keep_last: 3 entries", 2, "cache_keep_last: expected a text"),
@@ -77,5 +77,5 @@ def test_a_limit_of_waiting_that_makes_no_sense_is_told_by_its_place(
     open_cache: Callable[..., CompileCache],
 ) -> None:
     write("cache_lock_timeout: 20\n")
-    with pytest.raises(UsageError, match=r"config\.yaml:1: cache_lock_timeout: not a duration: '20'"):
+    with pytest.raises(UsageError, match=r"config\.yaml:1: cache_lock_timeout: duration '20' needs a unit"):
         open_cache()

@@ -36,7 +36,7 @@ def five(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
 def test_a_list_and_sums_tell_at_how_many_they_looked(five: Tree) -> None:
     told: list[tuple[int, int]] = []
     where = resolve({}, str(five.root))
-    list_entries(where, parse_order("used"), EntryFilter(), now=0.0, looked=lambda *far: told.append(far))
+    list_entries(where, parse_order("used"), EntryFilter(), now=0.0, on_read=lambda *far: told.append(far))
     assert told == [(0, 5), (2, 5), (4, 5)]
     stats.collect_stats(walk.walk(where.root), lambda _: False, lambda *far: told.append(far))
     assert told[3:] == told[:3]

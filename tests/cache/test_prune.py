@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neurontools.cache import entries, layouts
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import hold
+from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import Liveness, new_lock_owner
 from neurontools.cache.locks import LockState
 from neurontools.cache.pruning import removal

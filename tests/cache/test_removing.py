@@ -15,7 +15,7 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import Scan, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import hold
+from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pruning import policy
 from neurontools.cache.pruning.policy import read_policy
@@ -247,7 +247,7 @@ def test_a_broken_policy_does_not_break_a_run(
     cache = open_cache(NEURONTOOLS_CACHE_AUTO_PRUNE="1", NEURONTOOLS_CACHE_MAX_SIZE="huge")
     cache.get_or_compile(mlp(), TRN1, "mlp")
     cache.close()
-    assert "NEURONTOOLS_CACHE_MAX_SIZE: not a size" in caplog.text
+    assert "NEURONTOOLS_CACHE_MAX_SIZE: invalid size" in caplog.text
 
 
 _RUN = """
@@ -285,13 +285,13 @@ def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["prune", "--max-size", "1XB"], "--max-size: not a size: '1XB'"),
-        (["prune", "--older-than", "30"], "--older-than: not a duration: '30'"),
+        (["prune", "--max-size", "1XB"], "--max-size: invalid size '1XB'"),
+        (["prune", "--older-than", "30"], "--older-than: duration '30' needs a unit"),
         (["prune", "--keep-last", "few"], "--keep-last: not a number of entries: 'few'"),
-        (["prune", "--break-stale", "old"], "--break-stale: not a duration"),
-        (["clean", "--grace", "x"], "--grace: not a duration"),
-        (["locks", "--break-stale", "x"], "--break-stale: not a duration"),
-        (["import", "--max-size", "x", "a.tar"], "--max-size: not a size"),
+        (["prune", "--break-stale", "old"], "--break-stale: invalid duration"),
+        (["clean", "--grace", "x"], "--grace: invalid duration"),
+        (["locks", "--break-stale", "x"], "--break-stale: invalid duration"),
+        (["import", "--max-size", "x", "a.tar"], "--max-size: invalid size"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_told_with_its_option(

@@ -223,7 +223,7 @@ def test_a_full_disk_costs_one_warning_and_no_result(
 
     cache = open_cache()
     with monkeypatch.context() as patch:
-        patch.setattr("neurontools.cache.files.os.fsync", full)
+        patch.setattr("neurontools.base.files.os.fsync", full)
         for rows in (4, 8):
             result = cache.get_or_compile(mlp(rows), TRN1, "mlp")
             assert (result.hit, result.entry) == (False, "")
@@ -236,18 +236,18 @@ def test_a_full_disk_costs_one_warning_and_no_result(
 def test_a_disk_that_fills_up_while_publishing_leaves_no_done_marker(
     open_cache: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache import files
+    from neurontools.base import files
 
-    write = files.write_aside
+    write = files.write_temporary
 
-    def fills_up(directory: str, data: bytes) -> str:
+    def fills_up(directory: str, data: bytes, *, mode: int, sync: bool) -> str:
         if len(data) > 1024:
             raise OSError(28, "No space left on device")
-        return write(directory, data)
+        return write(directory, data, mode=mode, sync=sync)
 
     cache = open_cache()
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_aside", fills_up)
+        patch.setattr(files, "write_temporary", fills_up)
         assert cache.get_or_compile(mlp(), TRN1, "mlp").entry == ""
     assert state_of(cache, cache.entry_of(mlp(), TRN1)) is State.TODO
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from neurontools.cache import in_use, layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import hold, release
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.stats import Stats, collect_stats
 from neurontools.cache.walk import walk

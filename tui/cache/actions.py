@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural
+from neurontools.base.units import format_size
 from neurontools.cache import lock_list, pins_and_tags
 from neurontools.cache.browser import Browser
 from neurontools.cache.entries import scan
 from neurontools.cache.pruning import prune
 from neurontools.cache.pruning.removal import is_network_root
-from neurontools.cache.quantities import format_size
 from neurontools.cache.show import format_details, read_details
-from neurontools.cache.tables import counted
 from neurontools.cache.walk import EntryRef, walk
 from neurontools.cache.why import explain, report
 
@@ -91,7 +91,7 @@ def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
     if len(plan.remove) > most:
         lines.append(f"{'':>9}  and {len(plan.remove) - most} more")
     lines += [f"stays: {choice.entry.module}: {choice.reason}" for choice in plan.spare[:most]]
-    total = counted(len(plan.remove), "entry", "entries")
+    total = plural(len(plan.remove), "entry", "entries")
     return (*lines, f"{format_size(plan.freed_bytes):>9}  {total} in all")
 
 

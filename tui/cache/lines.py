@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural
+from neurontools.base.units import format_size
 from neurontools.cache.entry_files import State
-from neurontools.cache.quantities import format_age, format_size
-from neurontools.cache.tables import counted
+from neurontools.cache.fields import format_elapsed
 from neurontools.tui.widgets.lines import Line, Role, clean, fit, fixed, heat, width_of
 
 if TYPE_CHECKING:
@@ -133,14 +134,14 @@ def row_line(
         mark = "x" if entry.path in marked else " "
         pinned = "* " if entry.pinned else ""
         title = f" {mark} {'  ' * row.depth}{pinned}{clean(row.title)}"
-        used = format_age(now - entry.used_unix_s)
+        used = format_elapsed(now - entry.used_unix_s)
         state, hits, role = entry.state.value, str(entry.hits), _STATE_ROLES[entry.state]
     else:
         entries = group.entries if group is not None else ()
         inside = sum(item.path in marked for item in entries)
         mark = "x" if inside and inside == len(entries) else "-" if inside else " "
         title = f" {mark} {'  ' * row.depth}{'▾' if row.is_open else '▸'} {clean(row.title)}"
-        used, state, hits, role = "", counted(len(entries), "entry", "entries"), "", Role.STRONG
+        used, state, hits, role = "", plural(len(entries), "entry", "entries"), "", Role.STRONG
     figures = _figures(state, format_size(row.size_bytes), f"{row.share:.1%}", used, hits, width)
     if current:
         text = fixed(title, left) + figures + " " + _bar(row.share, _bar_width(width))

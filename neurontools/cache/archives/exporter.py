@@ -19,7 +19,7 @@ from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import hold, release
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.remote.errors import RemoteError
 from neurontools.cache.remote.url import is_remote

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import time
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
+from neurontools.base.locks import flock
+from neurontools.base.units import format_size, parse_size
 from neurontools.cache import logs
 from neurontools.cache.entries import scan
+from neurontools.cache.fields import parse_age
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
-from neurontools.cache.quantities import format_size, parse_duration, parse_size
 from neurontools.cache.usage import counters_dir
 from neurontools.errors import NeuronToolsError, UsageError
 
@@ -55,7 +56,7 @@ def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
     remove = read_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
     rules = PruneRules(
         max_bytes=read_setting(env.CACHE_MAX_SIZE, parse_size, environ),
-        older_than_s=read_setting(env.CACHE_OLDER_THAN, parse_duration, environ),
+        older_than_s=read_setting(env.CACHE_OLDER_THAN, parse_age, environ),
         keep_last=read_setting(env.CACHE_KEEP_LAST, parse_count, environ),
         failed="failed" in remove,
         interrupted="interrupted" in remove,
@@ -110,14 +111,13 @@ def _is_due(root: str) -> bool:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     descriptor = os.open(f"{directory}/auto_pruned", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not flock(descriptor, wait=False):
+            return False
         found = os.fstat(descriptor)
         if found.st_size and time.time() - found.st_mtime < AUTO_PERIOD_S:
             return False
         os.pwrite(descriptor, b"1", 0)
         os.utime(descriptor)
-    except BlockingIOError:
-        return False
     finally:
         os.close(descriptor)
     return True

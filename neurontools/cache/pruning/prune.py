@@ -7,9 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import remove_if_empty
+from neurontools.base.text import plural, printable, table
+from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan, is_in_use
-from neurontools.cache.files import remove_if_empty
-from neurontools.cache.layouts import QUARANTINE
+from neurontools.cache.layouts import QUARANTINE, display_path
 from neurontools.cache.orphans import Orphan, find_orphans, quarantine_orphans, remove_orphan
 from neurontools.cache.pruning.removal import (
     BrokenLock,
@@ -20,9 +22,7 @@ from neurontools.cache.pruning.removal import (
     remove_entries,
 )
 from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
-from neurontools.cache.quantities import format_duration, format_size, format_size_both
 from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
-from neurontools.cache.tables import below, counted, plain, table
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def format_plan(
     where = "" if width is None else f" in {plan.root}"
     before, freed = plan.total_bytes, plan.freed_bytes
     lines.append(
-        f"{counted(len(plan.remove), 'entry', 'entries')} to remove, {format_size_both(freed)} "
+        f"{plural(len(plan.remove), 'entry', 'entries')} to remove, {format_size_both(freed)} "
         f"of {format_size_both(before)}{where}"
     )
     return "\n".join(lines)
@@ -186,12 +186,12 @@ def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequenc
     """Return the question before a removal, which says what goes."""
     parts = []
     if plan.remove:
-        parts.append(f"{counted(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
+        parts.append(f"{plural(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
     if locks:
-        parts.append(counted(len(locks), "stale lock", "stale locks"))
+        parts.append(plural(len(locks), "stale lock", "stale locks"))
     if left:
         size_bytes = sum(item.size_bytes for item in left)
-        parts.append(f"{counted(len(left), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
+        parts.append(f"{plural(len(left), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
     return f"Remove {' and '.join(parts)}?"
 
 
@@ -228,7 +228,7 @@ def format_removal(
     if removal.spared:
         lines += ["spared:", _choices(root, removal.spared, width)]
     lines.append(
-        f"{counted(len(removal.removed), 'entry', 'entries')} removed, "
+        f"{plural(len(removal.removed), 'entry', 'entries')} removed, "
         f"{format_size_both(removal.freed_bytes)} freed"
     )
     return "\n".join(lines)
@@ -250,7 +250,7 @@ def _lock_json(lock: BrokenLock) -> dict[str, Any]:
 
 def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:
     rows = [
-        (format_size(choice.entry.size_bytes), below(choice.entry.path, root, width), choice.reason)
+        (format_size(choice.entry.size_bytes), display_path(choice.entry.path, root, width), choice.reason)
         for choice in choices
     ]
     return table(None, rows, "><<", width=width)
@@ -271,4 +271,4 @@ def _left_line(item: Orphan) -> str:
 
 
 def _lock_line(lock: BrokenLock) -> str:
-    return f"lock {lock.path} of {plain(lock.holder)}, {format_duration(lock.age_s)} old"
+    return f"lock {lock.path} of {printable(lock.holder)}, {format_age(lock.age_s)} old"

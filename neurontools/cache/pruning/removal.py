@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.locks import flock, is_same_file
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.events import record_removals
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.locks import directory_lock, examine_lock, flock, is_at, root_locked
+from neurontools.cache.locks import directory_lock, examine_lock, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
 from neurontools.cache.remote.url import is_remote
 from neurontools.cache.usage import Usage
@@ -95,7 +95,7 @@ def remove_entries(
     try:
         with ExitStack() as stack:
             if any(_is_real_wrappers(choice.entry) for choice in plan.remove):
-                stack.enter_context(root_locked(plan.root))
+                stack.enter_context(root_lock(plan.root))
             trash = stack.enter_context(_trash(plan.root))
             reader = EntryReader(plan.root)
             for number, choice in enumerate(plan.remove):
@@ -156,7 +156,7 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
     """
     broken = []
     try:
-        with root_locked(root):
+        with root_lock(root):
             for lock in locks:
                 now = examine_lock(lock.path)
                 if now is None or now.liveness is Liveness.ALIVE:
@@ -190,14 +190,14 @@ def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, 
     except OSError as error:
         return f"cannot be removed: {error.strerror}"
     try:
-        if not flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not flock(descriptor, wait=False):
             return "in use"
         reason = changed_since(reader, planned, rules, network=network)
         if reason:
             return reason
         aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
         os.rename(planned.path, aside)
-        taken = not is_at(aside, descriptor) or _has_living_lock(aside)
+        taken = not is_same_file(aside, descriptor) or _has_living_lock(aside)
         if taken and _put_back(aside, planned.path):
             return "taken by another process"
         delete_tree(aside)

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.quantities import format_duration, format_size
 from neurontools.compiler.version import COMMIT_PREFIX, COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: boo
         grace_s = NETWORK_GRACE_S if network else 0.0 if _may_go_at_once(entry) else FOREIGN_GRACE_S
     unused_s = now - max(entry.used_unix_s, entry.made_unix_s)
     if unused_s < grace_s:
-        return f"used {format_duration(unused_s)} ago, within the grace of {format_duration(grace_s)}"
+        return f"used {format_age(unused_s)} ago, within the grace of {format_age(grace_s)}"
     return ""
 
 
@@ -200,7 +200,7 @@ def _useless_first(entry: Entry) -> tuple[bool, float, str]:
 
 
 def _unused(entry: Entry, now: float) -> str:
-    return f"unused for {format_duration(now - entry.used_unix_s)}"
+    return f"unused for {format_age(now - entry.used_unix_s)}"
 
 
 _NUMBER = re.compile(r"\d+")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable, table
-from neurontools.base.units import format_size
-from neurontools.cache.quantities import format_size_both
+from neurontools.base.units import format_size, format_size_both
 from neurontools.cache.sync.runner import SyncOutcome
 
 if TYPE_CHECKING:

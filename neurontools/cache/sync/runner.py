@@ -101,10 +101,10 @@ def plan_sync(
     """
     if _overlap(source, target):
         raise UsageError(f"{source} and {target} are the same or in each other", "name two caches")
-    found = scan(source, details=details, listed=listed)
+    found = scan(source, details=details, on_listed=listed)
     if not found.exists:
         raise NotACacheError(f"there is no compile cache at {source}", HINT)
-    return make_plan(found, scan(target, details=details, listed=listed), selection)
+    return make_plan(found, scan(target, details=details, on_listed=listed), selection)
 
 
 def run_sync(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
-from neurontools.cache.collector import collector_paused
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import CacheEvent, EventKind, Events
 from neurontools.cache.selection import find_entries
@@ -75,7 +74,6 @@ class RunReport:
     left_out: int
 
 
-@collector_paused()
 def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = None) -> Explanation:
     """Return why two entries are not one.
 
@@ -96,7 +94,6 @@ def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = N
     return _explain_comparison(compare(*facts))
 
 
-@collector_paused()
 def explain_entry(root: str, name: str, progress: Progress | None = None) -> Explanation:
     """Return why an entry was compiled although its nearest neighbour in the cache is like it.
 
@@ -193,7 +190,6 @@ def _profiled_process(directory: str) -> str:
     )
 
 
-@collector_paused()
 def _explain_run(root: str, events: tuple[CacheEvent, ...], run: str, progress: Progress | None) -> RunReport:
     own = [event for event in events if event.run == run]
     wanted = [event for event in own if event.kind in {EventKind.MISS, EventKind.FAILURE, EventKind.REPLAY}]

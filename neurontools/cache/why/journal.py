@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import paths
+from neurontools.base.units import format_time
 from neurontools.cache.events import CacheEvent, EventKind, Events, read_removals
-from neurontools.cache.tables import moment
 from neurontools.cache.why.causes import Cause, CauseName, make_cause
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Journal:
     def _lost(self, event: CacheEvent, earlier: CacheEvent, made_unix_s: float | None) -> Cause:
         """Return why an entry that was there at an earlier lookup was compiled."""
         if made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCK_SKEW_S:
-            text = f"the cache has had it since {moment(made_unix_s)}, and it was compiled anyway"
+            text = f"the cache has had it since {format_time(made_unix_s)}, and it was compiled anyway"
             return make_cause(CauseName.CACHE, text)
-        when = moment(earlier.unix_s)
+        when = format_time(earlier.unix_s)
         removed = self._removals.get(event.module)
         if removed is not None and earlier.unix_s <= removed.unix_s <= event.unix_s:
-            text = f"the cache had it at {when}; neuron-cache removed it at {moment(removed.unix_s)} ({removed.reason})"
+            text = f"the cache had it at {when}; neuron-cache removed it at {format_time(removed.unix_s)} ({removed.reason})"
             return make_cause(CauseName.REMOVED, text, certain=True)
         if earlier.run == self._run:
             text = "the same run compiled it twice: the result was not stored, or another rank did not see it"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable, wrap
+from neurontools.base.units import format_time
 from neurontools.cache.events import EventKind
 from neurontools.cache.files import read_start
-from neurontools.cache.tables import moment
 from neurontools.cache.why.causes import CauseName
 from neurontools.cache.why.diff_text import diff_lines, format_operation
 from neurontools.cache.why.nearest import format_unread
@@ -120,7 +120,7 @@ def format_run(report: RunReport, style: ReportStyle) -> str:
     """Return why a run compiled."""
     replayed = sum(_kind(miss) is EventKind.REPLAY for miss in report.misses)
     compiled = plural(len(report.misses) + report.left_out - replayed, "compile")
-    head = f"{report.run}, {moment(report.started_unix_s)}: {compiled}"
+    head = f"{report.run}, {format_time(report.started_unix_s)}: {compiled}"
     head += f" ({report.compiled_s:.3f} s), {plural(report.hits, 'hit')}"
     head += f", {plural(replayed, 'failure')} replayed" if replayed else ""
     lines = [*style.wrap(head, 0, "run"), *style.wrap(report.root, 0, "cache"), ""]
@@ -150,7 +150,7 @@ def _format_miss(number: int, miss: Explanation, style: ReportStyle, shared: Cau
     event, comparison = miss.event, miss.comparison
     if event is None:
         return
-    title = f"{number}. {event.module}  {moment(event.unix_s)[11:]}"
+    title = f"{number}. {event.module}  {format_time(event.unix_s)[11:]}"
     title += f"  {event.seconds:.3f} s" if event.kind is EventKind.MISS else f"  {event.kind}"
     yield style.paint(printable(title), _BOLD)
     if shared is not None and not style.full:
@@ -261,7 +261,7 @@ def _format_unread_parts(unread: tuple[str, ...], style: ReportStyle) -> Iterato
 def _describe(facts: EntryFacts) -> str:
     entry, origin = facts.entry, facts.origin
     by = f", compiled by {origin.program or 'a program'}" if origin is not None else ""
-    return f"{entry.module} ({entry.state}, {moment(entry.made_unix_s)}{by})"
+    return f"{entry.module} ({entry.state}, {format_time(entry.made_unix_s)}{by})"
 
 
 def read_source_line(source: str) -> str:

@@ -4,13 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache.quantities import (
-    format_duration,
-    format_size,
-    format_size_both,
-    parse_duration,
-    parse_size,
-)
+from neurontools.base.units import format_age, format_size, format_size_both, parse_size
+from neurontools.cache.fields import parse_age
 from neurontools.errors import UsageError
 
 
@@ -35,7 +30,7 @@ def test_sizes(text: str, size_bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "-1", "1e9", "10 apples", "1iB", "9" * 40, "1.2.3G", "inf"])
 def test_what_is_no_size_is_said(text: str) -> None:
-    with pytest.raises(UsageError, match="not a size"):
+    with pytest.raises(UsageError, match="size"):
         parse_size(text)
 
 
@@ -52,18 +47,18 @@ def test_what_is_no_size_is_said(text: str) -> None:
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
+    assert parse_age(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-3d", "3 apples", "1d2", "1e3s", "nan"])
 def test_what_is_no_duration_is_said(text: str) -> None:
-    with pytest.raises(UsageError, match="not a duration"):
-        parse_duration(text)
+    with pytest.raises(UsageError, match="duration"):
+        parse_age(text)
 
 
 @given(st.text(max_size=12))
 def test_no_text_makes_another_error(text: str) -> None:
-    for parse in (parse_size, parse_duration):
+    for parse in (parse_size, parse_age):
         try:
             assert parse(text) >= 0
         except UsageError:
@@ -83,7 +78,7 @@ def test_a_printed_size_stays_short(size_bytes: int) -> None:
 
 @given(st.floats(0, 10**9))
 def test_a_printed_duration_is_not_longer_than_the_true_one(seconds: float) -> None:
-    assert parse_duration(format_duration(seconds)) <= seconds
+    assert parse_age(format_age(seconds)) <= seconds
 
 
 def test_sizes_are_shown_by_1000_and_by_1024() -> None:
