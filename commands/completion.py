@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from neurontools.commands import console, help_text
+from neurontools.commands import console, parsing
 from neurontools.commands.completion_values import KINDS, values_of
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import MissingDependencyError
@@ -108,7 +108,7 @@ def _run(argv: Sequence[str] | None) -> int:
     shtab = _shtab()
     parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
-        for each in help_text.family(parser):
+        for each in parsing.family(parser):
             _say_what_words_are(each, shtab)
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0

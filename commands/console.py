@@ -210,14 +210,14 @@ def parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
     from argparse import SUPPRESS
 
     from neurontools import __version__
-    from neurontools.commands import help_text, usage
+    from neurontools.commands import parsing
 
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    for verb in help_text.family(parser):
+    for verb in parsing.family(parser):
         if "--debug" not in verb._option_string_actions:  # noqa: SLF001  argparse tells it nowhere else
             verb.add_argument(
                 "--debug", action="store_true", default=SUPPRESS, help="show the traceback of an error"
             )
-    help_text.complete(parser)
-    return usage.parse(parser, sys.argv[1:] if argv is None else argv)
+    parsing.complete_help(parser)
+    return parsing.parse(parser, sys.argv[1:] if argv is None else argv)

@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   neuron-customop bench --save baseline.json            (once)
   neuron-customop bench --baseline baseline.json        (in CI: exit code 1 when one is slower by more than 5 %)
 
-Modelled times are of the cost model that neuron-profile and the compiler use (docs/explanation/cost-model.md). Measured times are
+Modelled times are of the cost model that neuron-profile and the compiler use ('neurontools help cost-model'). Measured times are
 those of this computer and say nothing about the device.
 """
 

@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools fault",
-        description="Let something go wrong with the simulated machine; docs/reference/faults.md says where it shows.",
+        description="Let something go wrong with the simulated machine; 'neurontools help faults' says where it shows.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

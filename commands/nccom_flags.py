@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.collectives.groups import read_json
 from neurontools.collectives.operations import NAMES
 from neurontools.collectives.options import Options
-from neurontools.commands import console, usage
+from neurontools.commands import console, parsing
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _stream(found: argparse.Namespace, number: int, stream: Any) -> Options:
     base = copy(found)
     base.__dict__.pop("given", None)
     try:
-        return _options(usage.parse(build_parser(), words, base), ops_per_iter)
+        return _options(parsing.parse(build_parser(), words, base), ops_per_iter)
     except UsageError as error:
         raise UsageError(f"{where}: {error.message}", error.remedy) from None
 

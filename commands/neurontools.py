@@ -5,46 +5,49 @@ from __future__ import annotations
 import sys
 import textwrap
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
 from neurontools.commands import console
-from neurontools.commands.help_text import EXIT_CODES
+from neurontools.commands.parsing import EXIT_CODES, did_you_mean
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_DOCS = Path(__file__).resolve().parents[1] / "docs"  # in the checkout and in the installed package
+
 # sub-command -> (module under neurontools.commands, own program name or "", what it does)
 COMMANDS = {
     "ls": ("ls", "neuron-ls", "list the Neuron devices and the processes on them"),
     "top": ("top", "neuron-top", "live dashboard of cores, memory and processes"),
-    "monitor": ("monitor", "neuron-monitor", "the machine's metrics as JSON lines"),
+    "monitor": ("monitor", "neuron-monitor", "print the machine's metrics as JSON lines"),
     "monitor-prometheus": (
         "monitor_prometheus",
         "neuron-monitor-prometheus",
-        "metrics of neuron-monitor for Prometheus",
+        "serve neuron-monitor's metrics to Prometheus",
     ),
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
-    "customop": ("customop", "neuron-customop", "write, build, try and debug custom C++ operators"),
-    "cache": ("cache", "neuron-cache", "look into the compile cache and keep it small"),
+    "customop": ("customop", "neuron-customop", "write, build, test and debug custom C++ operators"),
+    "cache": ("cache", "neuron-cache", "inspect and prune the compile cache"),
     "parallel-compile": (
         "parallel_compile",
         "neuron_parallel_compile",
-        "compile a program's graphs ahead of time, side by side",
+        "compile a program's graphs ahead of time, in parallel",
     ),
-    "packager": ("packager", "neuron-packager", "look into a NEFF and take it apart"),
-    "profile": ("profile", "neuron-profile", "look at profiles of runs"),
+    "packager": ("packager", "neuron-packager", "inspect and unpack NEFF files"),
+    "profile": ("profile", "neuron-profile", "view profiles of runs"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
-    "fault": ("fault", "", "let something go wrong with the simulated machine"),
-    "config": ("config", "", "every setting, its value and where that came from"),
+    "fault": ("fault", "", "inject faults into the simulated machine"),
+    "config": ("config", "", "show every setting, its value and its source"),
     "sysfs": ("sysfs", "", "export, show and reset the driver's files in /sys"),
-    "link": ("link", "", "links to the tools where programs look for the real ones"),
-    "demo": ("demo", "", "train a small network on the simulated machine and show every tool"),
-    "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor's lines"),
-    "doctor": ("doctor", "", "what is installed, what is missing and how to get it"),
-    "completion": ("completion", "", "shell completion for bash, zsh and fish"),
+    "link": ("link", "", "install links at the real tools' paths"),
+    "demo": ("demo", "", "train a small network on the simulated machine and show the tools"),
+    "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor output"),
+    "doctor": ("doctor", "", "check the installation"),
+    "completion": ("completion", "", "print shell completion for bash, zsh or fish"),
 }
 
 
@@ -72,7 +75,8 @@ def help_text() -> str:
         "  neurontools ls --topology",
         "  neurontools cache prune --older-than 30d --dry-run",
         "",
-        "'neurontools COMMAND --help' says more; --version prints the version.",
+        "'neurontools COMMAND --help' says more. 'neurontools help TOPIC' prints a page of",
+        "the manual, 'neurontools help topics' lists them. --version prints the version.",
         "",
         *textwrap.wrap(EXIT_CODES, 80),
     ]
@@ -81,8 +85,11 @@ def help_text() -> str:
 
 def _dispatch(words: list[str]) -> int:
     match words:
-        case [] | ["-h" | "--help" | "help"]:
+        case [] | ["-h" | "--help"]:
             console.out(help_text())
+            return 0
+        case ["help", *rest]:
+            console.out(_help(rest))
             return 0
         case ["--version"]:
             console.out(f"neurontools {__version__}")
@@ -94,7 +101,21 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _suggestion(word: str) -> str:
-    from difflib import get_close_matches
+    return did_you_mean(word, [*COMMANDS, "help"]) or "'neurontools --help' lists the commands"
 
-    near = get_close_matches(word, COMMANDS, n=1)
-    return f"did you mean '{near[0]}'?" if near else "'neurontools --help' lists the commands"
+
+def _help(words: list[str]) -> str:
+    """Return a page of the documentation, the list of all pages, or the list of commands."""
+    if not words:
+        return help_text()
+    topic = COMMANDS[words[0]][1] or words[0] if words[0] in COMMANDS else words[0]
+    reference_last = sorted(_DOCS.glob("*/*.md"), key=lambda page: (page.parent.name == "reference", page))
+    pages = {page.stem: page for page in reference_last}
+    if topic in pages:
+        return pages[topic].read_text(encoding="utf-8").rstrip()
+    if topic == "topics":
+        titles = {name: page.read_text(encoding="utf-8").partition("\n")[0] for name, page in pages.items()}
+        return "\n".join(f"{name:<24}{title.removeprefix('# ')}" for name, title in titles.items())
+    raise UsageError(
+        f"no help topic {topic!r}", did_you_mean(topic, pages) or "'neurontools help topics' lists all"
+    )

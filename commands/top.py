@@ -206,7 +206,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
     )
     if problem := problem_of(arguments.filter):
         raise UsageError(
-            f"--filter {arguments.filter!r}: {problem}", "see docs/reference/neuron-ls.md for filters"
+            f"--filter {arguments.filter!r}: {problem}", "'neurontools help neuron-ls' explains filters"
         )
     alert_command = None
     if arguments.exec_on_alert is not None:

@@ -228,7 +228,7 @@ def _check_system() -> None:
     if system != "Linux":
         raise NeuronToolsError(
             f"simulated machines need Linux, this is {system}",
-            "use WSL2 or a container (docs/how-to/containers.md)",
+            "use WSL2 or a container; see 'neurontools help containers'",
         )
 
 

@@ -38,7 +38,7 @@ class ScenarioError(FileError):
     """A scenario cannot be played; `problems` are all that were found, by line."""
 
     def __init__(self, file: str, problems: Iterable[Problem]) -> None:
-        super().__init__(file, problems, "docs/reference/scenarios.md describes every key")
+        super().__init__(file, problems, "'neurontools help scenarios' describes every key")
 
 
 def load(path: str, seed: int | None = None) -> Scenario:

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from neurontools.commands import help_text
+from neurontools.commands import parsing
 from neurontools.commands.neurontools import COMMANDS
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = import_module(
         f"neurontools.commands.{COMMANDS[command][0]}"
     ).build_parser()
-    for each in help_text.family(parser):
+    for each in parsing.family(parser):
         if "--debug" not in each._option_string_actions:
             each.add_argument("--debug", action="store_true")
     parser.add_argument("--version", action="store_true")
-    help_text.complete(parser)
+    parsing.complete_help(parser)
     return parser
 
 
@@ -66,7 +66,7 @@ def wrong_words(words: list[str]) -> list[str]:
 
 
 def _wrong(parser: argparse.ArgumentParser, words: list[str]) -> Iterator[str]:
-    verbs = help_text.verbs(parser)
+    verbs = parsing.verbs(parser)
     own_line = any(action.nargs == argparse.REMAINDER for action in parser._actions)
     takes_value = False
     for position, word in enumerate(words):

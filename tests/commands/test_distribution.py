@@ -43,6 +43,10 @@ def test_every_package_of_the_tree_is_installed():
     root = Path(__file__).parents[2]
     setup = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
     homes = {name: folder for name, folder in setup["package-dir"].items() if name != "neurontools"}
+    pages = {name for name in homes if name.startswith("neurontools.docs.")}
+    assert {homes[name] for name in pages} == {
+        str(page.parent.relative_to(root)) for page in (root / "docs").glob("*/*.md")
+    }
     packages = {
         ".".join(("neurontools", *init.parent.relative_to(root / "neurontools").parts))
         for init in (root / "neurontools").rglob("__init__.py")
@@ -50,4 +54,4 @@ def test_every_package_of_the_tree_is_installed():
     for name, folder in homes.items():
         for init in (root / folder).rglob("__init__.py"):
             packages.add(".".join((name, *init.parent.relative_to(root / folder).parts)))
-    assert sorted(setup["packages"]) == sorted(packages)
+    assert sorted(setup["packages"]) == sorted(packages | pages)

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from neurontools.commands import help_text
+from neurontools.commands import parsing
 from neurontools.commands.neurontools import COMMANDS
 from tests.commands.shown import commands_in, parser_of, wrong_words
 
@@ -15,7 +15,7 @@ WITHOUT_EXAMPLE = {"neuron-cache unpin"}
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_fits_eighty_columns_and_says_the_exit_codes(command):
-    for parser in help_text.family(parser_of(command)):
+    for parser in parsing.family(parser_of(command)):
         shown = parser.format_help()
         assert [line for line in shown.splitlines() if len(line) > 80] == [], parser.prog
         assert "exit code" in " ".join(shown.split()).lower(), parser.prog
@@ -23,7 +23,7 @@ def test_help_fits_eighty_columns_and_says_the_exit_codes(command):
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_the_examples_are_commands_that_there_are(command):
-    for parser in help_text.family(parser_of(command)):
+    for parser in parsing.family(parser_of(command)):
         examples = parser.format_help().partition("\nexamples:\n")[2].partition("\n\n")[0]
         lines = examples.replace("\\\n", " ").splitlines()
         assert bool(lines) != (parser.prog in WITHOUT_EXAMPLE), parser.prog
@@ -34,7 +34,7 @@ def test_the_examples_are_commands_that_there_are(command):
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_what_stands_below_the_options_fits_a_narrow_terminal(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "40")
-    for parser in help_text.family(parser_of(command)):
+    for parser in parsing.family(parser_of(command)):
         for line in parser.format_help().partition("\nexamples:\n")[2].splitlines():
             assert len(line) <= 40 or len(line.split()) <= 2 or "'" in line, line
 
@@ -45,7 +45,7 @@ def test_a_purpose_is_a_comment_behind_or_above():
         epilog="examples:\n  x one          the first\n  x two --long-option-number-one 'quoted words here' "
         "--long-option-number-two   " + "what this is for " * 3 + "\n\nexit codes: 0 fine,\n1 failed",
     )
-    help_text.complete(parser)
+    parsing.complete_help(parser)
     shown = parser.format_help().partition("examples:\n")[2]
     purpose = "what this is for what this is for what this is for"
     assert shown == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,29 @@ def test_an_unknown_command_suggests_the_nearest(tool):
     run = tool("neurontools", "cahce")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "error: unknown command 'cahce'\nhint: did you mean 'cache'?\n"
+
+
+def test_help_prints_the_pages_of_the_manual(tool):
+    assert tool("neurontools", "help").stdout == tool("neurontools", "--help").stdout
+    assert tool("neurontools", "help", "faults").stdout.startswith("# neurontools fault\n")
+    assert tool("neurontools", "help", "top").stdout == tool("neurontools", "help", "neuron-top").stdout
+    topics = [line.split()[0] for line in tool("neurontools", "help", "topics").stdout.splitlines()]
+    assert {"faults", "containers", "scenarios", "neuron-ls", "cost-model"} <= set(topics)
+
+
+def test_an_unknown_help_topic_suggests_the_nearest(tool):
+    run = tool("neurontools", "help", "fautls")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "error: no help topic 'fautls'\nhint: did you mean 'faults'?\n"
+
+
+def test_every_help_topic_that_a_message_names_exists():
+    root = Path(__file__).parents[2]
+    pages = {page.stem for page in (root / "docs").glob("*/*.md")} | {"topics", "TOPIC"}
+    sources = [*(root / "commands").rglob("*.py"), *(root / "neurontools").rglob("*.py")]
+    named = {word for path in sources for word in re.findall(r"neurontools help ([\w-]+)", path.read_text())}
+    assert named <= pages
+    assert "faults" in named
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

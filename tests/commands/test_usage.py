@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neurontools.commands import help_text, usage
+from neurontools.commands import parsing
 from neurontools.commands.neurontools import COMMANDS
 from neurontools.errors import UsageError
 from tests.commands.shown import parser_of
@@ -14,11 +14,11 @@ from tests.commands.shown import parser_of
     "command", sorted(COMMANDS.keys() - {"ls"})
 )  # neuron-ls says what the real tool says
 def test_a_misspelt_option_names_the_right_one(command):
-    for parser in help_text.family(parser_of(command)):
+    for parser in parsing.family(parser_of(command)):
         options = [name for name in parser._option_string_actions if name.startswith("--") and len(name) > 5]
         for option in options:
             wrong = option[:4] + option[5:] + "q"
-            error = usage._unknown(parser, [wrong])
+            error = parsing.unknown_words(parser, [wrong])
             assert error.message == f"unrecognized arguments: {wrong}"
             assert error.remedy.startswith("did you mean '--")
 
@@ -66,4 +66,4 @@ def test_one_line_and_a_hint(tool, line, message, hint):
 
 def test_values_of_options_are_no_verbs_that_hide_the_real_one():
     with pytest.raises(UsageError, match="--nme"):
-        usage.parse(parser_of("neurond"), ["status", "--nme", "x"])
+        parsing.parse(parser_of("neurond"), ["status", "--nme", "x"])

@@ -40,7 +40,7 @@ import sys, time, yaml
 from neurontools import machine
 for module in pkgutil.iter_modules(machine.__path__):
     importlib.import_module(f"neurontools.machine.{module.name}")
-from neurontools.commands import console, help_text, ls, ls_forms, neurond, usage
+from neurontools.commands import console, ls, ls_forms, neurond, parsing
 from neurontools.machine.instances import catalogue
 from neurontools.machine import launch
 from neurontools.machine.client import Client

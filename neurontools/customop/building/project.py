@@ -90,7 +90,7 @@ def load_project(path: Path) -> Project:
     section.finish()
     if root.problems:
         message = FileError(str(path), root.problems).message
-        raise CustomOpBuildError(message, "docs/reference/neuron-customop.md lists the keys")
+        raise CustomOpBuildError(message, "'neurontools help neuron-customop' lists the keys")
     return Project(path, request if stack_size is None else with_stack(request, stack_size), checks)
 
 
