@@ -75,8 +75,8 @@ def help_text() -> str:
         "  neurontools ls --topology",
         "  neurontools cache prune --older-than 30d --dry-run",
         "",
-        "'neurontools COMMAND --help' says more. 'neurontools help TOPIC' prints a page of",
-        "the manual, 'neurontools help topics' lists them. --version prints the version.",
+        "'neurontools COMMAND --help' says more; 'neurontools help TOPIC' prints a page",
+        "of the manual, 'neurontools help topics' lists them; --version the version.",
         "",
         *textwrap.wrap(EXIT_CODES, 80),
     ]
