@@ -44,10 +44,10 @@ from neurontools.machine.client import Client
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import ModelState
-from neurontools.machine.synthetic import SyntheticProcess, register_synthetic
+from neurontools.machine.synthetic import SyntheticSpec, register_synthetic
 processes, busy = int(sys.argv[2]), sys.argv[3] == "busy"
 client = Client.connect(sys.argv[1])
-wishes = [SyntheticProcess(f"rank-{n}", "python train.py", count=512 // processes) for n in range(processes)]
+wishes = [SyntheticSpec(f"rank-{n}", "python train.py", count=512 // processes) for n in range(processes)]
 cores = []
 for place in register_synthetic(client, wishes):
     page = PageWriter(place.page_fd)

@@ -8,8 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter
-from neurontools.machine.listing.selection import select
+from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter, select
 from neurontools.machine.snapshot import UNKNOWN_UID
 from neurontools.machine.view import process_key
 

@@ -22,7 +22,7 @@ _CHANGES_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class SyntheticProcess:
+class SyntheticSpec:
     """A process to make up; the fields are those of `Client.register`. `uid` None is the player's own user."""
 
     tag: str = ""
@@ -54,7 +54,7 @@ class Reservation:
 
 
 def register_synthetic(
-    client: Client, processes: Sequence[SyntheticProcess], known: Sequence[int] = ()
+    client: Client, processes: Sequence[SyntheticSpec], known: Sequence[int] = ()
 ) -> list[SyntheticPlace | NeuronToolsError]:
     """Put synthetic processes on a machine.
 

@@ -1,6 +1,6 @@
 """Scenarios: synthetic processes that fill a machine by a script, and recordings of neuron-monitor.
 
-`load`, `play` and `scenario_names` are the Python interface (docs/reference/scenarios.md). They are loaded when they are used.
+`load`, `play` and `scenario_names` are the Python interface (docs/reference/scenarios.md). They are loaded on first use.
 """
 
 TYPE_CHECKING = False
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from neurontools.scenario.library import load as load
     from neurontools.scenario.library import scenario_names as scenario_names
     from neurontools.scenario.model import Scenario as Scenario
-    from neurontools.scenario.player import Played as Played
-    from neurontools.scenario.player import play as play
+    from neurontools.scenario.runner import PlayResult as PlayResult
+    from neurontools.scenario.runner import play as play
     from neurontools.scenario.schema import ScenarioError as ScenarioError
     from neurontools.scenario.schema import parse as parse
 
 _HOMES = {
     "PlayEvent": "events",
-    "Played": "player",
+    "PlayResult": "runner",
     "Scenario": "model",
     "ScenarioError": "schema",
     "load": "library",
     "parse": "schema",
-    "play": "player",
+    "play": "runner",
     "scenario_names": "library",
 }
 

@@ -1,4 +1,4 @@
-"""Curves and latency distributions as a scenario writes them."""
+"""Curves and latency distributions in a scenario file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a quantity goes over time: pure functions of the seconds since some start, with their integrals.
+"""Quantities over time: pure functions of the seconds since a start, with their integrals.
 
-Every curve knows the least and the greatest value that it can have, so that a scenario can be checked without playing
-it. No curve is ever negative, therefore no integral ever falls. `seeded` gives a curve its own noise.
+Every curve knows its minimum and maximum, so a scenario can be checked without playing it. No curve is negative, so no
+integral falls. `seeded` gives a curve its own noise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neurontools.scenario.seeds import unit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Three sines whose periods have no common multiple worth the name look like noise and have an exact integral.
+# Three sines with incommensurable periods look like noise and have an exact integral.
 _NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
 
 

@@ -1,4 +1,4 @@
-"""What a play tells while it goes on."""
+"""Events and progress of a play."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kind of an event."""
 
     PLAYING = "playing"
     STARTED = "started"
@@ -23,7 +23,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlayEvent:
-    """Something that happened at a scenario time. `process` is its group and rank, "" where it is about none."""
+    """An event at a scenario time. `process` is a group and rank, "" for an event of no process."""
 
     scenario_s: float
     kind: EventKind
@@ -38,9 +38,9 @@ class PlayEvent:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a play is: scenario time in all, how long it will be (None: endless), and who is on the machine."""
+    """How far a play is: scenario time, its length (None: endless), running and waiting processes."""
 
     scenario_s: float
     length_s: float | None
-    living: int
+    running: int
     waiting: int

@@ -1,4 +1,4 @@
-"""A group of processes of a scenario file: who they are, where they run, how they live."""
+"""A group of processes in a scenario file: identity, cores, start, end and restart."""
 
 from __future__ import annotations
 

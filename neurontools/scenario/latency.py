@@ -1,4 +1,4 @@
-"""How long executions take: a lognormal body with a tail, as exact counts by bucket of a telemetry page.
+"""Latencies of executions: a lognormal body with a tail, as exact counts by bucket of a telemetry page.
 
 A fixed sequence of `_BLOCK` executions is spread over the buckets by the distribution's quantiles and then repeats;
 so the counts of the first n executions are a function of n, always add up to n, and never fall.

@@ -1,4 +1,4 @@
-"""What a scenario is, as values: who runs where and when, how busy, with which memory, errors and faults.
+"""The model of a scenario: processes with cores, times, load, memory and errors; faults; the host.
 
 Curves are over the age of a process in seconds; percentages are 0..100, sizes bytes, rates per second and core.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """A model on every core of a process: device memory, and when it is loaded and unloaded (age; None: never)."""
+    """A model on every core of a process: device memory, and the ages at load and unload (None: never)."""
 
     name: str
     code_bytes: int = 0
@@ -33,9 +33,9 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What happens after a process ended before its time: it starts again after a delay that grows by a factor.
+    """The restart of a process that ended early: after a delay that grows by a factor, at most `times` times.
 
-    `times` None: again and again.
+    `times` None: without limit.
     """
 
     delay_s: float
@@ -46,10 +46,10 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When and how a process ends by itself.
+    """The end of a process before its stop time.
 
-    It lives `shortest_s` to `longest_s`, which the seed decides. With a status its last `linger_s` are idle after one
-    execution that failed so.
+    It runs `shortest_s` to `longest_s`, depending on the seed. With a status it fails one execution with it
+    `linger_s` before its end and is idle from then on.
     """
 
     shortest_s: float
@@ -78,7 +78,7 @@ class Work:
     mfu: float = 0.0
 
     def seeded(self, seed: str) -> Work:
-        """Return the work with noise of its own."""
+        """Return the work with the noise of a seed."""
         return Work(
             utilization=self.utilization.seeded(f"{seed}/utilization"),
             executions=self.executions.seeded(
@@ -122,7 +122,7 @@ class ProcessPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Processes that belong together."""
+    """A group of processes."""
 
     name: str
     description: str
@@ -140,7 +140,7 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What the host does in a recording that is made without one: percent of all vCPUs, bytes of memory."""
+    """The load of the host in an offline recording: percent of all vCPUs, bytes of memory."""
 
     cpu_user: Curve = NOTHING
     cpu_system: Curve = NOTHING
@@ -149,7 +149,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario as it was read: checked, every process with its cores."""
+    """A checked scenario; every process has its cores."""
 
     name: str
     description: str

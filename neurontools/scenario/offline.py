@@ -1,14 +1,21 @@
-"""The recording of a scenario without a machine, as fast as it can be computed: the same bytes for the same seed.
+"""The recording of a scenario without a machine: the same bytes for the same seed.
 
-It goes through neuron-monitor's own collector and writer, with the scenario's clock, machine and host instead of real
-ones.
+It runs neuron-monitor's own collector and writer on the scenario's clock, machine and host.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from neurontools.machine.devices import device_states
+from neurontools.machine.faults.kinds import ECC, FaultKind
+from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.host import CpuTimes, HostSample
+from neurontools.machine.kind import Kind
+from neurontools.machine.naming import instance_id
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
+from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
 from neurontools.monitor.config import (
     MonitorConfig,
     RuntimeMetric,
@@ -20,44 +27,51 @@ from neurontools.monitor.line import report_line
 from neurontools.monitor.report import MemoryInfo
 from neurontools.monitor.stream import reports
 from neurontools.monitor.vcpus import VcpuSample
-from neurontools.scenario.script import Script
-from neurontools.scenario.snapshots import Snapshots
+from neurontools.scenario.run_state import RunClock
+from neurontools.scenario.synthetic_process import model_states
+from neurontools.scenario.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.machine.faults.spec import FaultSpec
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.snapshot import DeviceState
     from neurontools.machine.view import ProcessKey
-    from neurontools.scenario.model import HostPlan, Scenario
+    from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
+    from neurontools.scenario.process_runs import ProcessRun
+    from neurontools.scenario.run_state import RunState
 
-_SWITCHES_A_CPU_SECOND = 2500
+_SWITCHES_PER_CPU_SECOND = 2500
+# 2026-01-01T00:00:00Z, the same on every computer.
+STARTED_UNIX_S = 1_767_225_600.0
+_TICKS_A_SECOND = 100
 
 
 def offline_lines(
     scenario: Scenario, *, machine: str, period_s: float | None = None, duration_s: float | None = None
 ) -> Iterator[str]:
-    """Yield the lines that neuron-monitor would print if the scenario were played, without their newlines.
+    """Yield the lines that neuron-monitor would print during a play, without their newlines.
 
     Args:
-        scenario: what happens.
+        scenario: the scenario.
         machine: the machine's name.
         period_s: seconds between two lines, None for neuron-monitor's own default.
-        duration_s: scenario seconds; None: the scenario's own.
+        duration_s: scenario seconds, None for the scenario's own.
     """
     clock = _Clock()
-    script = Script(scenario)
+    timeline = Timeline(scenario)
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
-    source = _Source(Snapshots(script, machine), clock)
-    host = _Host(scenario.host, script.instance, clock)
+    source = _Source(ScenarioSnapshots(timeline, machine), clock)
+    host = _Host(scenario.host, timeline.instance, clock)
     for report in reports(monitor_config(period_s), source, host, clock=clock.read, sleep=clock.advance):
         if clock.time_s > end_s or clock.time_s >= scenario.duration_s:
-            return  # when it is over, nobody is there any more
+            return
         yield report_line(report)
 
 
 def monitor_config(period_s: float | None) -> MonitorConfig:
-    """Return neuron-monitor's own configuration with another period for everything, None for its own."""
+    """Return neuron-monitor's default configuration, with another period for all groups if given."""
     usual = default_config()
     if period_s is None:
         return usual
@@ -75,7 +89,7 @@ def monitor_config(period_s: float | None) -> MonitorConfig:
 
 
 class _Clock:
-    """Time that passes only when somebody waits."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.time_s = 0.0
@@ -88,9 +102,9 @@ class _Clock:
 
 
 class _Source:
-    """The scenario's machine now."""
+    """A source of snapshots of the scenario."""
 
-    def __init__(self, snapshots: Snapshots, clock: _Clock) -> None:
+    def __init__(self, snapshots: ScenarioSnapshots, clock: _Clock) -> None:
         self._snapshots = snapshots
         self._clock = clock
 
@@ -98,7 +112,7 @@ class _Source:
         return self._snapshots.at(self._clock.time_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class _Host:
@@ -118,7 +132,7 @@ class _Host:
         system_s = self._plan.cpu_system.integral(time_s) / 100
         idle_s = max(0.0, time_s - user_s - system_s)
         count = self._instance.vcpus
-        switches = int((user_s + system_s) * count * _SWITCHES_A_CPU_SECOND)
+        switches = int((user_s + system_s) * count * _SWITCHES_PER_CPU_SECOND)
         return VcpuSample(
             self.now_ns(), ((user_s, 0.0, system_s, idle_s, 0.0, 0.0, 0.0, 0.0),) * count, switches
         )
@@ -131,3 +145,189 @@ class _Host:
         return MemoryInfo(
             period_s=period_s, memory_total_bytes=self._instance.host_memory_bytes, memory_used_bytes=used
         )
+
+
+class ScenarioSnapshots:
+    """ScenarioSnapshots of a scenario at any time, at speed 1.
+
+    Args:
+        timeline: the scenario.
+        machine: the name of its machine; its instance id is derived from it.
+    """
+
+    def __init__(self, timeline: Timeline, machine: str) -> None:
+        self._timeline = timeline
+        self._flops_s = timeline.instance.device.core.tensor_flops_s("bf16") * timeline.scenario.lnc
+        self._pids = {
+            (run.process, run.attempt): SYNTHETIC_PIDS_ABOVE + 1 + place
+            for place, run in enumerate(sorted(timeline.runs, key=lambda run: (run.start_s, run.process)))
+        }
+        self._clocks: dict[tuple[int, int], RunClock] = {}
+        self._gone: dict[tuple[int, int], tuple[CoreTotals, ...]] = {}
+        self._frame = _frame(timeline, machine)
+
+    def at(self, time_s: float) -> Snapshot:
+        """Return the machine at a scenario time."""
+        states = [(run, self._clock(run).state(time_s)) for run in self._timeline.runs.at(time_s)]
+        return replace(
+            self._frame,
+            taken_ns=round(time_s * 1e9),
+            taken_unix_s=STARTED_UNIX_S + time_s,
+            devices=self._devices(states, time_s),
+            processes=tuple(self._process(run, state) for run, state in states),
+            core_totals=self._totals(time_s),
+        )
+
+    def _clock(self, run: ProcessRun) -> RunClock:
+        key = (run.process, run.attempt)
+        clock = self._clocks.get(key)
+        if clock is None:
+            clock = self._clocks[key] = RunClock(run)
+        return clock
+
+    def _process(self, run: ProcessRun, state: RunState) -> ProcessState:
+        plan = run.plan
+        running = state.models[0] if state.models and state.utilization > 0 else None
+        models = [
+            replace(model, running=index == running)
+            for index in state.models
+            for model in model_states(plan, index, plan.cores)
+        ]
+        return ProcessState(
+            pid=self._pids[run.process, run.attempt],
+            start_ticks=round(run.start_s * _TICKS_A_SECOND),
+            uid=plan.uid or 0,
+            command=plan.command,
+            tag=plan.tag,
+            runtime_version=plan.runtime_version,
+            origin="synthetic",
+            uses_device=plan.uses_device,
+            cores=tuple(self._use(run, state, core) for core in plan.cores),
+            host_memory=state.host_memory,
+            models=tuple(models),
+            status_counts=_statuses(state, len(plan.cores)),
+            latency_counts=tuple(count * len(plan.cores) for count in state.latency_counts),
+            registered_ns=round(run.start_s * 1e9),
+            cpu_user_ns=round(state.cpu_user_s * 1e9),
+            cpu_system_ns=round(state.cpu_system_s * 1e9),
+        )
+
+    def _use(self, run: ProcessRun, state: RunState, core: int) -> CoreUse:
+        return CoreUse(
+            core=core,
+            busy_ns=round(state.busy_s * 1e9),
+            executions=state.executions,
+            flops=round(state.busy_s * self._flops_s * run.plan.work.mfu),
+            gpsimd_ns=0,
+            executing=state.utilization > 0,
+            memory=state.memory,
+            model_loads=len(state.models),
+            failures=state.failures,
+        )
+
+    def _devices(self, states: list[tuple[ProcessRun, RunState]], time_s: float) -> tuple[DeviceState, ...]:
+        used = [0] * len(self._frame.devices)
+        for run, state in states:
+            for core in run.plan.cores:
+                used[self._timeline.layout.device_of(core)] += state.memory.total_bytes
+        faults = [fault for fault in self._timeline.scenario.faults if fault.at_s <= time_s]
+        return tuple(
+            replace(
+                device,
+                memory_used_bytes=used[device.index],
+                hardware=_hardware(faults, device.index, time_s),
+                lost=any(_is_lost(fault, device.index, time_s) for fault in faults),
+                links_down=down,
+                connected_to=_without(device.connected_to, down),
+            )
+            for device in self._frame.devices
+            for down in [_links_down(faults, device.index, time_s)]
+        )
+
+    def _totals(self, time_s: float) -> tuple[CoreTotals, ...]:
+        # Totals of the ended runs by core; those of each run are computed once.
+        sums: dict[int, CoreTotals] = {}
+        for run in self._timeline.runs:
+            if run.end_s <= time_s:
+                for totals in self._final_totals(run):
+                    before = sums.get(totals.core)
+                    sums[totals.core] = totals if before is None else before.plus(totals)
+        return tuple(sums[core] for core in sorted(sums))
+
+    def _final_totals(self, run: ProcessRun) -> tuple[CoreTotals, ...]:
+        key = (run.process, run.attempt)
+        found = self._gone.get(key)
+        if found is None:
+            state = self._clock(run).state(run.end_s)
+            uses = (self._use(run, state, core) for core in run.plan.cores)
+            found = self._gone[key] = tuple(
+                CoreTotals(use.core, use.busy_ns, use.executions, use.flops, 0, use.model_loads, use.failures)
+                for use in uses
+                if use.executions or use.model_loads
+            )
+            self._clocks.pop(key, None)
+        return found
+
+
+def _frame(timeline: Timeline, machine: str) -> Snapshot:
+    instance, scenario = timeline.instance, timeline.scenario
+    return Snapshot(
+        machine=machine,
+        source="sim",
+        instance_type=instance.name,
+        instance_id=instance_id(machine, 0),
+        lnc=scenario.lnc,
+        lnc_applies=instance.lnc_applies,
+        neuroncore_version=instance.device.core.monitor_version(scenario.lnc),
+        taken_ns=0,
+        taken_unix_s=STARTED_UNIX_S,
+        started_unix_s=STARTED_UNIX_S,
+        devices=device_states(Kind(instance.name, scenario.lnc), instance),
+        processes=(),
+    )
+
+
+def _statuses(state: RunState, cores: int) -> tuple[tuple[int, int], ...]:
+    failed = sum(count for _, count in state.failures)
+    counts = ((0, state.executions - failed), *state.failures)
+    return tuple((status, count * cores) for status, count in counts if count and cores)
+
+
+def _hardware(faults: list[FaultPlan], device: int, time_s: float) -> HardwareCounters:
+    counts: dict[str, int] = {}
+    for fault in faults:
+        spec = fault.spec
+        if spec.kind is FaultKind.ECC and spec.device == device:
+            name = ECC[spec.ecc].counter.value
+            counts[name] = counts.get(name, 0) + _events(spec, time_s - fault.at_s) * spec.amount
+    return HardwareCounters(**counts)
+
+
+def _events(spec: FaultSpec, since_s: float) -> int:
+    if spec.every_s is None:
+        return spec.count or 1
+    lasted_s = since_s if spec.duration_s is None else min(since_s, spec.duration_s)
+    events = int(lasted_s / spec.every_s + 1e-9) + 1
+    return events if spec.count is None else min(events, spec.count)
+
+
+def _is_lost(fault: FaultPlan, device: int, time_s: float) -> bool:
+    return fault.spec.kind is FaultKind.DEVICE_LOST and fault.spec.device == device and _lasts(fault, time_s)
+
+
+def _links_down(faults: list[FaultPlan], device: int, time_s: float) -> tuple[int, ...]:
+    ends = [
+        (fault.spec.device, fault.spec.to)
+        for fault in faults
+        if fault.spec.kind is FaultKind.LINK_DOWN and _lasts(fault, time_s)
+    ]
+    others = {other if one == device else one for one, other in ends if device in {one, other}}
+    return tuple(sorted(index for index in others if index is not None))
+
+
+def _without(neighbours: tuple[int, ...] | None, down: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if neighbours is None else tuple(index for index in neighbours if index not in down)
+
+
+def _lasts(fault: FaultPlan, time_s: float) -> bool:
+    return fault.spec.duration_s is None or time_s < fault.at_s + fault.spec.duration_s

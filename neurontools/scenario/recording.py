@@ -1,4 +1,4 @@
-"""Recordings: files of exactly the lines that neuron-monitor prints, real or simulated. Nothing is added to them."""
+"""Recordings: files of the lines that neuron-monitor prints, unchanged."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.parse import DamagedLineError, parse_line
-from neurontools.scenario.pacing import Pacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _MAX_LINE_BYTES = 64 << 20
+# neuron-monitor's own default (AWS Neuron documentation, neuron-monitor user guide).
+_DEFAULT_PERIOD_S = 5.0
+_MAX_PERIOD_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedLine:
-    """A line of a recording: its bytes as they are in the file, end of line included, and its time after the first.
+    """A line of a recording: its bytes, end of line included, and its time after the first.
 
-    `next_s` is when another one would follow, were there no end.
+    `next_s` is the time of the next line, if there is one.
     """
 
     number: int
@@ -32,31 +34,31 @@ class RecordedLine:
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """A line that neuron-monitor did not write so; `cut` for a last one that breaks off."""
+    """A line that is not neuron-monitor's; `cut` for an incomplete last line."""
 
     number: int
-    why: str
+    reason: str
     cut: bool = False
 
     def __str__(self) -> str:
-        what = "the file breaks off here, the line is left out" if self.cut else f"left out: {self.why}"
+        what = "incomplete, skipped: the file ends here" if self.cut else f"skipped: {self.reason}"
         return f"line {self.number}: {what}"
 
 
 def read_recording(file: IO[bytes]) -> Iterator[RecordedLine | DamagedLine]:
-    """Yield the lines of a recording, and in place of a damaged one what is wrong with it."""
-    pacer = Pacer()
+    """Yield the lines of a recording, for a damaged line its damage."""
+    timer = LineTimer()
     for number, data in enumerate(_lines(file), 1):
         ends = data.endswith(b"\n")
         try:
             if len(data) > _MAX_LINE_BYTES:
-                raise DamagedLineError(f"longer than {_MAX_LINE_BYTES} bytes")  # noqa: TRY301  told as any damage
+                raise DamagedLineError(f"longer than {_MAX_LINE_BYTES} bytes")  # noqa: TRY301  reported as any damage
             value = _value(data)
         except DamagedLineError as error:
             yield DamagedLine(number, error.message.removeprefix("damaged line: "), cut=not ends)
         else:
-            time_s = pacer.time_s(value)
-            yield RecordedLine(number, data, time_s, time_s + pacer.interval_s)
+            time_s = timer.time_s(value)
+            yield RecordedLine(number, data, time_s, time_s + timer.interval_s)
 
 
 def replay(
@@ -69,19 +71,19 @@ def replay(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[int, int]:
-    """Write the lines of a recording, byte for byte, in their pace.
+    """Write the lines of a recording, byte for byte, at their original pace.
 
     Args:
         file: the recording.
-        write: gets each line.
-        on_damage: told of lines that are left out.
-        speed: how many times as fast; None: without waiting.
-        again: it will be played again, so wait after the last line as between the last two.
+        write: called with each line.
+        on_damage: called with each skipped line.
+        speed: a factor of the original pace; None: without waiting.
+        again: wait after the last line as between the last two, for another replay.
         clock: monotonic seconds.
         sleep: waits for some seconds.
 
     Returns:
-        How many lines were written, and how many in the middle were damaged.
+        The number of lines written, and of damaged lines other than an incomplete last one.
     """
     start_s = clock()
     next_s = 0.0
@@ -110,31 +112,31 @@ def record(
     on_line: Callable[[int, float], None] | None = None,
     on_damage: Callable[[DamagedLine], None] | None = None,
 ) -> tuple[int, int]:
-    """Write lines of a monitor into a recording, each as soon as it is there and only whole ones.
+    """Write the lines of a monitor into a recording, each as it arrives; incomplete lines are skipped.
 
     Args:
-        lines: with their ends.
+        lines: the lines, with their ends.
         out: unbuffered or flushed here.
-        count: how many lines at most.
-        duration_s: seconds of the recording at most, by the lines' own periods.
-        on_line: told how many lines and seconds there are.
-        on_damage: told of lines that are left out.
+        count: maximum number of lines.
+        duration_s: maximum length in seconds, by the periods in the lines.
+        on_line: called with the number of lines and seconds so far.
+        on_damage: called with each skipped line.
 
     Returns:
-        How many lines were written, and how many were left out.
+        The numbers of lines written and skipped.
     """
-    pacer = Pacer()
+    timer = LineTimer()
     written = damaged = 0
     for number, data in enumerate(lines, 1):
         if count is not None and written >= count:
             break
         try:
-            time_s = pacer.time_s(_value(data))
+            time_s = timer.time_s(_value(data))
         except DamagedLineError as error:
             damaged += 1
             if on_damage is not None:
-                why = error.message.removeprefix("damaged line: ")
-                on_damage(DamagedLine(number, why, cut=not data.endswith(b"\n")))
+                reason = error.message.removeprefix("damaged line: ")
+                on_damage(DamagedLine(number, reason, cut=not data.endswith(b"\n")))
             continue
         if duration_s is not None and time_s > duration_s:
             break
@@ -145,8 +147,8 @@ def record(
             on_line(written, time_s)
         if count is not None and written >= count:
             break
-        if duration_s is not None and written > 1 and time_s + pacer.interval_s / 2 > duration_s:
-            break  # the next line would come too late: don't wait for it
+        if duration_s is not None and written > 1 and time_s + timer.interval_s / 2 > duration_s:
+            break  # the next line would come too late
     return written, damaged
 
 
@@ -154,12 +156,12 @@ def open_new(path: str, *, replace: bool) -> IO[bytes]:
     """Return a new file for a recording.
 
     Raises:
-        NeuronToolsError: it is there already and may not be replaced, or can't be made.
+        NeuronToolsError: it exists and may not be replaced, or cannot be created.
     """
     try:
         return open(path, "wb" if replace else "xb")
     except FileExistsError as error:
-        raise NeuronToolsError(f"{path} is there already", "choose another --out, or add --force") from error
+        raise NeuronToolsError(f"{path} exists", "choose another --out, or add --force") from error
     except OSError as error:
         raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
 
@@ -168,7 +170,7 @@ def open_recording(path: str) -> IO[bytes]:
     """Return a recording for reading.
 
     Raises:
-        NeuronToolsError: it can't be read.
+        NeuronToolsError: it cannot be read.
     """
     try:
         return open(path, "rb")
@@ -190,3 +192,68 @@ def _value(data: bytes) -> dict[str, Any]:
     parse_line(data)
     value: dict[str, Any] = json.loads(data)
     return value
+
+
+class LineTimer:
+    """Computes when each line was written, from the periods in the lines: they carry no time of day.
+
+    The period of a group is the time since that group was collected last, so the time of a line is that of the last
+    line with the same group plus the period. This also holds for groups with different periods.
+    """
+
+    def __init__(self) -> None:
+        self._collected: dict[tuple[object, str], float] = {}
+        self._time_s = 0.0
+        self._interval_s = _DEFAULT_PERIOD_S
+        self._first = True
+
+    @property
+    def interval_s(self) -> float:
+        """The seconds between the last two lines."""
+        return self._interval_s
+
+    def time_s(self, report: dict[str, Any]) -> float:
+        """Return the time of a line, in seconds after the first.
+
+        Args:
+            report: the line's JSON value.
+        """
+        periods = _periods(report)
+        if self._first:
+            self._first = False
+        else:
+            self._advance(periods)
+        for key in periods:
+            self._collected[key] = self._time_s
+        return self._time_s
+
+    def _advance(self, periods: dict[tuple[object, str], float]) -> None:
+        times = [self._collected[key] + period for key, period in periods.items() if key in self._collected]
+        later = [time_s for time_s in times if time_s > self._time_s]
+        if later:
+            # Groups of the host outlive those of processes; of equals the greatest keeps the order of lines.
+            self._interval_s = max(later) - self._time_s
+        elif periods:
+            self._interval_s = min(periods.values())
+        self._time_s += min(self._interval_s, _MAX_PERIOD_S)
+
+
+def _periods(report: dict[str, Any]) -> dict[tuple[object, str], float]:
+    found: dict[tuple[object, str], float] = {}
+    _collect(found, "system", report.get("system_data"))
+    runtimes = report.get("neuron_runtime_data")
+    for runtime in runtimes if isinstance(runtimes, list) else []:
+        if isinstance(runtime, dict):
+            _collect(found, runtime.get("pid"), runtime.get("report"))
+    return found
+
+
+def _collect(found: dict[tuple[object, str], float], who: object, groups: object) -> None:
+    for name, group in groups.items() if isinstance(groups, dict) else ():
+        period = group.get("period") if isinstance(group, dict) else None
+        if (
+            isinstance(period, int | float)
+            and 0 < period <= _MAX_PERIOD_S
+            and isinstance(who, int | str | None)
+        ):
+            found[who, name] = float(period)

@@ -1,4 +1,4 @@
-"""A scenario file: read, checked as a whole, every process given its cores (docs/reference/scenarios.md describes the keys)."""
+"""Scenario files, read and checked as a whole (docs/reference/scenarios.md describes the keys)."""
 
 from __future__ import annotations
 
@@ -39,27 +39,6 @@ class ScenarioError(FileError):
 
     def __init__(self, file: str, problems: Iterable[Problem]) -> None:
         super().__init__(file, problems, "'neurontools help scenarios' describes every key")
-
-
-def load(path: str, seed: int | None = None) -> Scenario:
-    """Read a scenario file.
-
-    Args:
-        path: the file.
-        seed: replaces the file's own.
-
-    Raises:
-        ScenarioError: it has mistakes; the message lists all of them.
-        NeuronToolsError: it cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        raise NeuronToolsError(
-            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows the bundled scenarios"
-        ) from error
-    return parse(text, path, seed)
 
 
 def parse(text: str | bytes, file: str = "scenario", seed: int | None = None) -> Scenario:

@@ -1,4 +1,4 @@
-"""What processes do over time, as a scenario writes it: curves for a whole life, and phases that replace some of them."""
+"""The work of processes in a scenario file: curves for a whole run, and phases that replace some of them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ OWN = {
     "neurontools",
     "neurontools.commands",
     "neurontools.commands.ls",
-    "neurontools.commands.ls_output",
     "neurontools.env",
     "neurontools.errors",
     "neurontools.machine",
@@ -63,7 +62,7 @@ def test_a_plain_form_loads_nothing_else_where_nothing_is_loaded_beforehand(stan
     package = home / "path" / "neurontools"
     package.mkdir(parents=True)
     parts = {path.name: path for path in Path(paths.__file__).parent.iterdir()}
-    for name, source in {**parts, "commands": Path(ls.__file__).parent}.items():
+    for name, source in {**parts, "commands": Path(ls.__file__).parents[1]}.items():
         (package / name).symlink_to(source)
     code = f"import sys, site\nsys.path.insert(0, {str(package.parent)!r})\nfrom neurontools.commands.ls import main\nmain([])"
     loaded = modules(code, "-S") - modules("import site", "-S")
@@ -71,7 +70,7 @@ def test_a_plain_form_loads_nothing_else_where_nothing_is_loaded_beforehand(stan
 
 
 def test_what_the_first_call_loads_to_start_a_machine_is_little():
-    loaded = modules("import neurontools.commands.ls_forms, neurontools.machine.launch") - modules("pass")
+    loaded = modules("import neurontools.commands.ls.forms, neurontools.machine.launch") - modules("pass")
     assert not loaded & {
         "argparse", "asyncio", "logging", "rich", "shutil", "ssl", "yaml",
         "neurontools.machine.events", "neurontools.machine.instances.catalogue", "neurontools.machine.snapshot",
@@ -143,7 +142,7 @@ def test_a_daemon_that_ends_in_mid_reply_is_asked_once_more(stand_in, monkeypatc
     assert ls.main([]) == 4
     said = capfd.readouterr()
     assert said.out == ""
-    assert said.err == "error: neurond ends before its reply is complete\nhint: look at 'neurond logs'\n"
+    assert said.err == "error: neurond ended before its reply was complete\nhint: see 'neurond logs'\n"
     assert set(awaited) == {os.getpid()}
     assert [request.startswith(b"RENDER") for request in daemon.requests].count(True) == 2
 

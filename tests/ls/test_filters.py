@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.listing.colours import painted, wanted
 from neurontools.machine.listing.filters import (
     DEVICE_KEYS,
     PROCESS_KEYS,
@@ -21,6 +20,7 @@ from neurontools.machine.listing.filters import (
     parse_filter,
 )
 from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.table import paint, wants_colour
 from neurontools.machine.listing.text import render
 
 GIB = 2**30
@@ -147,12 +147,12 @@ def test_where_nothing_is_left_there_is_an_empty_table_list_or_head(machine):
     [
         ("", "expected KEY, one of ="),
         ("busy", "expected KEY"),
-        ("=1", "no key ''; known are bdf, command, device"),
-        ("stat=busy", "no key 'stat'; known are bdf, command"),
-        ("state=on", "no state 'on'; known are idle, busy, executing"),
-        ("state>busy", "state knows = !=, not >"),
-        ("command>a", "command knows = != ~ !~, not >"),
-        ("pid~1", "pid knows = != > >= < <=, not ~"),
+        ("=1", "unknown key ''; known: bdf, command, device"),
+        ("stat=busy", "unknown key 'stat'; known: bdf, command"),
+        ("state=on", "unknown state 'on'; known: idle, busy, executing"),
+        ("state>busy", "state takes = !=, not >"),
+        ("command>a", "command takes = != ~ !~, not >"),
+        ("pid~1", "pid takes = != > >= < <=, not ~"),
         ("pid=", "pid needs a value"),
         ("pid=1,", "pid needs a value"),
         ("pid=x", "pid needs a whole number, not 'x'"),
@@ -224,9 +224,9 @@ def test_devices_that_processes_hold_are_coloured_in_table_and_drawing(make, job
 
 
 def test_blanks_are_not_painted():
-    assert painted("  ab  ", "\x1b[1m") == "  \x1b[1mab\x1b[0m  "
-    assert painted("   ", "\x1b[1m") == "   "
-    assert painted("ab", "") == "ab"
+    assert paint("  ab  ", "\x1b[1m") == "  \x1b[1mab\x1b[0m  "
+    assert paint("   ", "\x1b[1m") == "   "
+    assert paint("ab", "") == "ab"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert wanted(choice, terminal=terminal) is expected
+    assert wants_colour(choice, terminal=terminal) is expected
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_wrong_values_are_said_as_the_flag_parser_says_them(make, words, text):
 
 def test_every_word_after_a_filter_that_looks_like_one_is_one(make):
     out = render(make("trn1.2xlarge"), ["--filter", "state=busy", "stat=idle"], "2.32")[1].decode()
-    assert out.startswith("flag `--filter' does not understand `stat=idle': no key 'stat'; known are bdf, ")
+    assert out.startswith("flag `--filter' does not understand `stat=idle': unknown key 'stat'; known: bdf, ")
 
 
 def test_flags_given_twice_mean_the_same_or_the_last_one_wins(make):

@@ -40,7 +40,8 @@ import sys, time, yaml
 from neurontools import machine
 for module in pkgutil.iter_modules(machine.__path__):
     importlib.import_module(f"neurontools.machine.{module.name}")
-from neurontools.commands import console, ls, ls_forms, neurond, parsing
+from neurontools.commands import console, ls, neurond, parsing
+from neurontools.commands.ls import forms
 from neurontools.machine.instances import catalogue
 from neurontools.machine import launch
 from neurontools.machine.client import Client

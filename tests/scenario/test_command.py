@@ -93,17 +93,17 @@ def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["play", "idle", "--speed", "0"], "a speed of 0 makes no sense"),
+        (["play", "idle", "--speed", "0"], "speed 0 is out of range"),
         (["play", "idle", "--duration", "soon"], "--duration: invalid duration 'soon'"),
-        (["play", "nothing"], "no scenario 'nothing'"),
+        (["play", "nothing"], "unknown scenario 'nothing'"),
         (["play", "idle", "--machine", "a/b"], "bad machine name"),
         (["record", "--out", "x", "--count", "0"], "--count 0 is less than 1"),
         (["record", "--offline", "--out", "x"], "--offline needs a scenario"),
         (["record", "idle", "--out", "x"], "'idle' needs --offline"),
-        (["record", "--out", "x", "--source", "moon"], "no source 'moon'"),
-        (["record", "-", "--out", "x", "--period", "1s"], "--period can't change what comes on stdin"),
-        (["replay", "x", "--speed", "-1"], "a speed of -1 makes no sense"),
-        (["replay", "-", "--loop"], "stdin can't be played again"),
+        (["record", "--out", "x", "--source", "moon"], "unknown source 'moon'"),
+        (["record", "-", "--out", "x", "--period", "1s"], "--period cannot change the lines on stdin"),
+        (["replay", "x", "--speed", "-1"], "speed -1 is out of range"),
+        (["replay", "-", "--loop"], "--loop cannot replay stdin"),
     ],
 )
 def test_wrong_command_lines_are_told(arguments, says, capsys, monkeypatch):
@@ -150,7 +150,7 @@ def test_record_asks_the_machine(run, home):
 def test_a_file_that_is_there_is_kept(run, recorded, home):
     again = run("record", "idle", "--offline", "--out", "r.jsonl")
     assert again.returncode == 1
-    assert again.stderr.startswith("error: r.jsonl is there already\nhint: ")
+    assert again.stderr.startswith("error: r.jsonl exists\nhint: ")
     assert (home / "r.jsonl").read_bytes() == recorded
     assert run("record", "idle", "--offline", "--out", "r.jsonl", "--force").returncode == 0
     assert (home / "r.jsonl").read_bytes() != recorded
@@ -160,7 +160,7 @@ def test_a_cut_recording_warns_and_is_no_failure(run, recorded, home):
     (home / "cut.jsonl").write_bytes(recorded[:-200])
     done = run("replay", "cut.jsonl", "--no-wait")
     assert done.returncode == 0
-    assert done.stderr == "warning: line 5: the file breaks off here, the line is left out\n"
+    assert done.stderr == "warning: line 5: incomplete, skipped: the file ends here\n"
     assert done.stdout.encode() == b"".join(recorded.splitlines(keepends=True)[:4])
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_line_is_a_failure_at_the_end(run, recorded, home):
     (home / "bad.jsonl").write_bytes(lines[0] + b"{]\n" + lines[1])
     done = run("replay", "bad.jsonl", "--no-wait")
     assert done.returncode == 1
-    assert done.stderr.startswith("warning: line 2: left out: no JSON")
+    assert done.stderr.startswith("warning: line 2: skipped: no JSON")
     assert done.stdout.encode() == lines[0] + lines[1]
 
 

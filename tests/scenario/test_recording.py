@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from neurontools import scenario
 from neurontools.monitor.parse import parse_line
 from neurontools.scenario.offline import offline_lines
-from neurontools.scenario.pacing import Pacer
-from neurontools.scenario.recording import DamagedLine, read_recording, record, replay
+from neurontools.scenario.recording import DamagedLine, LineTimer, read_recording, record, replay
 
 
 def line(**groups: float) -> bytes:
@@ -97,7 +96,7 @@ def test_a_process_that_comes_does_not_disturb_the_pace():
         runtimes = [{"pid": pid, "report": {"memory_used": {"period": period}}}]
         return {"neuron_runtime_data": runtimes, "system_data": {"a": {"period": 5.0}}}
 
-    pacer = Pacer()
+    pacer = LineTimer()
     assert [pacer.time_s(report(pid, period)) for pid, period in ((1, 5), (1, 5), (2, 0.7), (2, 5))] == [
         0,
         5,
@@ -111,7 +110,7 @@ def test_a_process_that_comes_does_not_disturb_the_pace():
     st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(-1, 1e7) | st.text(max_size=2)), max_size=10)
 )
 def test_times_never_fall_whatever_a_line_says(reports):
-    pacer = Pacer()
+    pacer = LineTimer()
     times = [
         pacer.time_s({"system_data": {name: {"period": period} for name, period in groups.items()}})
         for groups in reports
@@ -127,7 +126,7 @@ def test_a_last_line_that_breaks_off_is_told_and_left_out(storm):
     assert [one.cut for one in damage] == [True]
     number = storm.count(b"\n")
     assert counts[1] == 0
-    assert str(damage[0]) == f"line {number}: the file breaks off here, the line is left out"
+    assert str(damage[0]) == f"line {number}: incomplete, skipped: the file ends here"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_only_whole_lines_are_recorded():
     out, damage = io.BytesIO(), []
     assert record([line(a=1), b"oops\n", line(a=1)[:-5]], out, on_damage=damage.append) == (1, 2)
     assert out.getvalue() == line(a=1)
-    assert damage[0] == DamagedLine(2, damage[0].why)
+    assert damage[0] == DamagedLine(2, damage[0].reason)
 
 
 @pytest.mark.parametrize("name", ["single-training", "memory-leak", "crash-loop", "inference-fleet", "idle"])

@@ -22,7 +22,7 @@ from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE, 
 from neurontools.machine.synthetic import (
     Reservation,
     SyntheticPlace,
-    SyntheticProcess,
+    SyntheticSpec,
     register_synthetic,
     reserve_synthetic,
     unregister_synthetic,
@@ -32,9 +32,9 @@ PLAYER = """
 import sys
 from neurontools.machine.client import Client
 from neurontools.machine.daemon.access import Access
-from neurontools.machine.synthetic import SyntheticProcess, register_synthetic, reserve_synthetic, Reservation
+from neurontools.machine.synthetic import SyntheticSpec, register_synthetic, reserve_synthetic, Reservation
 client = Client.connect()
-places = register_synthetic(client, [SyntheticProcess(tag=f"t{core}", cores=(core,)) for core in range(3)])
+places = register_synthetic(client, [SyntheticSpec(tag=f"t{core}", cores=(core,)) for core in range(3)])
 reserve_synthetic(client, [Reservation(place.pid, place.cores[0], 1 << 30) for place in places])
 print(*[place.pid for place in places], flush=True)
 sys.stdin.read()
@@ -68,7 +68,7 @@ def close(places):
 def test_many_processes_get_pids_of_their_own(client):
     count = MAX_DESCRIPTORS + 50
     places = register_synthetic(
-        client, [SyntheticProcess(tag=str(number), uses_device=False) for number in range(count)]
+        client, [SyntheticSpec(tag=str(number), uses_device=False) for number in range(count)]
     )
     try:
         assert len({place.pid for place in places}) == count
@@ -85,9 +85,9 @@ def test_many_processes_get_pids_of_their_own(client):
 
 def test_each_process_has_its_own_answer(client, other):
     wishes = [
-        SyntheticProcess(cores=(1,)),
-        SyntheticProcess(cores=(9,), uid=1234),
-        SyntheticProcess(cores=(99,)),
+        SyntheticSpec(cores=(1,)),
+        SyntheticSpec(cores=(9,), uid=1234),
+        SyntheticSpec(cores=(99,)),
     ]
     busy, place, wrong = places = register_synthetic(client, wishes)
     close(places)
@@ -100,7 +100,7 @@ def test_each_process_has_its_own_answer(client, other):
 
 
 def test_memory_is_reserved_to_a_size(client, other):
-    (place,) = register_synthetic(client, [SyntheticProcess(cores=(8,))])
+    (place,) = register_synthetic(client, [SyntheticSpec(cores=(8,))])
     close([place])
     for gib in (4, 20, 1, 1, 0):
         assert reserve_synthetic(client, [Reservation(place.pid, 8, gib << 30)]) == [None]
@@ -136,7 +136,7 @@ def test_a_new_daemon_adopts_them_while_their_player_lives(client, other, kill_d
     after = client.snapshot()
     assert after.processes == before.processes
     assert after.devices[1].memory_used_bytes == 1 << 30
-    places = register_synthetic(client, [SyntheticProcess(cores=(20,))])
+    places = register_synthetic(client, [SyntheticSpec(cores=(20,))])
     close(places)
     assert places[0].pid > max(other.pids)
     other.send_signal(signal.SIGKILL)
@@ -152,8 +152,8 @@ def test_a_new_daemon_drops_them_when_their_player_is_gone(client, other, kill_d
 
 
 def test_a_repeated_call_leaves_no_second_set(client):
-    (kept,) = register_synthetic(client, [SyntheticProcess(cores=(0,))])
-    (lost,) = register_synthetic(client, [SyntheticProcess(cores=(1,))], [kept.pid])
+    (kept,) = register_synthetic(client, [SyntheticSpec(cores=(0,))])
+    (lost,) = register_synthetic(client, [SyntheticSpec(cores=(1,))], [kept.pid])
     close([kept, lost])
     # What a client sends that never heard of the answer.
     client.call("register_synthetic", processes=[{"cores": [1]}], known=[kept.pid])
@@ -184,7 +184,7 @@ def test_nonsense_is_refused_and_registers_nothing(client, method, params):
 
 
 def test_a_core_is_written_in_one_go(client):
-    (place,) = register_synthetic(client, [SyntheticProcess(cores=(4, 5))])
+    (place,) = register_synthetic(client, [SyntheticSpec(cores=(4, 5))])
     writer, reader = PageWriter(place.page_fd), PageReader(place.page_fd)
     latency = (0,) * 10 + (7,) + (0,) * 53
     counters = CoreCounters(1 << 62, -1, 500, 7, 9000, 3, ((5, 2), (1004, 1)), latency)

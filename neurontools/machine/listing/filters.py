@@ -1,7 +1,7 @@
-"""`neuron-ls --filter`, a form of ours: reading one condition, and whether it holds for a value.
+"""`neuron-ls --filter`, a form of ours: its grammar, and what it selects of a machine.
 
 A filter is `KEY OPERATOR VALUE[,VALUE...]`; one of the values must hold. Keys are of the device (`state=busy`) or of the
-process (`tag~train`). What they leave of a machine is in `selection`.
+process (`tag~train`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
     Value = str | int | float
 
@@ -45,7 +47,7 @@ _OPERATORS_OF = {
 
 
 class FilterError(ValueError):
-    """A filter makes no sense; the text says why."""
+    """A filter is invalid; the text says why."""
 
 
 class Filter:
@@ -63,36 +65,36 @@ class Filter:
 
     @property
     def of_process(self) -> bool:
-        """Whether it is about a process, not a device."""
+        """Whether it is a condition on processes, not devices."""
         return self.key in PROCESS_KEYS
 
-    def holds(self, *found: Value) -> bool:
-        """Return whether it holds for what was found under its key (a state can be two things at once)."""
+    def holds(self, *actual: Value) -> bool:
+        """Return whether it holds for the values of its key (a device can have two states)."""
         operator = self.operator.removeprefix("!")
-        result = any(_compare(operator, one, value) for one in found for value in self.values)
+        result = any(_compare(operator, left, right) for left in actual for right in self.values)
         return result != self.operator.startswith("!")
 
 
 def looks_like_filter(word: str) -> bool:
-    """Return whether a word is meant as a filter: it has an operator, whatever is around it."""
+    """Return whether a word has an operator of filters."""
     return bool(_split(word)[1])
 
 
 def parse_filter(text: str) -> Filter:
-    """Return the filter that a text means.
+    """Return the filter in a text.
 
     Raises:
-        FilterError: an unknown key, an operator that the key does not have, or a value that makes no sense.
+        FilterError: an unknown key, an operator that the key does not have, or an invalid value.
     """
     key, operator, rest = _split(text)
     kinds = {**DEVICE_KEYS, **PROCESS_KEYS}
     if not operator:
         raise FilterError("expected KEY, one of = != ~ !~ > >= < <=, VALUE, such as state=busy")
     if key not in kinds:
-        raise FilterError(f"no key {key!r}; known are {', '.join(sorted(kinds))}")
+        raise FilterError(f"unknown key {key!r}; known: {', '.join(sorted(kinds))}")
     kind = kinds[key]
     if operator not in _OPERATORS_OF[kind]:
-        raise FilterError(f"{key} knows {' '.join(_OPERATORS_OF[kind])}, not {operator}")
+        raise FilterError(f"{key} takes {' '.join(_OPERATORS_OF[kind])}, not {operator}")
     if "\n" in rest or "\0" in rest:
         raise FilterError("a value has no line breaks")
     return Filter(key, operator, tuple(_value(key, kind, word.strip()) for word in rest.split(",")))
@@ -113,7 +115,7 @@ def _value(key: str, kind: str, word: str) -> Value:
         raise FilterError(f"{key} needs a value")
     if kind == _STATE:
         if word not in STATES:
-            raise FilterError(f"no state {word!r}; known are {', '.join(STATES)}")
+            raise FilterError(f"unknown state {word!r}; known: {', '.join(STATES)}")
         return word
     convert: dict[str, Callable[[str], Value]] = {_NUMBER: int, _SIZE: _size, _OWNER: _uid}
     try:
@@ -162,3 +164,100 @@ def _compare(operator: str, found: Value, value: Value) -> bool:
                 "<=": found <= value,
             }[operator]
     return False
+
+
+def select(
+    snapshot: Snapshot, devices: list[DeviceState], filters: tuple[Filter, ...], *, show_all: bool
+) -> tuple[tuple[ProcessState, ...], list[DeviceState]]:
+    """Return the processes and devices that match all filters.
+
+    With a filter on processes, devices without a matching process are not listed. A device is idle, or busy when
+    processes hold cores of it, and also executing while one of those cores runs.
+
+    Args:
+        snapshot: the machine.
+        devices: the devices to choose from.
+        filters: the conditions.
+        show_all: whether processes without a Neuron runtime count as well; they hold every device.
+    """
+    of_process = [condition for condition in filters if condition.of_process]
+    of_device = [condition for condition in filters if not condition.of_process]
+    users = _users(snapshot)
+    devices = [
+        device
+        for device in devices
+        if all(
+            condition.holds(*_device_values(condition.key, device, users[device.index]))
+            for condition in of_device
+        )
+    ]
+    if not of_process:
+        return snapshot.processes, devices
+    matching = tuple(
+        process
+        for process in snapshot.processes
+        if all(condition.holds(_process_value(condition.key, process)) for condition in of_process)
+    )
+    if show_all and any(not process.uses_device for process in matching):
+        return matching, devices
+    places = {use.core for process in matching if process.uses_device for use in process.cores}
+    return matching, [device for device in devices if places.intersection(device.core_ids)]
+
+
+def _users(snapshot: Snapshot) -> dict[int, list[ProcessState]]:
+    place_of = {core: device.index for device in snapshot.devices for core in device.core_ids}
+    users: dict[int, list[ProcessState]] = {device.index: [] for device in snapshot.devices}
+    for process in snapshot.processes:
+        if process.uses_device:
+            for index in {place_of[use.core] for use in process.cores if use.core in place_of}:
+                users[index].append(process)
+    return users
+
+
+def _device_values(key: str, device: DeviceState, users: list[ProcessState]) -> tuple[Value, ...]:
+    match key:
+        case "device":
+            return (device.index,)
+        case "numa":
+            return (_integer(device.numa_node),)
+        case "bdf":
+            return (device.bdf,)
+        case "processes":
+            return (len(users),)
+        case "memory":
+            return (device.memory_bytes,)
+        case "memory-used":
+            return (device.memory_used_bytes,)
+        case "memory-free":
+            return (device.memory_bytes - device.memory_used_bytes,)
+    return _states(device, users)
+
+
+def _states(device: DeviceState, users: list[ProcessState]) -> tuple[str, ...]:
+    if not users:
+        return ("idle",)
+    own = set(device.core_ids)
+    executing = any(use.executing and use.core in own for process in users for use in process.cores)
+    return ("busy", "executing") if executing else ("busy",)
+
+
+def _process_value(key: str, process: ProcessState) -> Value:
+    match key:
+        case "pid":
+            return process.pid
+        case "command":
+            return process.command
+        case "tag":
+            return process.tag
+        case "owner":
+            return process.uid
+        case "runtime":
+            return process.runtime_version
+    return process.origin
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return -1

@@ -1,8 +1,9 @@
-"""The table of neuron-ls: column rules, header and separators of system-tools.md 1.3 and 1.4."""
+"""The table of neuron-ls: column rules, header and separators of the real tool (AWS Neuron documentation, neuron-ls)."""
 
 from __future__ import annotations
 
-from neurontools.machine.listing.colours import BUSY, HEADER, PROCESS, painted
+import os
+
 from neurontools.machine.listing.rows import command_width, rows_of_devices
 
 TYPE_CHECKING = False
@@ -10,6 +11,11 @@ if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
     from neurontools.machine.listing.rows import ProcessRow
     from neurontools.machine.snapshot import DeviceState, Snapshot
+
+_RESET = "\x1b[0m"
+HEADER = "\x1b[1m"
+BUSY = "\x1b[32m"
+PROCESS = "\x1b[36m"
 
 _HEADER = (
     ("NEURON", "DEVICE"),
@@ -66,7 +72,7 @@ def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) ->
     separator = "+" + "+".join("-" * (width + 2) for _, width in shape) + "+"
     heading = HEADER if colours else ""
     header = [
-        _line([painted(_centred(_HEADER[index][part], width), heading) for index, width in shape])
+        _line([paint(_centred(_HEADER[index][part], width), heading) for index, width in shape])
         for part in (0, 1)
     ]
     lines = [separator, *header, separator]
@@ -140,7 +146,7 @@ def _column_width(index: int, cells: _Cells) -> int:
 def _row(cells: _Cells, shape: list[tuple[int, int]], colours: dict[int, str]) -> str:
     if not colours:
         return _line([_left(cells[index], width) for index, width in shape])
-    return _line([painted(_left(cells[index], width), colours.get(index, "")) for index, width in shape])
+    return _line([paint(_left(cells[index], width), colours.get(index, "")) for index, width in shape])
 
 
 def _line(cells: list[str]) -> str:
@@ -154,3 +160,27 @@ def _left(text: str, width: int) -> str:
 def _centred(text: str, width: int) -> str:
     left = (width - len(text)) // 2
     return " " * left + text + " " * (width - len(text) - left)
+
+
+def paint(text: str, colour: str) -> str:
+    """Return a text in a colour; blanks around it and an empty colour leave it unchanged."""
+    inner = text.strip(" ")
+    if not inner or not colour:
+        return text
+    left = len(text) - len(text.lstrip(" "))
+    return text[:left] + colour + inner + _RESET + text[left + len(inner) :]
+
+
+def wants_colour(choice: str | None, *, terminal: bool) -> bool:
+    """Return whether the output has colours.
+
+    Args:
+        choice: the flag's value: "always", "never", "auto" (on a terminal unless NO_COLOR is set, anywhere with
+            FORCE_COLOR), None without the flag.
+        terminal: whether standard output is a terminal.
+    """
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return terminal or bool(os.environ.get("FORCE_COLOR"))

@@ -1,27 +1,40 @@
 """neuron-ls as a pure function from a snapshot to bytes.
 
 The daemon renders with it for the fast path and everything else renders with it too, so that both agree byte for
-byte. It imports nothing but its own parts: it must load in no time.
+byte. It imports only its own parts, to load fast.
 """
 
 from __future__ import annotations
 
-from neurontools.machine.listing.colours import BUSY
-from neurontools.machine.listing.csv_text import csv_lines
+from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
-from neurontools.machine.listing.no_driver import no_devices_line
-from neurontools.machine.listing.rows import NO_RUNTIME
-from neurontools.machine.listing.selection import select
-from neurontools.machine.listing.table import header_lines, table_lines
+from neurontools.machine.listing.rows import NO_RUNTIME, rows_of_devices
+from neurontools.machine.listing.table import BUSY, header_lines, table_lines
 from neurontools.machine.listing.topology import topology_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
-    from neurontools.machine.snapshot import ProcessState, Snapshot
+    from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
 RELEASES = ("2.32", "2.28")
+
+_CSV_COLUMNS = (
+    "instance_type",
+    "instance_id",
+    "neuron_device",
+    "bdf",
+    "cpu_affinity",
+    "numa_node",
+    "connected_to",
+    "nc_count",
+    "memory_size",
+    "neuroncore_ids",
+    "pid",
+    "command",
+    "neuron_runtime_version",
+)
 
 Rendered = tuple[int, bytes, bytes]
 Asker = tuple[int, int, str]  # pid, uid, command
@@ -34,8 +47,8 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | 
         snapshot: the machine.
         argv: the arguments, without the program's name; colours only with `--color=always`.
         emulate: release of the real tools whose output is reproduced, one of `RELEASES`.
-        asker: neuron-ls itself, which `--show-all-procs` lists with the others that only look on; not where its
-            pid is 0, that is, in another pid namespace.
+        asker: the neuron-ls process itself, which `--show-all-procs` lists too; pid 0, in another pid namespace, is
+            not listed.
 
     Returns:
         Exit code, standard output, standard error. A wrong flag is exit code 1 with its text on standard output,
@@ -69,7 +82,7 @@ def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
     if flags.format == "json":
         return json_text(listed, devices, flags, instance_keys=emulate != "2.28")
     if flags.format == "csv":
-        return "\n".join(csv_lines(listed, devices, flags)) + "\n"
+        return "\n".join(_csv_lines(listed, devices, flags)) + "\n"
     lines = header_lines(snapshot) + table_lines(listed, devices, flags)
     if flags.topology:
         drawing = topology_lines(snapshot, busy_colour=BUSY if flags.colour == "always" else "")
@@ -130,3 +143,53 @@ def _unknown_release(emulate: str) -> bytes:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
+
+
+def no_devices_line() -> str:
+    """Return the line that the real tool writes to stderr where no device exists, with the current time."""
+    import time
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return (
+        f'time="{now}" level=fatal msg="Failed to load MLA system information" '
+        'error="failed to discover Neuron devices"\n'
+    )
+
+
+def _csv_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) -> list[str]:
+    """Return the lines: the names of the columns, then a line for each process; an idle device has one line too.
+
+    The columns are named as in the JSON; lists are separated by blanks.
+    """
+    groups = rows_of_devices(snapshot, devices, show_all=flags.show_all, width=None)
+    tails = {row: _csv_line([str(row[0]), *row[1:]]) for row in set().union(*groups)}
+    lines = [",".join(_CSV_COLUMNS)]
+    for device, rows in zip(devices, groups, strict=True):
+        head = _csv_line(_csv_device(snapshot, device)) + ","
+        lines += [head + tails[row] for row in rows] or [head + _csv_line(["", "", ""])]
+    return lines
+
+
+def _csv_device(snapshot: Snapshot, device: DeviceState) -> list[str]:
+    return [
+        snapshot.instance_type,
+        snapshot.instance_id,
+        str(device.index),
+        device.bdf,
+        device.cpu_affinity,
+        device.numa_node,
+        " ".join(str(other) for other in device.connected_to or ()),
+        str(len(device.core_ids)),
+        str(device.memory_bytes),
+        " ".join(str(core) for core in device.core_ids),
+    ]
+
+
+def _csv_line(cells: list[str]) -> str:
+    return ",".join(map(_csv_cell, cells))
+
+
+def _csv_cell(cell: str) -> str:
+    if any(letter in cell for letter in ',"\r\n'):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell

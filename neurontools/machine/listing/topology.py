@@ -1,11 +1,11 @@
-"""The drawing of `neuron-ls --topology` (system-tools.md 1.6).
+"""The drawing of `neuron-ls --topology` (AWS Neuron documentation, neuron-ls).
 
 The 4x4 torus and the chain are those of the real tool; ring, switch and other connections are our decision.
 """
 
 from __future__ import annotations
 
-from neurontools.machine.listing.colours import painted
+from neurontools.machine.listing.table import paint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def topology_lines(snapshot: Snapshot, busy_colour: str = "") -> list[str]:
     if busy_colour:
         for index in _busy(snapshot):
             node = _node(index)
-            lines = [line.replace(node, painted(node, busy_colour)) for line in lines]
+            lines = [line.replace(node, paint(node, busy_colour)) for line in lines]
     return [_TITLE, *lines]
 
 

@@ -1,4 +1,4 @@
-"""`neuron-ls --watch`: shows a reply whenever it changed, and stays with its machine through restarts."""
+"""`neuron-ls --watch`: prints a reply whenever it changed, also across restarts of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from select import poll
 
 from neurontools import env, paths
-from neurontools.commands.ls_output import show
+from neurontools.commands.ls import show
 from neurontools.machine.directory import knock
 
 TYPE_CHECKING = False
@@ -22,15 +22,15 @@ _RETRY_S = 0.05
 
 
 def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
-    """Show each reply that differs from the one before.
+    """Print each reply that differs from the previous one.
 
     Args:
-        replies: one after another, at the pace of the watch.
+        replies: the replies, at the period of the watch.
         lines_of_json: the replies are JSON; each becomes one line.
 
     Returns:
-        The exit code of a reply that is a failure or cannot be written, 0 when the reader went away, None when there
-        are no more.
+        The exit code of a reply that is a failure or cannot be written, 0 when the reader closed the pipe, None when
+        the replies end.
     """
     shown = None
     for reply in replies:
@@ -40,29 +40,29 @@ def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
             shown = reply
             if ended:
                 return ended
-        if _reader_goes(0.0):
+        if _reader_closes(0.0):
             return 0
     return None
 
 
 def replies_of(ask: Callable[[], Reply | None], machine: str, period_s: float) -> Iterator[Reply]:
-    """Yield what a machine's daemon replies, until it is gone for good.
+    """Yield the replies of a machine's daemon, until the machine is stopped.
 
     A deleted runtime directory is made again by the daemon that lives; a daemon that was killed is replaced (unless
     NEURONTOOLS_AUTOSTART=0); for one that was stopped the next is awaited as long as a restart may take.
 
     Args:
-        ask: asks once, None where no daemon listens.
-        machine: whose daemon.
-        period_s: time between two questions.
+        ask: sends one request; returns None where no daemon listens.
+        machine: the machine's name.
+        period_s: time between two requests.
     """
-    while (reply := _persistently(ask, machine)) is not None:
+    while (reply := _ask_until_gone(ask, machine)) is not None:
         yield reply
-        _reader_goes(period_s)
+        _reader_closes(period_s)
 
 
-def _reader_goes(within_s: float) -> bool:
-    """Wait until whoever reads standard output is gone, at most so long; return whether it is."""
+def _reader_closes(within_s: float) -> bool:
+    """Wait up to a time until the reader of standard output closes it; return whether it did."""
     try:
         watched = poll()
         watched.register(1, 0)  # errors and hang-ups are always reported
@@ -71,10 +71,10 @@ def _reader_goes(within_s: float) -> bool:
         return True
 
 
-def _persistently(ask: Callable[[], Reply | None], machine: str) -> Reply | None:
+def _ask_until_gone(ask: Callable[[], Reply | None], machine: str) -> Reply | None:
     give_up = time.monotonic() + RESTART_S
     while True:
-        reply = _asked(ask)
+        reply = _ask(ask)
         if reply is not None or time.monotonic() > give_up:
             return reply
         if not knock(paths.machine_dir(machine)):
@@ -82,7 +82,7 @@ def _persistently(ask: Callable[[], Reply | None], machine: str) -> Reply | None
             time.sleep(_RETRY_S)
 
 
-def _asked(ask: Callable[[], Reply | None]) -> Reply | None:
+def _ask(ask: Callable[[], Reply | None]) -> Reply | None:
     try:
         return ask()
     except ConnectionResetError:

@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
-from neurontools.commands.scenario_options import duration_option
 from neurontools.errors import UsageError
 from neurontools.scenario import recording
 
@@ -26,23 +25,18 @@ _MIN_SPEED, _MAX_SPEED = 0.001, 10_000.0
 
 def record(arguments: argparse.Namespace) -> int:
     """Write a recording."""
-    duration_s = duration_option(arguments.duration, "--duration")
-    period_s = duration_option(arguments.period, "--period")
+    duration_s, period_s = arguments.duration, arguments.period
+    line = ProgressLine(enabled=arguments.out != _STDIO)
     if arguments.count is not None and arguments.count < 1:
-        raise UsageError(f"--count {arguments.count} is less than 1", "give how many lines you want")
+        raise UsageError(f"--count {arguments.count} is less than 1", "give the number of lines")
     lines = _lines(arguments, period_s, duration_s)
-    progress = ProgressLine(enabled=arguments.out != _STDIO)
-
-    def show(count: int, seconds: float) -> None:
-        progress.show(f"{count} lines, {format_duration(seconds)}")
-
-    with _output(arguments.out, replace=arguments.force) as out, progress:
+    with _output(arguments.out, replace=arguments.force) as out, line:
         written, damaged = recording.record(
             lines,
             out,
             count=arguments.count,
             duration_s=duration_s,
-            on_line=show,
+            on_line=lambda count, seconds: line.show(f"{count} lines, {format_duration(seconds)}"),
             on_damage=_warn,
         )
     if arguments.out != _STDIO:
@@ -51,13 +45,13 @@ def record(arguments: argparse.Namespace) -> int:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Print a recording in its pace."""
+    """Print a recording at its pace."""
     if not _MIN_SPEED <= arguments.speed <= _MAX_SPEED:
         raise UsageError(
-            f"a speed of {arguments.speed:g} makes no sense", f"give {_MIN_SPEED:g} to {_MAX_SPEED:g}"
+            f"speed {arguments.speed:g} is out of range", f"choose {_MIN_SPEED:g} to {_MAX_SPEED:g}"
         )
     if arguments.loop and arguments.file == _STDIO:
-        raise UsageError("stdin can't be played again", "--loop needs a file")
+        raise UsageError("--loop cannot replay stdin", "give a file")
     speed = None if arguments.no_wait else arguments.speed
     damaged = 0
     last = b"\n"
@@ -65,7 +59,7 @@ def replay(arguments: argparse.Namespace) -> int:
     def write(data: bytes) -> None:
         nonlocal last
         if not last.endswith(b"\n"):
-            data = b"\n" + data  # a file that lacks its last newline, played again
+            data = b"\n" + data  # the file lacks its last newline and is replayed
         console.bytes_now(data)
         last = data
 
@@ -82,12 +76,14 @@ def _lines(
 ) -> Iterator[bytes]:
     if arguments.offline:
         if arguments.scenario in {None, _STDIO}:
-            raise UsageError("--offline needs a scenario", "neurontools scenario list shows them")
+            raise UsageError(
+                "--offline needs a scenario", "neurontools scenario list shows the bundled scenarios"
+            )
         return _offline(arguments, period_s, duration_s)
     if arguments.scenario == _STDIO:
         if period_s is not None:
             raise UsageError(
-                "--period can't change what comes on stdin", "set it in the monitor's configuration"
+                "--period cannot change the lines on stdin", "set it in the monitor's configuration"
             )
         return iter(sys.stdin.buffer.readline, b"")
     if arguments.scenario is not None:
@@ -96,7 +92,7 @@ def _lines(
             "or play it (neurontools scenario play) and record the machine without naming a scenario",
         )
     if arguments.source not in _SOURCES:
-        raise UsageError(f"no source {arguments.source!r}", f"choose {' or '.join(_SOURCES)}")
+        raise UsageError(f"unknown source {arguments.source!r}", f"choose {' or '.join(_SOURCES)}")
     return _monitored(arguments, period_s)
 
 

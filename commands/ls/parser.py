@@ -1,4 +1,4 @@
-"""The parser of neuron-ls that writes its help and the shell completion; its flags are read by `listing.flags`."""
+"""The parser of neuron-ls for its help and shell completion; `listing.flags` parses the flags."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S, FORMATS
 EPILOG = f"""filters: KEY OPERATOR VALUE[,VALUE...]; all filters must hold, and one of the values of each
   of devices    {", ".join(DEVICE_KEYS)}
   of processes  {", ".join(PROCESS_KEYS)}
-  operators     = != for all, ~ !~ (contains) for texts, > >= < <= for numbers and sizes (512MB, 1.5GB)
-  states        idle, busy (processes hold cores), executing (busy, and a core runs at this moment)
+  operators     = != for all, ~ !~ (contains) for text, > >= < <= for numbers and sizes (512MB, 1.5GB)
+  states        idle, busy (processes hold cores), executing (busy, and a core runs now)
 
 examples:
   neuron-ls
@@ -46,16 +46,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
     parser.add_argument("-j", "--json-output", action="store_true", help="print JSON and nothing else")
-    _add_ours(parser.add_argument_group("flags that the real tool does not have"))
+    _add_ours(parser.add_argument_group("flags the real tool does not have"))
     return parser
 
 
 def _add_ours(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--format", choices=FORMATS, help="text, json as -j, or csv: a line for every process")
+    group.add_argument("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
     group.add_argument("--csv", action="store_true", help="the same as --format csv")
     group.add_argument("--device", metavar="LIST", help="only these devices, such as 0,2 or 0-3")
     group.add_argument(
-        "--filter", metavar="EXPR", nargs="+", action="append", help="only what EXPR holds for; see below"
+        "--filter",
+        metavar="EXPR",
+        nargs="+",
+        action="append",
+        help="only devices and processes that match EXPR; see below",
     )
     group.add_argument("--owner", metavar="USER", help="only processes of a user: a name, a uid, or me")
     group.add_argument(
@@ -65,15 +69,15 @@ def _add_ours(group: argparse._ArgumentGroup) -> None:
         "--watch",
         metavar="SECONDS",
         nargs="?",
-        help=f"repeat whenever something changed, looking every SECONDS (default {DEFAULT_PERIOD_S:g}); "
+        help=f"print again after every change, checked every SECONDS (default {DEFAULT_PERIOD_S:g}); "
         "with -j one line of JSON each time",
     )
     group.add_argument(
-        "--machine", metavar="NAME", help="machine to look at (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine to list (default: NEURONTOOLS_MACHINE or 'default')"
     )
     group.add_argument(
         "--source",
         metavar="real|sim|FILE",
-        help="look at this host's own devices, at the simulated machine (default), or at a recording",
+        help="list this host's devices, the simulated machine (default), or a recording",
     )
-    group.add_argument("--verbose", action="store_true", help="say on stderr which source is used")
+    group.add_argument("--verbose", action="store_true", help="print the source on stderr")

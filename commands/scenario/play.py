@@ -6,32 +6,32 @@ import json
 import signal
 from typing import TYPE_CHECKING, NoReturn
 
+from neurontools.base.text import plural
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
-from neurontools.commands.scenario_options import duration_option
 from neurontools.scenario.events import EventKind, PlayEvent, Progress
 
 if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-_WORTH_A_WARNING = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
+_WARNINGS = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
 
 
 def play(arguments: argparse.Namespace) -> int:
-    """Play a scenario until it is over or somebody ends it."""
-    from neurontools.scenario import library, player
+    """Play a scenario to its end, or until interrupted."""
+    from neurontools.scenario import library, runner
 
     signal.signal(signal.SIGTERM, _terminated)
     scenario = library.load(arguments.scenario, arguments.seed)
     screen = _Screen(as_json=arguments.json)
     try:
-        played = player.play(
+        played = runner.play(
             scenario,
             machine=arguments.machine,
             speed=arguments.speed,
-            duration_s=duration_option(arguments.duration, "--duration"),
+            duration_s=arguments.duration,
             loop=arguments.loop,
             on_event=screen.event,
             on_progress=screen.progress if screen.line.is_enabled else None,
@@ -39,42 +39,41 @@ def play(arguments: argparse.Namespace) -> int:
     finally:
         screen.line.clear()
     if not arguments.json:
-        processes = "1 process" if played.started == 1 else f"{played.started} processes"
+        processes = plural(played.started, "process", "processes")
         console.out(
             f"played {format_duration(played.scenario_s)} of {scenario.name} in {format_duration(played.wall_s)}: "
-            f"{processes} started; the player used {played.cpu_s:.1f} s of CPU"
+            f"{processes} started; the runner used {played.cpu_s:.1f} s of CPU"
         )
     return 0
 
 
 class _Screen:
-    """What a person or a program sees of a play."""
+    """The output of a play: events on stdout, warnings and progress on stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self.line = ProgressLine(enabled=not as_json)
 
     def event(self, event: PlayEvent) -> None:
-        """Tell of something that happened."""
+        """Print an event."""
         if self._as_json:
             console.out_now(json.dumps(event.to_json(), separators=(",", ":")))
             return
         when = f"at {format_duration(event.scenario_s)}"
+        self.line.clear()
         if event.kind is EventKind.PLAYING:
             console.out_now(f"playing {event.detail}")
         elif event.kind is EventKind.FAULT:
-            self.line.clear()
             console.out_now(f"{when}: fault: {event.detail}")
-        elif event.kind in _WORTH_A_WARNING:
-            self.line.clear()
-            who = f"{event.process}: " if event.process else ""
-            console.warn(f"{when}: {who}{event.detail}")
+        elif event.kind in _WARNINGS:
+            name = f"{event.process}: " if event.process else ""
+            console.warn(f"{when}: {name}{event.detail}")
 
     def progress(self, progress: Progress) -> None:
-        """Show on one line how far it is."""
+        """Show the progress on one line."""
         length = "" if progress.length_s is None else f" of {format_duration(progress.length_s)}"
-        waiting = f", {progress.waiting} wait for cores" if progress.waiting else ""
-        processes = "1 process" if progress.living == 1 else f"{progress.living} processes"
+        waiting = f", {progress.waiting} waiting for cores" if progress.waiting else ""
+        processes = plural(progress.running, "process", "processes")
         self.line.show(f"{format_duration(int(progress.scenario_s))}{length}  {processes}{waiting}")
 
 

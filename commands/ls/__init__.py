@@ -1,14 +1,14 @@
 """neuron-ls: list the Neuron devices, the processes on them and how they are connected.
 
-The plain forms are the fast path: one request to the daemon, which renders; its bytes are written as they are. What
-this module imports must be what `python -c pass` has, `_socket`, and modules of ours that cost nothing; everything
-else is in `ls_forms`.
+The plain forms are the fast path: one request to the daemon, which renders; its bytes are written unchanged.
+This module imports only what `python -c pass` has, `_socket`, and cheap modules of ours; everything else is in `forms`.
 """
 
+import os
 import sys
+import time
 
 from neurontools import env
-from neurontools.commands.ls_output import show
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.render_client import request
 
@@ -21,6 +21,7 @@ _PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--csv")
 _PLAIN_VALUES = ("--device=", "--format=")
 _PLAIN_LETTERS = "watj"
 _INTERRUPTED = 130
+_RETRY_S = 0.005
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -28,26 +29,26 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if not all(map(is_plain, words)):
-            from neurontools.commands import ls_forms
+            from neurontools.commands.ls import forms
 
-            return ls_forms.main(words)
+            return forms.main(words)
         try:
             reply = request(words)
         except ConnectionResetError:
             reply = None
         if reply is None:
-            from neurontools.commands import ls_forms
+            from neurontools.commands.ls import forms
 
-            return ls_forms.without_reply(words)
+            return forms.without_reply(words)
         code = show(reply)
         if env.config_problems():
             from neurontools.commands import console
 
             return console.run(lambda: code)
     except NeuronToolsError as error:
-        from neurontools.commands import ls_forms
+        from neurontools.commands.ls import forms
 
-        return ls_forms.failed(error)
+        return forms.failed(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
@@ -55,9 +56,9 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 
 def build_parser() -> "ArgumentParser":
     """Return the command's parser, which writes the help and the shell completion."""
-    from neurontools.commands import ls_forms
+    from neurontools.commands.ls import forms
 
-    return ls_forms.build_parser()
+    return forms.build_parser()
 
 
 def is_plain(word: str) -> bool:
@@ -65,3 +66,26 @@ def is_plain(word: str) -> bool:
     if word[:2] == "--":
         return word in _PLAIN or (word.startswith(_PLAIN_VALUES) and "\n" not in word)
     return len(word) > 1 and word[0] == "-" and not word[1:].strip(_PLAIN_LETTERS)
+
+
+def show(reply: tuple[int, bytes, bytes]) -> int:
+    """Write a reply unchanged and return its exit code."""
+    code, out, err = reply
+    try:
+        _write(1, out)
+        _write(2, err)
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        from neurontools.commands import console
+
+        return console.fail(NeuronToolsError(f"cannot write the output: {error.strerror}"))
+    return code
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            time.sleep(_RETRY_S)

@@ -1,4 +1,4 @@
-"""What happens when in a scenario: lives that begin and end, and faults, in order of time."""
+"""The timeline of a scenario: starts and ends of process runs, and faults, in order of time."""
 
 from __future__ import annotations
 
@@ -7,30 +7,26 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.events import Layout
 from neurontools.machine.instances import catalogue
-from neurontools.scenario.memory_plan import plan_lives
+from neurontools.scenario.process_runs import plan_runs
 
 if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.scenario.lives import Life, Lives
     from neurontools.scenario.model import FaultPlan, Scenario
+    from neurontools.scenario.process_runs import ProcessRun, ProcessRuns
 
 
 @dataclass(frozen=True, slots=True)
-class Cue:
+class ScheduledEvent:
     """What happens at one scenario time: first ends, then starts, then faults."""
 
     at_s: float
-    ends: tuple[Life, ...]
-    starts: tuple[Life, ...]
+    ends: tuple[ProcessRun, ...]
+    starts: tuple[ProcessRun, ...]
     faults: tuple[FaultPlan, ...]
 
 
-class Script:
-    """A scenario with everything that follows from it.
-
-    Args:
-        scenario: what is played.
-    """
+class Timeline:
+    """A scenario with its machine, the runs of its processes, and its events."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -40,20 +36,20 @@ class Script:
             self.instance.cores_per_device(scenario.lnc),
             self.instance.device.memory_bytes,
         )
-        self.lives: Lives = plan_lives(scenario, self.layout)
-        self.cues: tuple[Cue, ...] = self._cues()
+        self.runs: ProcessRuns = plan_runs(scenario, self.layout)
+        self.events: tuple[ScheduledEvent, ...] = self._schedule()
 
-    def _cues(self) -> tuple[Cue, ...]:
-        ends: dict[float, list[Life]] = {}
-        starts: dict[float, list[Life]] = {}
+    def _schedule(self) -> tuple[ScheduledEvent, ...]:
+        ends: dict[float, list[ProcessRun]] = {}
+        starts: dict[float, list[ProcessRun]] = {}
         faults: dict[float, list[FaultPlan]] = {}
-        for life in self.lives:
-            starts.setdefault(life.start_s, []).append(life)
-            ends.setdefault(life.end_s, []).append(life)
+        for run in self.runs:
+            starts.setdefault(run.start_s, []).append(run)
+            ends.setdefault(run.end_s, []).append(run)
         for fault in self.scenario.faults:
             faults.setdefault(fault.at_s, []).append(fault)
         return tuple(
-            Cue(
+            ScheduledEvent(
                 at_s,
                 tuple(ends.get(at_s, ())),
                 tuple(starts.get(at_s, ())),

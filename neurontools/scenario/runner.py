@@ -1,6 +1,6 @@
 """Plays a scenario: fills a machine with synthetic processes and keeps their telemetry pages up to date.
 
-The player is the process that calls `play`. When it ends, however it ends, its synthetic processes are gone.
+The synthetic processes belong to the process that calls `play`; they end with it, however it ends.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from neurontools.machine.client import Client
 from neurontools.machine.naming import check_name
 from neurontools.machine.processes import wait_for_end
 from neurontools.scenario.events import EventKind, PlayEvent, Progress
-from neurontools.scenario.script import Script
-from neurontools.scenario.stage import Stage, make_room
+from neurontools.scenario.process_pool import ProcessPool, raise_descriptor_limit
+from neurontools.scenario.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.info import DaemonInfo
-    from neurontools.scenario.lives import Life
     from neurontools.scenario.model import Scenario
+    from neurontools.scenario.process_runs import ProcessRun
 
 TICK_S = 0.1
 _LONGEST_TICK_S = 1.0
-# The player spends at most about this share of one CPU on pages: it looks at them less often when there are many.
+# The runner spends at most about this share of one CPU on pages: it updates them less often when there are many.
 _CPU_SHARE = 0.05
 _CHECK_S = 1.0
 _END_S = 5.0
@@ -37,8 +37,8 @@ MIN_SPEED, MAX_SPEED = 0.001, 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """What a play was: scenario seconds in all, rounds, wall and CPU seconds of the player, processes started."""
+class PlayResult:
+    """The totals of a play: scenario seconds, rounds, wall and CPU seconds of the runner, processes started."""
 
     machine: str
     scenario_s: float
@@ -58,84 +58,84 @@ def play(
     on_event: Callable[[PlayEvent], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     before_end: Callable[[], None] | None = None,
-) -> Played:
-    """Play a scenario until it is over, and leave the machine as it was.
+) -> PlayResult:
+    """Play a scenario to its end, and restore the machine.
 
     Args:
         scenario: what to play.
-        machine: on which machine, None for the one that NEURONTOOLS_MACHINE names. One that does not run is started
-            as the scenario's instance type and stopped again, at the latest when this process ends.
+        machine: the machine's name, None for NEURONTOOLS_MACHINE. A machine that does not run is started
+            as the scenario's instance type and stopped at the end, at the latest when this process ends.
         speed: scenario seconds in a second of this computer.
-        duration_s: scenario seconds after which to stop; None: the scenario's own.
-        loop: start again at the end, with `duration_s` None for ever.
-        on_event: told of everything that happens.
-        on_progress: told at every tick how far it is.
-        before_end: called when the last moment is shown and everything is still there.
+        duration_s: scenario seconds to play; None for the scenario's own.
+        loop: start again at the end; endless where `duration_s` is None.
+        on_event: called with every event.
+        on_progress: called with the progress at every tick.
+        before_end: called after the last update, while all processes still exist.
 
     Raises:
-        UsageError: the speed or the machine's name makes no sense.
-        DaemonError: the machine under that name is of another type, or it refuses.
+        UsageError: the speed or the machine's name is invalid.
+        DaemonError: the machine is of another instance type, or refuses.
         NoMachineError: the machine was stopped.
     """
     if not MIN_SPEED <= speed <= MAX_SPEED:
-        raise UsageError(f"a speed of {speed:g} makes no sense", f"give {MIN_SPEED:g} to {MAX_SPEED:g}")
+        raise UsageError(f"speed {speed:g} is out of range", f"choose {MIN_SPEED:g} to {MAX_SPEED:g}")
     name = check_name(env.machine() if machine is None else machine)
-    script = Script(scenario)
-    make_room(len(scenario.processes))
+    timeline = Timeline(scenario)
+    raise_descriptor_limit(len(scenario.processes))
     if launch.has_crashed(name):
-        launch.start(launch.StartOptions(machine=name, resume=True))  # it is somebody's, not the player's own
+        launch.start(launch.StartOptions(machine=name, resume=True))  # it existed before this play
     info = launch.start(_options(name, scenario))
-    tell = on_event or _ignore
+    emit = on_event or _ignore
     again = launch.StartOptions(machine=name, resume=True) if info.was_running else _options(name, scenario)
     with Client.connect(name, start_again=lambda: _start_again(again)) as client:
-        stage = Stage(client, script.instance, scenario.lnc, speed, tell)
+        pool = ProcessPool(client, timeline.instance, scenario.lnc, speed, emit)
         try:
-            return _Play(script, stage, info, speed, duration_s, loop, tell, on_progress, before_end).run()
+            return _Runner(timeline, pool, info, speed, duration_s, loop, emit, on_progress, before_end).run()
         finally:
             if not info.was_running:
                 _stop(name)
 
 
-class _Play:
-    """One play: the clock, and the cues that are still to come."""
+class _Runner:
+    """One play: the clock, and the events to come."""
 
     def __init__(
         self,
-        script: Script,
-        stage: Stage,
+        timeline: Timeline,
+        pool: ProcessPool,
         info: DaemonInfo,
         speed: float,
         duration_s: float | None,
         loop: bool,
-        tell: Callable[[PlayEvent], None],
+        emit: Callable[[PlayEvent], None],
         on_progress: Callable[[Progress], None] | None,
         before_end: Callable[[], None] | None,
     ) -> None:
-        self._script = script
-        self._stage = stage
+        self._timeline = timeline
+        self._pool = pool
         self._info = info
         self._speed = speed
-        self._round_s = script.scenario.duration_s
+        self._round_s = timeline.scenario.duration_s
         self._length_s = duration_s if loop else min(duration_s or self._round_s, self._round_s)
-        self._tell = tell
+        self._emit = emit
         self._on_progress = on_progress
         self._before_end = before_end
         self._started = 0
         self._tick_s = TICK_S
-        self._next_cue = 0
+        self._next_event = 0
         self._check_due_s = 0.0
 
-    def run(self) -> Played:
-        """Play to the end."""
+    def run(self) -> PlayResult:
+        """Play to the end and return the totals."""
         began_s, cpu_s = time.monotonic(), time.process_time()
-        scenario = self._script.scenario
+        scenario = self._timeline.scenario
         where = f"{scenario.name} on machine {self._info.machine!r} ({scenario.instance_type})"
-        self._tell(PlayEvent(0.0, EventKind.PLAYING, "", None, where))
+        self._emit(PlayEvent(0.0, EventKind.PLAYING, "", None, where))
         rounds, total_s = 0, 0.0
         try:
             while self._length_s is None or total_s < self._length_s:
                 if rounds:
-                    self._tell(PlayEvent(0.0, EventKind.LOOPED))
+                    self._emit(PlayEvent(0.0, EventKind.LOOPED))
                 left_s = self._round_s if self._length_s is None else self._length_s - total_s
                 end_s = min(self._round_s, left_s)
                 self._round(total_s, end_s)
@@ -143,11 +143,11 @@ class _Play:
                 rounds += 1
                 if self._length_s is not None and total_s >= self._length_s and self._before_end is not None:
                     self._before_end()
-                self._stage.end(self._script.lives.at(end_s - 1e-9), time.monotonic_ns())
+                self._pool.end(self._timeline.runs.at(end_s - 1e-9), time.monotonic_ns())
         finally:
-            self._leave()
-        self._tell(PlayEvent(total_s, EventKind.FINISHED))
-        return Played(
+            self._clear()
+        self._emit(PlayEvent(total_s, EventKind.FINISHED))
+        return PlayResult(
             self._info.machine,
             total_s,
             rounds,
@@ -157,17 +157,17 @@ class _Play:
         )
 
     def _round(self, before_s: float, end_s: float) -> None:
-        start_s, self._next_cue = time.monotonic(), 0
+        start_s, self._next_event = time.monotonic(), 0
         time_s = 0.0
         while True:
             began_s, cpu_s = time.monotonic(), time.process_time()
             time_s = min((began_s - start_s) * self._speed, end_s)
-            self._cues_until(time_s, end_s)
-            self._stage.show(time_s, time.monotonic_ns(), round(self._tick_s * 1e9))
-            self._look_after(began_s, time_s)
+            self._play_until(time_s, end_s)
+            self._pool.update(time_s, time.monotonic_ns(), round(self._tick_s * 1e9))
+            self._check_machine(began_s, time_s)
             if self._on_progress is not None:
                 self._on_progress(
-                    Progress(before_s + time_s, self._length_s, self._stage.living, self._stage.waiting)
+                    Progress(before_s + time_s, self._length_s, self._pool.running, self._pool.waiting)
                 )
             if time_s >= end_s:
                 return
@@ -178,44 +178,44 @@ class _Play:
     def _sleep(self, start_s: float, end_s: float, began_s: float) -> None:
         due_s = began_s + self._tick_s
         coming_s = end_s
-        if self._next_cue < len(self._script.cues):
-            coming_s = min(coming_s, self._script.cues[self._next_cue].at_s)
+        if self._next_event < len(self._timeline.events):
+            coming_s = min(coming_s, self._timeline.events[self._next_event].at_s)
         due_s = min(due_s, start_s + coming_s / self._speed)
         time.sleep(max(0.0, due_s - time.monotonic()))
 
-    def _cues_until(self, time_s: float, end_s: float) -> None:
-        # Ends at the very end stay for the last look at the machine. Starts that come together go in one call.
-        starting: list[Life] = []
-        while self._next_cue < len(self._script.cues):
-            cue = self._script.cues[self._next_cue]
-            if cue.at_s > time_s or cue.at_s >= end_s:
+    def _play_until(self, time_s: float, end_s: float) -> None:
+        # Runs that end with the round are ended after the last update. Starts at the same time go in one call.
+        starting: list[ProcessRun] = []
+        while self._next_event < len(self._timeline.events):
+            event = self._timeline.events[self._next_event]
+            if event.at_s > time_s or event.at_s >= end_s:
                 break
-            self._next_cue += 1
-            if cue.ends:
+            self._next_event += 1
+            if event.ends:
                 self._start(starting, time_s)
                 starting = []
-                self._stage.end(cue.ends, time.monotonic_ns())
-            starting += cue.starts
-            for fault in cue.faults:
-                self._stage.inject(fault)
+                self._pool.end(event.ends, time.monotonic_ns())
+            starting += event.starts
+            for fault in event.faults:
+                self._pool.inject(fault)
         self._start(starting, time_s)
 
-    def _start(self, lives: list[Life], time_s: float) -> None:
-        if lives:
-            self._started += len(lives)
-            self._stage.start(lives, time_s)
+    def _start(self, runs: list[ProcessRun], time_s: float) -> None:
+        if runs:
+            self._started += len(runs)
+            self._pool.start(runs, time_s)
 
-    def _look_after(self, now_s: float, time_s: float) -> None:
+    def _check_machine(self, now_s: float, time_s: float) -> None:
         if now_s >= self._check_due_s:
             self._check_due_s = now_s + _CHECK_S
-            self._stage.check()
-            self._stage.start_waiting(time_s)
+            self._pool.check()
+            self._pool.start_waiting(time_s)
 
-    def _leave(self) -> None:
+    def _clear(self) -> None:
         try:
-            self._stage.clear()
+            self._pool.clear()
         except NoMachineError:
-            pass  # it was stopped, and everything on it is gone
+            pass  # it was stopped, with everything on it
 
 
 def _options(name: str, scenario: Scenario) -> launch.StartOptions:
@@ -229,7 +229,7 @@ def _start_again(options: launch.StartOptions) -> None:
     if wire.is_answering(name):
         return
     try:
-        # A daemon that is being killed closes its connections a moment before it is gone.
+        # A daemon that is being killed closes its connections just before it ends.
         wait_for_end(launch.find(name).pid, _END_S)
     except NoMachineError:
         pass
@@ -242,8 +242,8 @@ def _stop(name: str) -> None:
     try:
         launch.stop(name)
     except (NoMachineError, DaemonError):
-        pass  # stopped already, or somebody uses it: it ends with this process
+        pass  # stopped, or in use: it ends with this process
 
 
 def _ignore(_event: PlayEvent) -> None:
-    """Nobody wants to be told."""
+    """Ignore an event."""

@@ -1,6 +1,6 @@
 """The state of a scenario's process at a scenario time: a pure function of the scenario, its seed and the time.
 
-Times and counts are the scenario's. A player that plays at another speed divides the three times (busy, FLOPs with
+Times and counts are the scenario's. A runner at another speed divides the three times (busy, FLOPs with
 it, host CPU) by the speed, so that shares of wall time stay those of the scenario.
 """
 
@@ -14,23 +14,23 @@ from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS
 from neurontools.scenario.curves import Constant
 from neurontools.scenario.latency import Latency
-from neurontools.scenario.memory_plan import held_memory, loaded_models
+from neurontools.scenario.process_runs import held_memory, loaded_models
 from neurontools.scenario.seeds import unit
 
 if TYPE_CHECKING:
     from neurontools.scenario.curves import Curve
-    from neurontools.scenario.lives import Life
+    from neurontools.scenario.process_runs import ProcessRun
 
 _NO_LATENCY = (0,) * LATENCY_BUCKETS
 _USUAL_LATENCY = ((0.0, Latency(0.01, 0.02)),)
 
 
 @dataclass(frozen=True, slots=True)
-class LifeState:
-    """What a living process has done so far, on each of its cores the same, and what it holds now.
+class RunState:
+    """What a process has done so far, the same on each of its cores, and what it holds now.
 
     `utilization` is percent at this moment. `executions` counts failed ones too, which `failures` lists as pairs of
-    NRT status number and count. `models` are the places of the loaded models in the plan.
+    NRT status number and count. `models` are the indexes of the loaded models in the plan.
     """
 
     utilization: float
@@ -45,50 +45,50 @@ class LifeState:
     cpu_system_s: float
 
 
-class LifeClock:
-    """Computes the states of one life."""
+class RunClock:
+    """Computes the states of one run."""
 
-    __slots__ = ("_offset", "_rests", "_segments", "_work", "life")
+    __slots__ = ("_offset", "_rests", "_segments", "_work", "run")
 
-    def __init__(self, life: Life) -> None:
-        self.life = life
-        self._work = work = life.plan.work
-        self._offset = int(unit(life.seed, "latency") * 2**20)
+    def __init__(self, run: ProcessRun) -> None:
+        self.run = run
+        self._work = work = run.plan.work
+        self._offset = int(unit(run.seed, "latency") * 2**20)
         self._rests = [
-            unit(life.seed, "executions"),
-            *(unit(life.seed, str(status)) for status, _ in work.errors),
+            unit(run.seed, "executions"),
+            *(unit(run.seed, str(status)) for status, _ in work.errors),
         ]
-        self._segments = life.plan.latencies
+        self._segments = run.plan.latencies
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing changes as long as the process lives."""
+        """Whether the state never changes during the run."""
         work = self._work
         busy = (work.utilization, work.executions, work.cpu_user, work.cpu_system)
         sizes = [curve for _, curve in (*work.memory, *work.host_memory)]
         return (
             not any(curve.high for curve in (*busy, *(curve for _, curve in work.errors)))
             and all(isinstance(curve, Constant) for curve in sizes)
-            and not self.life.plan.models
-            and self.life.fails_s is None
+            and not self.run.plan.models
+            and self.run.fails_s is None
         )
 
-    def state(self, time_s: float) -> LifeState:
-        """Return the state at a scenario time within the life, or at its very end."""
-        life, work = self.life, self._work
-        age_s = max(0.0, min(time_s, life.end_s) - life.start_s)
-        failed = life.fails_s is not None and time_s >= life.fails_s
-        active_s = min(age_s, life.fails_s - life.start_s) if life.fails_s is not None else age_s
+    def state(self, time_s: float) -> RunState:
+        """Return the state at a scenario time within the run, or at its very end."""
+        run, work = self.run, self._work
+        age_s = max(0.0, min(time_s, run.end_s) - run.start_s)
+        failed = run.fails_s is not None and time_s >= run.fails_s
+        active_s = min(age_s, run.fails_s - run.start_s) if run.fails_s is not None else age_s
         executions, failures = self._executions(active_s, failed=failed)
-        return LifeState(
+        return RunState(
             utilization=0.0 if failed else work.utilization.value(age_s),
             busy_s=work.utilization.integral(active_s) / 100,
             executions=executions,
             failures=failures,
             latency_counts=self._latencies(active_s, executions),
-            memory=held_memory(life, time_s),
+            memory=held_memory(run, time_s),
             host_memory=_host_memory(work.host_memory, active_s),
-            models=tuple(index for index, _ in loaded_models(life.plan, active_s)),
+            models=tuple(index for index, _ in loaded_models(run.plan, active_s)),
             cpu_user_s=work.cpu_user.integral(active_s) / 100,
             cpu_system_s=work.cpu_system.integral(active_s) / 100,
         )
@@ -98,8 +98,8 @@ class LifeClock:
             status: _count(curve, active_s, rest)
             for (status, curve), rest in zip(self._work.errors, self._rests[1:], strict=True)
         }
-        if failed and self.life.status is not None:
-            counts[self.life.status] = counts.get(self.life.status, 0) + 1
+        if failed and self.run.status is not None:
+            counts[self.run.status] = counts.get(self.run.status, 0) + 1
         failures = tuple(sorted((status, count) for status, count in counts.items() if count))
         successes = _count(self._work.executions, active_s, self._rests[0])
         return successes + sum(counts.values()), failures
@@ -115,7 +115,7 @@ class LifeClock:
     def _segmented(
         self, segments: tuple[tuple[float, Latency], ...], active_s: float, executions: int
     ) -> tuple[int, ...]:
-        # What ran before a distribution changed keeps the latency that it had.
+        # Executions before a change of distribution keep their latency.
         total = [0] * LATENCY_BUCKETS
         ends = [start_s for start_s, _ in segments[1:]]
         done = 0

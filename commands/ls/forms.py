@@ -1,4 +1,4 @@
-"""What neuron-ls does beside its fast path: help, watching, other sources, the first start of a machine, errors."""
+"""neuron-ls beside its fast path: help, watching, other sources, the first start of a machine, errors."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import sys
 
 from neurontools import __version__, env
 from neurontools.commands import console
-from neurontools.commands.ls_output import show
+from neurontools.commands.ls import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine.listing import colours
 from neurontools.machine.listing.flags import FlagError, parse
-from neurontools.machine.listing.no_driver import no_devices_line
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
@@ -25,9 +23,9 @@ SIMULATION = "sim"
 
 def build_parser() -> ArgumentParser:
     """Return the command's parser."""
-    from neurontools.commands import ls_parser
+    from neurontools.commands.ls import parser
 
-    return ls_parser.build_parser()
+    return parser.build_parser()
 
 
 def main(words: Sequence[str]) -> int:
@@ -36,7 +34,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def without_reply(words: list[str]) -> int:
-    """Print what there is to print after the fast path got no reply: start a machine if that is allowed, ask again."""
+    """Retry after the fast path got no reply: start a machine if allowed, and ask again."""
     return console.run(lambda: _show(_ask_again(words, env.machine())))
 
 
@@ -60,26 +58,27 @@ def _main(words: Sequence[str]) -> int:
         console.out(f"neuron-ls {__version__}")
         return 0
     if flags.colour is not None:
-        terminal = sys.stdout.isatty()
-        flags.colour = "always" if colours.wanted(flags.colour, terminal=terminal) else "never"
+        from neurontools.machine.listing.table import wants_colour
+
+        flags.colour = "always" if wants_colour(flags.colour, terminal=sys.stdout.isatty()) else "never"
     if flags.source in {None, SIMULATION}:
-        return _of_machine(flags, flags.machine or env.machine())
-    return _of_source(flags, flags.source or "")
+        return _list_machine(flags, flags.machine or env.machine())
+    return _list_source(flags, flags.source or "")
 
 
-def _of_machine(flags: Flags, machine: str) -> int:
+def _list_machine(flags: Flags, machine: str) -> int:
     words = flags.words()
     if flags.verbose:
         sys.stderr.write(f"source: sim:{machine}\n")
     reply = _ask(words, machine)
     if flags.period_s is None or reply is None:
         return _show(reply)
-    from neurontools.commands.ls_watch import replies_of
+    from neurontools.commands.ls.watch import replies_of
 
     return _watch(flags, replies_of(lambda: request(words, machine), machine, flags.period_s))
 
 
-def _of_source(flags: Flags, name: str) -> int:
+def _list_source(flags: Flags, name: str) -> int:
     from neurontools.machine.listing.text import render
     from neurontools.sources import open_source
 
@@ -101,7 +100,7 @@ def _of_source(flags: Flags, name: str) -> int:
 
 
 def _watch(flags: Flags, replies: Iterable[Reply]) -> int:
-    from neurontools.commands.ls_watch import watch
+    from neurontools.commands.ls.watch import watch
 
     code = watch(replies, lines_of_json=flags.format == "json")
     if code is not None:
@@ -123,11 +122,11 @@ def _ask_again(words: list[str], machine: str) -> Reply | None:
     try:
         launch.ensure_running(machine, on_notice=console.notice)
     except NoMachineError:
-        pass  # it may still answer: a daemon that was busy ending has a successor by now
+        pass  # it may still answer: another process may have started a successor
     try:
         return request(words, machine)
     except ConnectionResetError as error:
-        raise DaemonError("neurond ends before its reply is complete", "look at 'neurond logs'") from error
+        raise DaemonError("neurond ended before its reply was complete", "see 'neurond logs'") from error
 
 
 def _show(reply: Reply | None) -> int:
@@ -135,6 +134,8 @@ def _show(reply: Reply | None) -> int:
 
 
 def _no_driver() -> int:
-    """Say what the real tool says on a host without the driver (system-tools.md 1.2)."""
+    """Print what the real tool prints on a host without the driver."""
+    from neurontools.machine.listing.text import no_devices_line
+
     sys.stderr.write(no_devices_line())
     return 1

@@ -1,4 +1,4 @@
-"""A synthetic process while it lives: writes its state of the moment into its telemetry page."""
+"""A running synthetic process, which writes its state into its telemetry page."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
 from neurontools.machine.snapshot import ModelState
 from neurontools.machine.synthetic import Reservation
-from neurontools.scenario.lives import End
-from neurontools.scenario.memory_plan import wanted_memory
+from neurontools.scenario.process_runs import RunEnd, needed_memory
 from neurontools.scenario.seeds import digest
 
 if TYPE_CHECKING:
     from neurontools.machine.synthetic import SyntheticPlace
-    from neurontools.scenario.lives import Life
     from neurontools.scenario.model import ProcessPlan
-    from neurontools.scenario.state import LifeClock, LifeState
+    from neurontools.scenario.process_runs import ProcessRun
+    from neurontools.scenario.run_state import RunClock, RunState
 
 FIRST_MODEL_ID = 10001
 _HOST = (
@@ -30,18 +29,18 @@ _HOST = (
 )
 
 
-class Actor:
+class SyntheticProcess:
     """A synthetic process.
 
     Args:
-        clock: its life.
-        place: what the machine gave it; the page's descriptor is the actor's from now on.
+        clock: computes the states of its run.
+        place: its pid, cores and page on the machine; the page's descriptor is closed here.
         flops_s: FLOPs a second of a core while it executes.
         speed: scenario seconds in a second of this computer.
     """
 
-    def __init__(self, clock: LifeClock, place: SyntheticPlace, flops_s: float, speed: float) -> None:
-        self.life: Life = clock.life
+    def __init__(self, clock: RunClock, place: SyntheticPlace, flops_s: float, speed: float) -> None:
+        self.run: ProcessRun = clock.run
         self.pid = place.pid
         self.cores = place.cores
         self._clock = clock
@@ -57,81 +56,81 @@ class Actor:
         self._models: dict[int, list[int]] = {}
         self._cpu = (0, 0)
         self._core: CoreCounters | None = None
-        self._wanted: MemoryUse = self._memory
-        self._wanted_models: tuple[int, ...] = ()
+        self._needed: MemoryUse = self._memory
+        self._needed_models: tuple[int, ...] = ()
         self._has_failed = False
         self._is_still = clock.is_still
-        self._asked_for = 0
-        self._hits: dict[int, dict[int, int]] = {}
+        self._counted_executions = 0
+        self._injected: dict[int, dict[int, int]] = {}
         self._core_changed = False
 
     @property
     def armed_faults(self) -> int:
-        """How many faults of the machine may hit it."""
+        """The number of armed faults that match it."""
         return self._writer.armed_faults
 
-    def show(self, time_s: float, now_ns: int, tick_ns: int) -> list[Reservation]:
-        """Write the state of a scenario time; return the device memory that it wants to hold instead of what it holds.
+    def update(self, time_s: float, now_ns: int, tick_ns: int) -> list[Reservation]:
+        """Write the state at a scenario time; return the reservations that it needs, if they changed.
 
         Args:
             time_s: scenario time.
             now_ns: CLOCK_MONOTONIC.
-            tick_ns: how long until it is written again.
+            tick_ns: time until the next update.
         """
-        if self._is_still and self._core is not None and self._wanted in (self._memory, self._refused):
+        if self._is_still and self._core is not None and self._needed in (self._memory, self._refused):
             return []
         state = self._clock.state(time_s)
-        self._show_host(state)
-        self._show_cores(state, now_ns, tick_ns)
-        self._wanted, self._wanted_models = state.memory, state.models
-        failed = self.life.end is End.OUT_OF_MEMORY and time_s >= (self.life.fails_s or 0.0)
+        self._write_host(state)
+        self._write_cores(state, now_ns, tick_ns)
+        self._needed, self._needed_models = state.memory, state.models
+        failed = self.run.end is RunEnd.OUT_OF_MEMORY and time_s >= (self.run.fails_s or 0.0)
         if failed and not self._has_failed:
-            # The last straw: the machine shall refuse it, and count that it did.
+            # Ask for the allocation that is refused, so that the machine counts the refusal.
             self._has_failed = True
-            fails_s = self.life.fails_s or 0.0
-            self._wanted = wanted_memory(self.life.plan, fails_s - self.life.start_s)
-        if self._wanted in (self._memory, self._refused):
-            self._show_models()
+            fails_s = self.run.fails_s or 0.0
+            self._needed = needed_memory(self.run.plan, fails_s - self.run.start_s)
+        if self._needed in (self._memory, self._refused):
+            self._write_models()
             return []
-        return [Reservation(self.pid, core, self._wanted.total_bytes) for core in self.cores]
+        return [Reservation(self.pid, core, self._needed.total_bytes) for core in self.cores]
 
     def new_executions(self) -> int:
         """Return how many executions there were on each core since the last call."""
         done = 0 if self._core is None else self._core.executions
-        before, self._asked_for = self._asked_for, done
+        before, self._counted_executions = self._counted_executions, done
         return done - before
 
     def fail(self, slot: int, status: int) -> None:
-        """Count an execution on a core (by its position) that a fault of the machine made fail, besides its own."""
-        hits = self._hits.setdefault(slot, {})
-        hits[status] = hits.get(status, 0) + 1
+        """Count an execution on a core (by its position) that an injected fault made fail."""
+        failures = self._injected.setdefault(slot, {})
+        failures[status] = failures.get(status, 0) + 1
         self._core_changed = True
 
     def grant(self) -> None:
-        """Show the memory that `show` wanted: the machine has granted it."""
-        before, self._memory, self._refused = self._memory, self._wanted, None
+        """Publish the memory that `update` asked for: the machine has granted it."""
+        before, self._memory, self._refused = self._memory, self._needed, None
         for slot in range(len(self.cores)):
             for category in MemoryCategory:
                 nbytes = getattr(self._memory, category)
                 if nbytes != getattr(before, category):
                     self._writer.set_memory(slot, category, nbytes)
             self._writer.set_reserved(slot, self._memory.total_bytes)
-        self._show_models()
+        self._write_models()
 
     def refuse(self) -> list[Reservation]:
-        """Keep the memory that it has; return what puts cores right that were granted the new size already."""
-        self._refused = self._wanted
+        """Keep the memory that it has; return the reservations that undo those granted on some of its cores."""
+        self._refused = self._needed
         return [Reservation(self.pid, core, self._memory.total_bytes) for core in self.cores]
 
     def close(self) -> None:
         """Unmap the page."""
         self._writer.close()
 
-    def _show_cores(self, state: LifeState, now_ns: int, tick_ns: int) -> None:
+    def _write_cores(self, state: RunState, now_ns: int, tick_ns: int) -> None:
         before = self._core
         due_ns = round(state.busy_s / self._speed * 1e9)
-        # After a late tick a reader may have seen more than is due: nothing is taken back, it executes later again.
-        busy_ns = due_ns if before is None else max(due_ns, _seen(before, now_ns))
+        # After a late tick a reader may have seen more than is due: counters never fall, the process executes later.
+        busy_ns = due_ns if before is None else max(due_ns, _visible_busy_ns(before, now_ns))
         since_ns = 0
         if state.utilization > 0 and tick_ns:
             # A core executes in the last part of a tick, so that a reader sees time pass between two ticks.
@@ -154,10 +153,10 @@ class Actor:
             model = NO_MODEL if slots is None or not since_ns else slots[slot]
             shown = counters if model == counters.model_slot else replace(counters, model_slot=model)
             self._writer.write_core(
-                slot, _with_hits(shown, self._hits[slot]) if slot in self._hits else shown
+                slot, _with_failures(shown, self._injected[slot]) if slot in self._injected else shown
             )
 
-    def _show_host(self, state: LifeState) -> None:
+    def _write_host(self, state: RunState) -> None:
         if state.host_memory != self._host_memory:
             self._host_memory = state.host_memory
             for category in _HOST:
@@ -168,21 +167,21 @@ class Actor:
             self._cpu = cpu
             self._writer.set_cpu_time(*cpu)
 
-    def _show_models(self) -> None:
-        if self._wanted is self._refused:
+    def _write_models(self) -> None:
+        if self._needed is self._refused:
             return
-        for index in [index for index in self._models if index not in self._wanted_models]:
+        for index in [index for index in self._models if index not in self._needed_models]:
             for slot in self._models.pop(index):
                 self._writer.remove_model(slot)
-        for index in self._wanted_models:
+        for index in self._needed_models:
             if index not in self._models:
                 self._models[index] = [
-                    self._writer.add_model(model) for model in shown_models(self.life.plan, index, self.cores)
+                    self._writer.add_model(model) for model in model_states(self.run.plan, index, self.cores)
                 ]
 
 
-def shown_models(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[ModelState]:
-    """Return what a telemetry page shows of a model of a plan, one for each core."""
+def model_states(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[ModelState]:
+    """Return the model states that a telemetry page shows of a model of a plan, one for each core."""
     model = plan.models[index]
     memory = MemoryUse(
         model_code=model.code_bytes,
@@ -196,17 +195,17 @@ def shown_models(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[
     ]
 
 
-def _seen(counters: CoreCounters, now_ns: int) -> int:
+def _visible_busy_ns(counters: CoreCounters, now_ns: int) -> int:
     since_ns = counters.executing_since_ns
     return counters.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
 
-def _with_hits(counters: CoreCounters, hits: dict[int, int]) -> CoreCounters:
-    # They last as long as most others do.
+def _with_failures(counters: CoreCounters, injected: dict[int, int]) -> CoreCounters:
+    # Failed executions take the most common latency.
     failures = dict(counters.failures)
-    for status, count in hits.items():
+    for status, count in injected.items():
         failures[status] = failures.get(status, 0) + count
-    latency, more = list(counters.latency_counts), sum(hits.values())
+    latency, more = list(counters.latency_counts), sum(injected.values())
     latency[max(range(len(latency)), key=latency.__getitem__)] += more
     return replace(
         counters,

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.scenario.model import GroupPlan, Scenario
-    from neurontools.scenario.script import Script
+    from neurontools.scenario.timeline import Timeline
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """Print the scenarios that come with neurontools."""
+    """Print the bundled scenarios."""
     found = [library.load(name) for name in library.scenario_names()]
     if arguments.json:
         console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
@@ -39,13 +39,13 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print what a scenario does."""
-    from neurontools.scenario.script import Script
+    """Print the groups and faults of a scenario."""
+    from neurontools.scenario.timeline import Timeline
 
-    script = Script(library.load(arguments.scenario))
-    scenario = script.scenario
+    timeline = Timeline(library.load(arguments.scenario))
+    scenario = timeline.scenario
     if arguments.json:
-        groups = [_group(group, script) for group in scenario.groups]
+        groups = [_group(group, timeline) for group in scenario.groups]
         faults = [
             {"at_s": fault.at_s, "kind": fault.spec.kind, "target": fault.spec.target()}
             for fault in scenario.faults
@@ -58,7 +58,7 @@ def show(arguments: argparse.Namespace) -> int:
         f"{len(scenario.processes)} processes, seed {scenario.seed}"
     )
     for group in scenario.groups:
-        console.out("\n" + "\n".join(_group_lines(group, script)))
+        console.out("\n" + "\n".join(_group_lines(group, timeline)))
     if scenario.faults:
         console.out("\nfaults")
     for fault in scenario.faults:
@@ -116,26 +116,24 @@ def _instance(scenario: Scenario) -> str:
     return scenario.instance_type + (f" LNC {scenario.lnc}" if lnc_applies else "")
 
 
-def _group(group: GroupPlan, script: Script) -> dict[str, Any]:
-    lives = [life for life in script.lives if life.plan.group == group.name]
+def _group(group: GroupPlan, timeline: Timeline) -> dict[str, Any]:
+    runs = [run for run in timeline.runs if run.plan.group == group.name]
     return {
         "name": group.name,
         "description": group.description,
         "process_count": len(group.processes),
         "cores": [core for process in group.processes for core in process.cores],
         "phases": list(group.phases),
-        "starts": len(lives),
-        "ends": {
-            end: sum(life.end == end for life in lives) for end in dict.fromkeys(life.end for life in lives)
-        },
+        "starts": len(runs),
+        "ends": {end: sum(run.end == end for run in runs) for end in dict.fromkeys(run.end for run in runs)},
         "models": [model.name for model in group.processes[0].models],
     }
 
 
-def _group_lines(group: GroupPlan, script: Script) -> list[str]:
+def _group_lines(group: GroupPlan, timeline: Timeline) -> list[str]:
     from neurontools.machine.naming import core_ranges
 
-    facts = _group(group, script)
+    facts = _group(group, timeline)
     first = group.processes[0]
     cores = core_ranges(tuple(facts["cores"])) or "none"
     lines = [f"{group.name}: {len(group.processes)} of {first.command}"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from neurontools.base.units import parse_duration
 from neurontools.commands import console
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,18 +51,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    from neurontools.commands import scenario_play, scenario_recording, scenario_show
+    from neurontools.commands.scenario import play, recording, show
 
     arguments = console.parse(build_parser(), argv)
+    for option in ("duration", "period"):
+        if hasattr(arguments, option):
+            setattr(arguments, option, _parse_duration(getattr(arguments, option), f"--{option}"))
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
-        "list": scenario_show.list_all,
-        "show": scenario_show.show,
-        "check": scenario_show.check,
-        "play": scenario_play.play,
-        "record": scenario_recording.record,
-        "replay": scenario_recording.replay,
+        "list": show.list_all,
+        "show": show.show,
+        "check": show.check,
+        "play": play.play,
+        "record": recording.record,
+        "replay": recording.replay,
     }
     return verbs[arguments.verb](arguments)
+
+
+def _parse_duration(text: str | None, flag: str) -> float | None:
+    """Return the seconds of an option, None where it is missing.
+
+    Raises:
+        UsageError: it is not a duration, or not longer than 0.
+    """
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error.message}", error.remedy) from error
+    if seconds <= 0:
+        raise UsageError(f"{flag} {text} is not longer than 0", "write for example 500ms, 30s, 5m or 1h30m")
+    return seconds
 
 
 def _verb(
@@ -80,13 +102,13 @@ def _machine(parser: argparse.ArgumentParser) -> None:
 
 
 def _list_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _json(_verb(verbs, "list", "list the scenarios that come with neurontools"))
+    _json(_verb(verbs, "list", "list the bundled scenarios"))
 
 
 def _show_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show = _verb(verbs, "show", "show what a scenario does, group by group")
-    check = _verb(verbs, "check", "check scenario files and name every mistake with its line")
-    show.add_argument("scenario", metavar="NAME|FILE", help="a scenario of the list, or a YAML file")
+    check = _verb(verbs, "check", "check scenario files and report every mistake with its line")
+    show.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
     check.add_argument("files", metavar="NAME|FILE", nargs="+", help="scenario files")
     _json(show)
     _json(check)
@@ -94,22 +116,22 @@ def _show_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def _play_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     play = _verb(verbs, "play", "fill a machine with the synthetic processes of a scenario")
-    play.add_argument("scenario", metavar="NAME|FILE", help="a scenario of the list, or a YAML file")
+    play.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
     play.add_argument(
         "--machine",
         metavar="NAME",
-        help="play on this machine (default: NEURONTOOLS_MACHINE or 'default'); one that does not run is started "
-        "and ends with the play",
+        help="machine to play on (default: NEURONTOOLS_MACHINE or 'default'); if it does not run, it is started and "
+        "stopped again at the end",
     )
     play.add_argument(
         "--speed", metavar="X", type=float, default=1.0, help="scenario seconds in a second (default: 1)"
     )
-    play.add_argument("--duration", metavar="D", help="stop after so much scenario time, such as 90s or 5m")
-    play.add_argument("--seed", metavar="N", type=int, help="another seed than the file's")
+    play.add_argument("--duration", metavar="D", help="scenario time to play, such as 90s or 5m")
+    play.add_argument("--seed", metavar="N", type=int, help="replace the seed of the file")
     play.add_argument(
         "--loop", action="store_true", help="start again at the end, until ctrl+c or --duration"
     )
-    _json(play, "print what happens as JSON lines")
+    _json(play, "print events as JSON lines")
 
 
 def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -118,10 +140,10 @@ def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "scenario",
         metavar="-|NAME|FILE",
         nargs="?",
-        help="- records what comes on stdin; a scenario needs --offline; nothing: the machine",
+        help="- records stdin; a scenario needs --offline; without it the machine is recorded",
     )
     record.add_argument("--out", metavar="FILE", required=True, help="the recording, - for stdout")
-    record.add_argument("--force", action="store_true", help="replace a file that is there")
+    record.add_argument("--force", action="store_true", help="replace an existing file")
     record.add_argument(
         "--offline", action="store_true", help="compute the scenario's recording, without a machine"
     )
@@ -132,17 +154,17 @@ def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default="sim",
         help="the simulated machine or the real host (default: sim)",
     )
-    record.add_argument("--duration", metavar="D", help="how much to record, such as 90s or 5m")
-    record.add_argument("--count", metavar="N", type=int, help="how many lines to record")
+    record.add_argument("--duration", metavar="D", help="length of the recording, such as 90s or 5m")
+    record.add_argument("--count", metavar="N", type=int, help="number of lines to record")
     record.add_argument("--period", metavar="D", help="time between two lines (default: neuron-monitor's 5s)")
-    record.add_argument("--seed", metavar="N", type=int, help="another seed than the scenario's")
+    record.add_argument("--seed", metavar="N", type=int, help="replace the seed of the scenario")
 
 
 def _replay_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    replay = _verb(verbs, "replay", "print a recording, byte for byte, in its own pace")
+    replay = _verb(verbs, "replay", "print a recording, byte for byte, at its own pace")
     replay.add_argument("file", metavar="FILE", help="a recording, - for stdin")
     replay.add_argument(
-        "--speed", metavar="X", type=float, default=1.0, help="so many times as fast (default: 1)"
+        "--speed", metavar="X", type=float, default=1.0, help="factor of the original pace (default: 1)"
     )
     replay.add_argument("--loop", action="store_true", help="start again at the end, until ctrl+c")
-    replay.add_argument("--no-wait", action="store_true", help="print everything at once")
+    replay.add_argument("--no-wait", action="store_true", help="print all lines at once")
