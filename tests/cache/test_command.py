@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from tests.cache.conftest import Tree
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "neuron-cache.md"
+PAGES = ("reference/neuron-cache.md", "how-to/recompiles.md", "how-to/share-a-cache.md")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def documented() -> list[str]:
-    lines = [line.partition("  ")[0] for line in PAGE.read_text().splitlines()]
+    lines = [line.partition("  ")[0] for page in PAGES for line in (DOCS / page).read_text().splitlines()]
     lines += build_parser().format_help().splitlines()
     return [line.strip().partition(" |")[0] for line in lines if line.strip().startswith("neuron-cache ")]
 
