@@ -87,7 +87,7 @@ def keys_page() -> str:
             "# Keys of neuron-top",
             "",
             "Generated from the bindings by `python docs/generate.py`. Section `top.keys` of `config.yaml` binds keys by these",
-            "names ([configuration](../how-to/neuron-top.md#configure-it)). A name without a dot works on every page.",
+            "names ([configuration](../how-to/customize-neuron-top.md#configure-it)). A name without a dot works on every page.",
             "`next-machine`, `previous-machine` and `page-machines` need several machines.",
             "",
             "| name | key | action |",

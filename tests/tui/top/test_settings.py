@@ -159,7 +159,7 @@ def test_the_page_of_keys_is_generated_from_the_bindings() -> None:
 
 
 def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> None:
-    guide = (ROOT / "docs" / "how-to" / "neuron-top.md").read_text()
+    guide = (ROOT / "docs" / "how-to" / "customize-neuron-top.md").read_text()
     manual = (ROOT / "docs" / "reference" / "neuron-top.md").read_text() + guide
     options = [option for action in build_parser()._actions for option in action.option_strings]
     missing = {option for option in options if option.startswith("--") and option not in manual}
