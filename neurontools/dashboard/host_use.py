@@ -1,11 +1,11 @@
-"""What processes take of the host: CPU and resident memory, as this host or the process's own record tells, and parents."""
+"""Host use of processes: CPU time, resident memory and parents, measured on this host or taken from their telemetry."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.procfs import read_stat
 from neurontools.dashboard.process_rows import HostUse
 from neurontools.machine.view import process_key
 
@@ -16,38 +16,30 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
     from neurontools.machine.view import ProcessKey
 
-_PARENT_FIELD = 1
-_START_FIELD = 19
-_RESIDENT_FIELD = 21
-
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What this host says of a process at one moment: its parent's pid, and resident memory in bytes."""
+    """A process as this host's /proc shows it: its parent's pid, and resident memory in bytes."""
 
     parent_pid: int
     resident_bytes: int
 
 
 def presence(pid: int, start_ticks: int | None = None) -> Presence | None:
-    """Return what this host says of a process, None when it is gone or another one has its pid.
+    """Return a process from /proc, None if it is gone or another process has its pid.
 
     Args:
         pid: its pid.
-        start_ticks: when it started, None for whichever has the pid now.
+        start_ticks: when it started; None accepts any process with this pid.
     """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    stat = read_stat(pid)
+    if stat is None or start_ticks not in {None, stat.start_ticks}:
         return None
-    if len(fields) <= _RESIDENT_FIELD or start_ticks not in {None, int(fields[_START_FIELD])}:
-        return None
-    return Presence(int(fields[_PARENT_FIELD]), int(fields[_RESIDENT_FIELD]) * os.sysconf("SC_PAGE_SIZE"))
+    return Presence(stat.parent_pid, stat.resident_bytes)
 
 
 def presences(snapshot: Snapshot) -> dict[ProcessKey, Presence]:
-    """Return what this host says of the snapshot's live processes that use a device, as far as it sees them."""
+    """Return the live processes of a snapshot that use a device and are visible on this host."""
     seen = (
         (process_key(process), presence(process.pid, process.start_ticks))
         for process in snapshot.processes
@@ -60,17 +52,17 @@ def host_uses(
     before: Snapshot | None,
     after: Snapshot,
     cpu: tuple[HostSample, HostSample] | None,
-    here: Mapping[ProcessKey, Presence],
+    present: Mapping[ProcessKey, Presence],
 ) -> dict[ProcessKey, HostUse]:
-    """Return what processes take of the host between two snapshots.
+    """Return each process's use of the host between two snapshots.
 
-    A live process is measured by the host; one that the host does not know tells its own CPU time and host memory.
+    Live processes are measured on the host; synthetic and recorded ones report their own CPU time and host memory.
 
     Args:
-        before: an earlier snapshot, None when there is none: CPU shares are zero then.
+        before: an earlier snapshot; None makes all CPU shares zero.
         after: the snapshot that is shown.
-        cpu: CPU times of the host's processes at both, None when they were not taken.
-        here: what the host says of them now.
+        cpu: CPU times of the host's processes at both, None if not sampled.
+        present: the processes on this host now.
     """
     wall_s = (after.taken_ns - before.taken_ns) / 1e9 if before else 0.0
     earlier = {process_key(process): process for process in before.processes} if before else {}
@@ -79,9 +71,9 @@ def host_uses(
     for process in _users(after):
         key = process_key(process)
         if process.origin == "live":
-            if key in here:
+            if key in present:
                 used_s = _used_s(start.get(key), end.get(key))
-                uses[key] = HostUse(_share(used_s, wall_s), here[key].resident_bytes)
+                uses[key] = HostUse(_share(used_s, wall_s), present[key].resident_bytes)
         else:
             used_s = _recorded_s(process) - (_recorded_s(earlier[key]) if key in earlier else 0.0)
             share = _share(used_s, wall_s) if key in earlier else 0.0

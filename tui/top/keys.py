@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
+from neurontools.base.text import suggest
 from neurontools.tui.names import PAGE_LETTERS, PAGE_NAMES, shown_key
 from neurontools.tui.top.machines.bar import MACHINE_KEYS
 from neurontools.tui.top.machines.page import MachinesPage
@@ -82,38 +83,38 @@ def key_names() -> list[tuple[str, str, str]]:
     return found
 
 
-def key_troubles(wishes: Mapping[str, str], *, several: bool = False) -> tuple[str, ...]:
-    """Return a line for every name that nothing has, and for every key that loses its usual meaning.
+def key_troubles(overrides: Mapping[str, str], *, several: bool = False) -> tuple[str, ...]:
+    """Return a warning for every unknown name, and for every key that loses its usual meaning.
 
     Args:
-        wishes: keys by name, as the configuration binds them.
-        several: several machines are shown, so that their keys have a meaning.
+        overrides: keys by name, as set in the configuration.
+        several: whether several machines are shown, whose keys are then active.
     """
-    if not wishes:
+    if not overrides:
         return ()
-    from difflib import get_close_matches
-
     known = {name: keys.split(",") for name, keys, _ in key_names()}
     lines = []
-    for name in wishes:
+    for name in overrides:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "'neuron-top --list-keys' shows the names"
-            lines.append(f"top: keys: nothing is called {name!r}; {hint}")
+            match = suggest(name, known)
+            hint = f"did you mean {match!r}?" if match else "'neuron-top --list-keys' shows the names"
+            lines.append(f"top: keys: unknown key name {name!r}; {hint}")
     ours = {binding.id for binding in MACHINE_KEYS}
     asleep = set() if several else {name for name in known if name in ours or name.startswith("machines.")}
-    for name in wishes.keys() & known.keys() - asleep:
+    for name in overrides.keys() & known.keys() - asleep:
         for other, keys in known.items():
             if other in asleep:
                 continue
-            lost = set(wishes[name].split(",")) & set(wishes.get(other, ",".join(keys)).split(","))
+            lost = set(overrides[name].split(",")) & set(overrides.get(other, ",".join(keys)).split(","))
             if other != name and lost and _meet(name, other):
                 shown = " and ".join(sorted(map(shown_key, lost)))
-                lines.append(f"top: keys: {shown} of {name!r} is also that of {other!r}, which loses it")
+                lines.append(
+                    f"top: keys: {shown} of {name!r} is already the key of {other!r}, which loses it"
+                )
     return tuple(lines)
 
 
 def _meet(one: str, other: str) -> bool:
-    """Return whether two keys are asked for on one page."""
+    """Return whether two keys are active on the same page."""
     pages = {name.partition(".")[0] if "." in name else "" for name in (one, other)}
     return "" in pages or len(pages) == 1

@@ -140,7 +140,7 @@ def test_troubles_of_keys() -> None:
     assert key_troubles({"quit": "Q"}) == ()
     assert "did you mean 'processes.tree'" in key_troubles({"proceses.tree": "z"})[0]
     (lost,) = key_troubles({"processes.tree": "k"})
-    assert lost == "top: keys: k of 'processes.tree' is also that of 'processes.signal', which loses it"
+    assert lost == "top: keys: k of 'processes.tree' is already the key of 'processes.signal', which loses it"
     assert key_troubles({"processes.tree": "x"}) == ()
 
 

@@ -1,0 +1,76 @@
+"""A class name means one thing in the whole tree."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from tests.style.prose import ROOT, modules
+
+SAME_MEANING: dict[str, str] = {}
+"""Names of classes that mean the same in several modules, and why they are not one."""
+
+PENDING: set[str] = {
+    "Access",
+    "Action",
+    "Buffer",
+    "Caller",
+    "CheckReport",
+    "Collector",
+    "Comparison",
+    "CoreCounters",
+    "Curve",
+    "DeviceMemory",
+    "Engine",
+    "EventKind",
+    "Export",
+    "Faults",
+    "Finding",
+    "Journal",
+    "Kind",
+    "Layout",
+    "Link",
+    "LoadedModel",
+    "Machine",
+    "MachineView",
+    "Mailbox",
+    "MemoryInfo",
+    "Metric",
+    "NeuronMachine",
+    "Node",
+    "Operation",
+    "Outcome",
+    "Owned",
+    "Part",
+    "Peaks",
+    "Place",
+    "Placement",
+    "Program",
+    "Report",
+    "Request",
+    "Row",
+    "RunReport",
+    "Slot",
+    "Source",
+    "Style",
+    "Summary",
+    "Tensor",
+    "Timeline",
+    "Trouble",
+    "Unit",
+    "View",
+    "Watching",
+}
+"""Names that are still to be made unique; nothing is added here."""
+
+
+def test_class_names_are_unique():
+    places = defaultdict(list)
+    for path in modules():
+        if "compat" in path.parts:  # named like the classes of the real packages
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: found for name, found in twice.items() if name not in {*SAME_MEANING, *PENDING}} == {}

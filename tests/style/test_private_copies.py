@@ -1,0 +1,136 @@
+"""Each small idea has one home: atomic files, locks, /proc, suggestions, units. A new copy elsewhere fails here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tests.style.prose import ROOT, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+UNITS = {
+    "ns",
+    "us",
+    "µs",
+    "ms",
+    "min",
+    "h",
+    "d",
+    "w",
+    "KiB",
+    "MiB",
+    "GiB",
+    "TiB",
+    "kB",
+    "KB",
+    "MB",
+    "GB",
+    "TB",
+}
+_UNIT_PATTERN = re.compile(
+    r"(?:ns|us|ms|min|[KMG]i?B)\|(?:\w+\|)*(?:ns|us|µs|ms|s|min|h|[KMG]i?B)\b|\[kKMGTPE]+\]i\?"
+)
+_PROCESS_STAT = re.compile(r"/proc/(?:\d+|self|)/?stat$")
+
+HOMES = {
+    "os.replace": "neurontools/base/files.py: write_atomic, atomic_file",
+    "fcntl.flock": "neurontools/base/locks.py: flock, file_lock",
+    "get_close_matches": "neurontools/base/text.py: suggest, did_you_mean",
+    "/proc/<pid>/stat": "neurontools/base/procfs.py: read_stat, start_ticks",
+    "table of units": "neurontools/base/units.py: parse_size, parse_duration, format_size, format_duration ...",
+}
+
+ALLOWED = {
+    ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
+    ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",
+    ("os.replace", "neurontools/machine/kernel_log.py"): "moves a full log aside; nothing is written",
+    ("os.replace", "neurontools/links.py"): "replaces symbolic links",
+    ("os.replace", "neurontools/sysfs/mirror.py"): "writes a whole tree by descriptors of its directories",
+    ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",
+    ("table of units", "neurontools/machine/instances/schema.py"): "bytes a second",
+    ("table of units", "neurontools/monitor/durations.py"): "Go's grammar, which neuron-monitor has",
+    ("table of units", "neurontools/xla/metrics.py"): "torch_xla's report, byte for byte",
+    ("table of units", "tui/top/numbers.py"): "the real neuron-top's sizes, and columns of fixed width",
+    ("table of units", "tui/top/pages/columns.py"): "columns of fixed width",
+}
+"""Rule and module, and why it is not a copy."""
+
+PENDING: set[tuple[str, str]] = {
+    ("/proc/<pid>/stat", "neurontools/machine/host.py"),
+    ("/proc/<pid>/stat", "neurontools/machine/processes.py"),
+    ("/proc/<pid>/stat", "neurontools/sources/holders.py"),
+    ("fcntl.flock", "neurontools/customop/locks.py"),
+    ("fcntl.flock", "neurontools/links.py"),
+    ("fcntl.flock", "neurontools/machine/launch.py"),
+    ("get_close_matches", "neurontools/cache/filters.py"),
+    ("get_close_matches", "neurontools/machine/daemon/fault_methods.py"),
+    ("get_close_matches", "neurontools/machine/faults/wording.py"),
+    ("get_close_matches", "neurontools/machine/instances/catalogue.py"),
+    ("get_close_matches", "neurontools/pytest/wish.py"),
+    ("os.replace", "neurontools/cache/archives/exporter.py"),
+    ("os.replace", "neurontools/cache/remote/store.py"),
+    ("os.replace", "neurontools/customop/bench/baseline.py"),
+    ("os.replace", "neurontools/customop/building/compile_commands.py"),
+    ("os.replace", "neurontools/customop/objects.py"),
+    ("os.replace", "neurontools/customop/package.py"),
+    ("os.replace", "neurontools/machine/atomic_files.py"),
+    ("os.replace", "neurontools/machine/instances/store.py"),
+    ("os.replace", "neurontools/profiler/export.py"),
+    ("os.replace", "neurontools/profiler/meta.py"),
+    ("os.replace", "neurontools/profiler/writer.py"),
+    ("table of units", "commands/neurond.py"),
+    ("table of units", "neurontools/customop/quantities.py"),
+    ("table of units", "neurontools/machine/faults/wording.py"),
+    ("table of units", "neurontools/machine/listing/flags.py"),
+    ("table of units", "neurontools/profiler/units.py"),
+}
+"""Rule and module of the copies that are still to be replaced; nothing is added here."""
+
+
+def found_in(path: Path) -> Iterator[str]:
+    """Yield the rules that a module breaks."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Attribute(value=ast.Name(id="os"), attr="replace"):
+                yield "os.replace"
+            case ast.Attribute(value=ast.Name(id="fcntl"), attr="flock" | "lockf"):
+                yield "fcntl.flock"
+            case ast.Name(id="get_close_matches"):
+                yield "get_close_matches"
+            case ast.JoinedStr(values=values) if _PROCESS_STAT.search(_plain(values)):
+                yield "/proc/<pid>/stat"
+            case ast.Dict(keys=keys) if len(_words(keys) & UNITS) > 1:
+                yield "table of units"
+            case ast.Tuple(elts=rows) | ast.List(elts=rows) if _is_table(rows):
+                yield "table of units"
+            case ast.Constant(value=str(text)) if _UNIT_PATTERN.search(text):
+                yield "table of units"
+
+
+def _plain(values: list[ast.expr]) -> str:
+    return "".join(str(value.value) if isinstance(value, ast.Constant) else "1" for value in values)
+
+
+def _words(nodes: list[ast.expr | None] | list[ast.expr]) -> set[object]:
+    return {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+def _is_table(rows: list[ast.expr]) -> bool:
+    units = [_words(row.elts) & UNITS for row in rows if isinstance(row, ast.Tuple)]
+    return len([found for found in units if found]) > 1 or len(_words(rows) & UNITS) > 2
+
+
+def test_no_module_has_a_copy_of_its_own():
+    copies = defaultdict(list)
+    for path in modules():
+        name = str(path.relative_to(ROOT))
+        if not name.startswith("neurontools/base/"):
+            for rule in sorted(set(found_in(path))):
+                if (rule, name) not in ALLOWED and (rule, name) not in PENDING:
+                    copies[f"{rule} (use {HOMES[rule]})"].append(name)
+    assert dict(copies) == {}
