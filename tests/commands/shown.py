@@ -7,6 +7,7 @@ import re
 import shlex
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import parsing
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = {program: name for name, (_, program, _) in COMMANDS.items() if program}
 PROGRAMS |= {"neuron-monitor-prometheus.py": "monitor-prometheus", "neuron-explorer": "profile"}
+DOCS = Path(__file__).parents[2] / "docs"
 _OPERATORS = {"|", "||", "&", "&&", ";", "|&", "(", ")", "$("}
 
 
@@ -57,6 +59,9 @@ def wrong_words(words: list[str]) -> list[str]:
     if program == "neurontools":
         if not rest or rest[0].startswith("-"):
             return [word for word in rest if word not in {"--help", "--version"}]
+        if rest[0] == "help":
+            topics = {"topics", "TOPIC", *COMMANDS, *(page.stem for page in DOCS.glob("*/*.md"))}
+            return [word for word in rest[1:] if word not in topics]
         if rest[0] not in COMMANDS:
             return [] if rest[0].isupper() else [rest[0]]
         parser, rest = parser_of(rest[0]), rest[1:]
