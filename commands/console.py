@@ -22,6 +22,7 @@ INTERRUPTED = 130
 USAGE = 2
 
 _STDERR = 2
+_LONGEST_POLL_S = 3600.0
 
 
 def out(text: str) -> None:
@@ -44,17 +45,22 @@ def bytes_now(data: bytes) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Wait, but end the command as soon as whoever reads its output is gone.
+    """Wait, but end the command as soon as the reader of its output is gone.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: the reader is gone.
     """
     from select import poll
 
     output = poll()
-    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are told in any case
-    if output.poll(seconds * 1000):
-        raise BrokenPipeError
+    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported in any case
+    while True:
+        part = min(seconds, _LONGEST_POLL_S)
+        if output.poll(part * 1000):
+            raise BrokenPipeError
+        seconds -= part
+        if seconds <= 0:
+            return
 
 
 def notice(text: str) -> None:

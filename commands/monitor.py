@@ -1,37 +1,39 @@
-"""neuron-monitor: the machine's metrics as JSON lines, or for Prometheus."""
+"""neuron-monitor: metrics of the machine as JSON lines, or for Prometheus."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.monitor.address import ScrapeAddress
     from neurontools.monitor.config import MonitorConfig
     from neurontools.monitor.report import MonitorReport
+    from neurontools.monitor.scrape_server import ScrapeAddress
+    from neurontools.sources.retrying import RetryingSource
     from neurontools.sources.source import Source
 
 EXAMPLES = """examples:
   neuron-monitor                              every metric group of every process, every 5 seconds
-  neuron-monitor -c monitor.conf              what the file asks for
+  neuron-monitor -c monitor.conf              the groups and periods of a configuration file
   neuron-monitor --count 1 | jq .             one line
   neuron-monitor | neuron-monitor-prometheus  metrics for Prometheus on port 8000
   neuron-monitor --prometheus :8000           the same without a pipe
-  neuron-monitor --source recording.jsonl     what a recording says
+  neuron-monitor --source recording.jsonl     metrics of a recording
 
-It runs until it is ended: by ctrl+c, SIGTERM, or the end of whoever reads its output.
+It runs until Ctrl-C, SIGTERM, or until the reader of its output exits.
 
-exit codes: 0 fine, 1 bad configuration file or port, 2 wrong command line, 3 no machine, 4 daemon trouble,
-130 interrupted, 143 ended by SIGTERM
+exit codes: 0 success, 1 bad configuration file or port, 2 usage error, 3 no machine, 4 daemon error,
+130 interrupted, 143 terminated
 """
 
-_SOURCES = {"sim", "real"}
+_SAMPLED_SOURCES = frozenset({"sim", "real"})
 _ERRORS, _INFORMATION, _EVERYTHING = 1, 3, 4
 
 
@@ -39,30 +41,35 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-monitor",
-        description="Write metrics of the machine and of the processes on it, one JSON object a line.",
+        description="Write metrics of the machine and its processes, one JSON object per line.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-c", "--config-file", metavar="FILE", help="what to collect, and how often")
+    parser.add_argument(
+        "-c", "--config-file", metavar="FILE", help="metric groups to collect, and their periods"
+    )
     parser.add_argument(
         "--verbose",
         metavar="0..4",
         type=int,
         choices=range(5),
         default=0,
-        help="how much to tell on stderr (default: 0)",
+        help="verbosity of the log on stderr (default: 0)",
     )
     parser.add_argument(
-        "--machine", metavar="NAME", help="machine to look at (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
     parser.add_argument(
-        "--source", metavar="sim|real|FILE", default="sim", help="simulated machine, real host or a recording"
+        "--source",
+        metavar="sim|real|URL|FILE",
+        default="sim",
+        help="simulated machine, real host, exporter URL or recording",
     )
-    parser.add_argument("--count", metavar="N", type=int, help="end after N reports")
+    parser.add_argument("--count", metavar="N", type=int, help="exit after N reports")
     parser.add_argument(
         "--prometheus",
         metavar="[HOST]:PORT",
-        help="serve metrics for Prometheus there instead of writing lines",
+        help="serve Prometheus metrics there instead of writing lines",
     )
     parser.add_argument("--cert-file", metavar="FILE", help="certificate, for HTTPS with --prometheus")
     parser.add_argument("--key-file", metavar="FILE", help="private key, for HTTPS with --prometheus")
@@ -77,30 +84,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.count is not None and arguments.count < 1:
-        raise UsageError(f"--count {arguments.count} is less than 1", "give how many reports you want")
+        raise UsageError(f"--count {arguments.count} is less than 1", "use at least 1")
     address = _address(arguments)
     log = _Log(arguments.verbose)
     config = _config(arguments.config_file, log)
     found = _reports(arguments, config, log)
     if address is not None:
         return _serve(found, address)
-    from neurontools.monitor.line import report_line
+    from neurontools.monitor.codec import format_line
 
     for report in found:
-        line = report_line(report)
+        line = format_line(report)
         console.out_now(line)
-        log.tell(_EVERYTHING, f"wrote {len(line)} characters, {len(report.runtimes)} processes")
+        log.write(_EVERYTHING, f"wrote {len(line)} characters, {len(report.runtimes)} processes")
     return 0
 
 
 class _Log:
-    """Tells on stderr what `--verbose` asks for."""
+    """Log lines on stderr, at the level of `--verbose`."""
 
     def __init__(self, level: int) -> None:
         self._level = level
 
-    def tell(self, level: int, text: str) -> None:
-        """Write a line if it is wanted at this level."""
+    def write(self, level: int, text: str) -> None:
+        """Write a line of this level."""
         if level <= self._level:
             sys.stderr.write(f"neuron-monitor: {text}\n")
             sys.stderr.flush()
@@ -116,52 +123,58 @@ def _config(path: str | None, log: _Log) -> MonitorConfig:
     config, problems = load_config(path)
     for problem in problems:
         console.warn(problem.located(path))
-    log.tell(_INFORMATION, f"{path}: {len(config.periods())} metric groups")
+    log.write(_INFORMATION, f"{path}: {len(config.periods())} metric groups")
     return config
 
 
 def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: _Log) -> Iterator[MonitorReport]:
     from itertools import islice
 
-    from neurontools.monitor.stream import recorded_reports, reports
+    from neurontools.monitor.sampling import recorded_reports, reports
+
+    if arguments.source in _SAMPLED_SOURCES:
+        # Lines have a reader: the command ends with it, also while nothing is due or the machine is stopped.
+        wait = console.pause if arguments.prometheus is None else time.sleep
+        sampled = _sampled_source(arguments, config, log, wait)
+        found = reports(config, lambda: sampled.snapshot(console.warn), sleep=wait)
+        return islice(_with_notices(found, sampled), arguments.count)
     from neurontools.sources import open_source
 
-    sources: list[Source] = []
-
-    def opened(start: bool) -> Source:
-        source = open_source(
-            arguments.source,
-            machine=arguments.machine,
-            looker="neuron-monitor",
-            start=start,
-            on_notice=console.notice,
-        )
-        log.tell(_ERRORS, f"source: {source.name}")
-        sources[:] = [source]
-        return source
-
-    found: Iterator[MonitorReport]
-    if arguments.source in _SOURCES:
-        from neurontools.monitor.patience import PatientSource
-
-        found = reports(config, PatientSource(opened, console.warn))
-    else:
-        found = recorded_reports(config, opened(True).watch(config.period_s))
-    return islice(_with_notices(found, sources), arguments.count)
+    recorded = open_source(arguments.source, machine=arguments.machine)
+    log.write(_ERRORS, f"source: {recorded.name}")
+    found = recorded_reports(config, recorded.watch(config.period_s))
+    return islice(_with_notices(found, recorded), arguments.count)
 
 
-def _with_notices(found: Iterator[MonitorReport], sources: list[Source]) -> Iterator[MonitorReport]:
-    told: set[str] = set()
+def _sampled_source(
+    arguments: argparse.Namespace, config: MonitorConfig, log: _Log, wait: Callable[[float], None]
+) -> RetryingSource:
+    from neurontools.sources.retrying import RetryingSource
 
-    def tell() -> None:
-        for notice in (notice for source in sources for notice in source.notices if notice not in told):
-            told.add(notice)
-            console.warn(notice)
+    return RetryingSource(
+        arguments.source,
+        config.period_s,
+        machine=arguments.machine,
+        looker="neuron-monitor",
+        on_notice=console.notice,
+        on_open=lambda name: log.write(_ERRORS, f"source: {name}"),
+        wait=wait,
+    )
+
+
+def _with_notices(found: Iterator[MonitorReport], source: RetryingSource | Source) -> Iterator[MonitorReport]:
+    shown: set[str] = set()
+
+    def show() -> None:
+        for notice in source.notices:
+            if notice not in shown:
+                shown.add(notice)
+                console.warn(notice)
 
     for report in found:
-        tell()
+        show()
         yield report
-    tell()
+    show()
 
 
 def _address(arguments: argparse.Namespace) -> ScrapeAddress | None:
@@ -169,14 +182,14 @@ def _address(arguments: argparse.Namespace) -> ScrapeAddress | None:
         if arguments.cert_file or arguments.key_file:
             raise UsageError("--cert-file and --key-file need --prometheus", "add --prometheus :8000")
         return None
-    from neurontools.monitor.address import ScrapeAddress, scrape_address
+    from neurontools.monitor.scrape_server import ScrapeAddress, scrape_address
 
     host, port = scrape_address(arguments.prometheus)
     return ScrapeAddress(host, port, arguments.cert_file, arguments.key_file)
 
 
 def _serve(found: Iterator[MonitorReport], address: ScrapeAddress) -> int:
-    from neurontools.monitor.serving import start_exporter
+    from neurontools.monitor.scrape_server import start_exporter
 
     exporter, server = start_exporter(address, console.warn)
     console.out_now(f"Running {address.scheme} prometheus server at port {server.port}")

@@ -53,11 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if not 0 <= arguments.port <= 65535:
-        raise UsageError(
-            f"--port {arguments.port} is out of range", "give 1 to 65535, or 0 for any that is free"
-        )
-    from neurontools.monitor.address import ScrapeAddress
-    from neurontools.monitor.serving import start_exporter
+        raise UsageError(f"--port {arguments.port} is out of range", "use 1 to 65535, or 0 for any free port")
+    from neurontools.monitor.scrape_server import ScrapeAddress, start_exporter
 
     address = ScrapeAddress(arguments.host, arguments.port, arguments.cert_file, arguments.key_file)
     exporter, server = start_exporter(address, console.warn)
@@ -75,11 +72,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _export(exporter: Exporter, *, echo: bool) -> int:
-    from neurontools.monitor.incoming import lines
-    from neurontools.monitor.parse import DamagedLineError, parse_line
+    from neurontools.monitor.codec import DamagedLineError, parse_line, read_lines
 
     good = 0
-    for line in lines(sys.stdin.buffer):
+    for line in read_lines(sys.stdin.buffer):
         if echo:
             console.out_now(line.decode("utf-8", "backslashreplace"))
         try:

@@ -12,7 +12,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.sources.sysfs_export import Export
+    from neurontools.sources.sysfs_export import SysfsExport
 
 EXAMPLES = """examples:
   neurontools sysfs export sysfs           write the tree once
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools sysfs",
-        description="Export the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
+        description="SysfsExport the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -145,7 +145,7 @@ def _reset(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(done: Export, *, as_json: bool) -> None:
+def _report(done: SysfsExport, *, as_json: bool) -> None:
     if as_json:
         import json
         from dataclasses import asdict

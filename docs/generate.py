@@ -9,7 +9,7 @@ from neurontools import env
 from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKind, Reach
 from neurontools.monitor.status_keys import KEYS
 from neurontools.runtime.status import NrtStatus
-from neurontools.sysfs.generation import generation
+from neurontools.sysfs.driver_release import driver_release
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.keys import key_names
 
@@ -63,7 +63,7 @@ def _row(name: str, status: int, kernel_word: str, counters: list[str], *, count
     if status and counted:
         keys = KEYS[NrtStatus(status)]
         monitor = f"`{keys.outcome}`, `{keys.error}`"
-        driver = f"`{dict(generation('2.32').status_of).get(status, 'generic_error')}`"
+        driver = f"`{dict(driver_release('2.32').status_of).get(status, 'generic_error')}`"
     device = ", ".join(f"`{counter}`" for counter in counters)
     kernel = f"`NEURON_HW_ERR={kernel_word}`" if kernel_word else ""
     return f"| {name} | {victim} | {monitor} | {driver} | {device} | {kernel} |"

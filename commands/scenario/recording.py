@@ -109,8 +109,8 @@ def _offline(
 
 
 def _monitored(arguments: argparse.Namespace, period_s: float | None) -> Iterator[bytes]:
-    from neurontools.monitor.line import report_line
-    from neurontools.monitor.stream import reports
+    from neurontools.monitor.codec import format_line
+    from neurontools.monitor.sampling import reports
     from neurontools.scenario.offline import monitor_config
     from neurontools.sources import open_source
 
@@ -121,8 +121,8 @@ def _monitored(arguments: argparse.Namespace, period_s: float | None) -> Iterato
         on_notice=console.notice,
     )
     with source:
-        for report in reports(monitor_config(period_s), source):
-            yield report_line(report).encode() + b"\n"
+        for report in reports(monitor_config(period_s), source.snapshot):
+            yield format_line(report).encode() + b"\n"
 
 
 @contextmanager

@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
-from neurontools.monitor.collect import Collector
+from neurontools.monitor.codec import format_line
+from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import default_config
-from neurontools.monitor.groups import SystemGroup
-from neurontools.monitor.line import report_line
-from neurontools.monitor.vcpus import PsutilHost
+from neurontools.monitor.host_reader import PsutilHost
+from neurontools.monitor.report import SystemGroup
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
     from neurontools.monitor.config import MonitorConfig
-    from neurontools.monitor.vcpus import HostReader
+    from neurontools.monitor.host_reader import HostReader
 
 
 class SnapshotRecorder:
@@ -78,7 +78,7 @@ class SnapshotRecorder:
             self._collector = Collector(self._config, snapshot, self._reader)
         else:
             due = frozenset(self._config.periods())
-            self._write(report_line(self._collector.collect(due, snapshot)).encode() + b"\n")
+            self._write(format_line(self._collector.collect(due, snapshot)).encode() + b"\n")
         self._last_ns = snapshot.taken_ns
 
     def _write(self, line: bytes) -> None:

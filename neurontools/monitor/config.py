@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
+from neurontools.monitor.report import RuntimeGroup, SystemGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from neurontools.monitor.config import (
     RuntimeSelection,
     SystemMetric,
 )
-from neurontools.monitor.durations import DurationError, seconds
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
+from neurontools.monitor.report import RuntimeGroup, SystemGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +34,9 @@ _RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
     "runtime_cpu_usage": RuntimeGroup.VCPU_USAGE,
     "cpu_usage": SystemGroup.VCPU_USAGE,
 }
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+
 Group = TypeVar("Group", RuntimeGroup, SystemGroup)
 
 
@@ -94,7 +96,7 @@ def _read_selection(item: Value, period_s: float) -> RuntimeSelection | None:
     if item.kind != MAPPING:
         return None
     if not entry.has("metrics"):
-        item.fail("no metrics are named", "nothing is collected of these processes")
+        item.fail("no metrics listed", "nothing is collected for these processes")
     value = entry.get("tag_filter")
     tag_filter = re.compile(EVERY_TAG) if value is None else value.read(_TAG_FILTER, None)
     metrics = tuple(
@@ -119,7 +121,7 @@ def _read_metrics(
         group_period_s = _read_period(entry, period_s)
         entry.finish()
         if group in seen:
-            entry.fail("type", f"{group} is named twice", "the first one counts")
+            entry.fail("type", f"{group} is listed twice", "the first entry counts")
         elif group is not None:
             seen.add(group)
             yield group, group_period_s
@@ -141,23 +143,23 @@ def _read_group(entry: Section, groups: type[Group]) -> Group | None:
         return groups(renamed)
     if renamed is not None or name in {*RuntimeGroup, *SystemGroup}:
         section = "neuron_runtimes[].metrics" if entry.value.key.startswith("system") else "system_metrics"
-        value.fail(f"{renamed or name} belongs into {section}", _LEFT_OUT)
+        value.fail(f"{renamed or name} belongs in {section}", _LEFT_OUT)
     else:
         value.fail(f"unknown metric group {name!r} (known: {', '.join(known)})", _LEFT_OUT)
     return None
 
 
 def _read_period(section: Section, default_s: float) -> float:
-    kind = Type("a duration as text", partial(_parse_period, default_s=default_s), default_s)
+    kind = Type("a duration as a string", partial(_parse_period, default_s=default_s), default_s)
     return section.read("period", kind, default_s)
 
 
 def _parse_period(value: Value, *, default_s: float) -> float:
     default = f"{default_s:g}s is used"
     if value.kind != TEXT:
-        raise MismatchError(f"expected a duration as text, found {value.shown()}", default)
+        raise MismatchError(f"expected a duration as a string, found {value.shown()}", default)
     try:
-        period_s = seconds(value.text)
+        period_s = parse_go_duration(value.text)
     except DurationError as error:
         raise MismatchError(f"{error.message}; {error.remedy}", default) from error
     if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
@@ -173,8 +175,36 @@ def _parse_tag_filter(value: Value) -> re.Pattern[str]:
     try:
         return re.compile(value.text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise MismatchError(f"not a regular expression: {error} ({value.text!r})", _LEFT_OUT) from error
+        raise MismatchError(f"invalid regular expression: {error} ({value.text!r})", _LEFT_OUT) from error
+
+
+class DurationError(NeuronToolsError):
+    """A text is not a duration."""
+
+
+def parse_go_duration(text: str) -> float:
+    """Return the seconds of a duration as Go writes it: `1s`, `500ms`, `1m30s`, `1.5h`.
+
+    Raises:
+        DurationError: it is not a duration.
+    """
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    sign = -1.0 if text[:1] == "-" else 1.0
+    if digits == "0":
+        return 0.0
+    total = 0.0
+    end = 0
+    for part in _PART.finditer(digits):
+        if part.start() != end:
+            break
+        total += float(part[1]) * _UNITS_S[part[2]]
+        end = part.end()
+    if end != len(digits) or not digits:
+        raise DurationError(
+            f"invalid duration {text!r}", 'use a number with a unit, e.g. "1s", "500ms", "1m30s"'
+        )
+    return sign * total
 
 
 _LEFT_OUT = "the entry is left out"
-_TAG_FILTER = Type("a regular expression as text", _parse_tag_filter, re.compile(EVERY_TAG))
+_TAG_FILTER = Type("a regular expression as a string", _parse_tag_filter, re.compile(EVERY_TAG))

@@ -1,35 +1,36 @@
-"""Reports as Prometheus metrics: the families, types and labels of the real companion (system-tools.md section 3.4)."""
+"""Reports as Prometheus metrics: the families, types and labels of the real companion."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import fields
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.monitor import families
-from neurontools.monitor.counting import Counter, Freshness
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
-from neurontools.monitor.report import MonitorReport, SystemData
+from neurontools.monitor.families import CounterSeries, TaggedGroup
+from neurontools.monitor.report import (
+    DEVICE_ERROR_KINDS,
+    ExecutionStats,
+    HardwareErrors,
+    HostData,
+    MonitorReport,
+    NeuroncoreCounters,
+    RuntimeGroup,
+    SystemGroup,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
-    from neurontools.monitor.families import Owned
-    from neurontools.monitor.report import (
-        ExecutionStats,
-        HardwareErrors,
-        MemoryUsed,
-        NeuroncoreCounters,
-        RuntimeEntry,
-        RuntimeVcpuUsage,
-    )
+    from neurontools.monitor.report import RuntimeEntry, SystemData
 
 _HOST = 0
-_TOLD_MAX = 1000
-_ECC_EVENTS = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
+_REPORTED_PROBLEMS_MAX = 1000
+
+_Labels = tuple[str, ...]
 
 
 class Exporter:
@@ -39,7 +40,7 @@ class Exporter:
     Series of processes that ended, and of groups that are no longer reported, are dropped.
 
     Args:
-        on_problem: told in a line why a group was skipped, once for each reason.
+        on_problem: gets a line for each reason why a group was skipped, once.
         clock: monotonic seconds.
         wall_clock: seconds since 1970.
     """
@@ -55,17 +56,16 @@ class Exporter:
         self._wall_clock = wall_clock
         self._lock = Lock()
         self._fresh = Freshness()
-        self._told: set[str] = set()
+        self._problems: set[str] = set()
         self._report: MonitorReport | None = None
-        self._cores: dict[int, Owned[NeuroncoreCounters]] = {}
-        self._memory: dict[int, Owned[MemoryUsed]] = {}
-        self._vcpus: dict[int, Owned[RuntimeVcpuUsage]] = {}
-        self._executions: dict[int, Owned[ExecutionStats]] = {}
-        self._system = SystemData()
-        self._errors: dict[tuple[str, ...], Counter] = {}
-        self._statuses: dict[tuple[str, ...], Counter] = {}
-        self._gpsimd: dict[tuple[str, ...], Counter] = {}
-        self._ecc: dict[tuple[str, ...], Counter] = {}
+        self._runtimes: dict[RuntimeGroup, dict[int, TaggedGroup[Any]]] = {
+            group: {} for group in RuntimeGroup
+        }
+        self._host: dict[SystemGroup, HostData] = {}
+        self._errors: dict[_Labels, CounterSeries] = {}
+        self._statuses: dict[_Labels, CounterSeries] = {}
+        self._gpsimd: dict[_Labels, CounterSeries] = {}
+        self._ecc: dict[_Labels, CounterSeries] = {}
 
     def update(self, report: MonitorReport) -> None:
         """Take a report in."""
@@ -92,53 +92,46 @@ class Exporter:
         if self._report is None:
             return
         base = families.base_labels(self._report.instance)
-        yield families.utilization(base, self._cores.values())
-        yield families.runtime_vcpus(base, self._vcpus.values())
-        yield from families.memory(base, self._memory.values())
+        runtimes = {group: list(owned.values()) for group, owned in self._runtimes.items()}
+        yield families.utilization(base, runtimes[RuntimeGroup.NEURONCORE_COUNTERS])
+        yield families.runtime_vcpus(base, runtimes[RuntimeGroup.VCPU_USAGE])
+        yield from families.memory(base, runtimes[RuntimeGroup.MEMORY_USED])
         yield families.counter(base, families.EXECUTION_ERRORS, self._errors)
         yield families.counter(base, families.EXECUTION_STATUS, self._statuses)
-        yield families.latency(base, self._executions.values())
+        yield families.latency(base, runtimes[RuntimeGroup.EXECUTION_STATS])
         yield families.counter(base, families.GPSIMD, self._gpsimd)
         yield families.counter(base, families.ECC_EVENTS, self._ecc)
-        yield from families.vcpus(base, self._system.vcpu_usage)
-        yield from families.memory_info(base, self._system.memory_info)
+        yield from families.vcpus(base, self._host.get(SystemGroup.VCPU_USAGE))
+        yield from families.memory_info(base, self._host.get(SystemGroup.MEMORY_INFO))
         yield from families.infos(base, self._report.hardware)
 
     def _take_runtime(self, entry: RuntimeEntry, now_s: float) -> None:
+        process = f"runtime {entry.tag} (pid {entry.pid})"
         if entry.error:
-            self._problem(f"runtime {entry.tag} (pid {entry.pid}): {entry.error}")
-        cores = entry.neuroncore_counters
-        if cores and self._usable(RuntimeGroup.NEURONCORE_COUNTERS, entry, cores.error):
-            self._cores[entry.pid] = families.Owned(entry.tag, cores)
-            self._fresh.told(RuntimeGroup.NEURONCORE_COUNTERS, entry.pid, cores.period_s, now_s)
-            for core, counters in cores.cores:
-                if counters.gpsimd_s:
-                    self._counter(self._gpsimd, (entry.tag, str(core))).add(counters.gpsimd_s)
-        memory = entry.memory_used
-        if memory and self._usable(RuntimeGroup.MEMORY_USED, entry, memory.error):
-            self._memory[entry.pid] = families.Owned(entry.tag, memory)
-            self._fresh.told(RuntimeGroup.MEMORY_USED, entry.pid, memory.period_s, now_s)
-        vcpus = entry.vcpu_usage
-        if vcpus and self._usable(RuntimeGroup.VCPU_USAGE, entry, vcpus.error):
-            self._vcpus[entry.pid] = families.Owned(entry.tag, vcpus)
-            self._fresh.told(RuntimeGroup.VCPU_USAGE, entry.pid, vcpus.period_s, now_s)
-        executions = entry.execution_stats
-        if executions and self._usable(RuntimeGroup.EXECUTION_STATS, entry, executions.error):
-            self._executions[entry.pid] = families.Owned(entry.tag, executions)
-            self._fresh.told(RuntimeGroup.EXECUTION_STATS, entry.pid, executions.period_s, now_s)
-            self._count(entry.tag, executions)
+            self._report_problem(f"{process}: {entry.error}")
+        for name, group in entry.groups():
+            if group.error:
+                self._report_problem(f"skipped {name} of {process}: {group.error}")
+                continue
+            self._runtimes[name][entry.pid] = TaggedGroup(entry.tag, group)
+            self._fresh.note(name, entry.pid, group.period_s, now_s)
+            match group:
+                case NeuroncoreCounters():
+                    for core, counters in group.cores:
+                        if counters.gpsimd_s:
+                            self._counter(self._gpsimd, (entry.tag, str(core))).add(counters.gpsimd_s)
+                case ExecutionStats():
+                    self._count(entry.tag, group)
 
     def _take_system(self, system: SystemData, now_s: float) -> None:
-        vcpus, memory, hardware = system.vcpu_usage, system.memory_info, system.hardware_errors
-        if vcpus and self._usable(SystemGroup.VCPU_USAGE, None, vcpus.error):
-            self._system = SystemData(vcpus, self._system.memory_info)
-            self._fresh.told(SystemGroup.VCPU_USAGE, _HOST, vcpus.period_s, now_s)
-        if memory and self._usable(SystemGroup.MEMORY_INFO, None, memory.error):
-            self._system = SystemData(self._system.vcpu_usage, memory)
-            self._fresh.told(SystemGroup.MEMORY_INFO, _HOST, memory.period_s, now_s)
-        if hardware and self._usable(SystemGroup.HARDWARE_COUNTERS, None, hardware.error):
-            self._fresh.told(SystemGroup.HARDWARE_COUNTERS, _HOST, hardware.period_s, now_s)
-            self._follow(hardware)
+        for name, group in system.groups():
+            if group.error:
+                self._report_problem(f"skipped {name} of the system: {group.error}")
+                continue
+            self._host[name] = group
+            self._fresh.note(name, _HOST, group.period_s, now_s)
+            if isinstance(group, HardwareErrors):
+                self._follow(group)
 
     def _count(self, tag: str, executions: ExecutionStats) -> None:
         for counters, summary in (
@@ -149,51 +142,87 @@ class Exporter:
                 self._counter(counters, (tag, field.name)).add(getattr(summary, field.name))
 
     def _follow(self, hardware: HardwareErrors) -> None:
-        there = {str(device.device_index) for device in hardware.devices}
-        for labels in [labels for labels in self._ecc if labels[1] not in there]:
+        present = {str(device.device_index) for device in hardware.devices}
+        for labels in [labels for labels in self._ecc if labels[1] not in present]:
             del self._ecc[labels]
         for device in hardware.devices:
-            for event in _ECC_EVENTS:
+            for event in DEVICE_ERROR_KINDS:
                 self._counter(self._ecc, (event, str(device.device_index))).follow(getattr(device, event))
 
-    def _counter(self, counters: dict[tuple[str, ...], Counter], labels: tuple[str, ...]) -> Counter:
+    def _counter(self, counters: dict[_Labels, CounterSeries], labels: _Labels) -> CounterSeries:
         if labels not in counters:
-            counters[labels] = Counter(self._wall_clock())
+            counters[labels] = CounterSeries(self._wall_clock())
         return counters[labels]
 
-    def _usable(self, group: str, entry: RuntimeEntry | None, error: str) -> bool:
-        if error:
-            whose = f"runtime {entry.tag} (pid {entry.pid})" if entry else "the system"
-            self._problem(f"skipped {group} of {whose}: {error}")
-        return not error
-
-    def _problem(self, text: str) -> None:
-        if text not in self._told:
-            if len(self._told) >= _TOLD_MAX:
-                self._told.clear()
-            self._told.add(text)
+    def _report_problem(self, text: str) -> None:
+        if text not in self._problems:
+            if len(self._problems) >= _REPORTED_PROBLEMS_MAX:
+                self._problems.clear()
+            self._problems.add(text)
             self._on_problem(text)
 
     def _drop(self, series: list[tuple[str, int]]) -> None:
-        for group, key in series:
-            match group:
-                case RuntimeGroup.NEURONCORE_COUNTERS:
-                    self._cores.pop(key, None)
-                case RuntimeGroup.MEMORY_USED:
-                    self._memory.pop(key, None)
-                case RuntimeGroup.VCPU_USAGE:
-                    self._vcpus.pop(key, None)
-                case RuntimeGroup.EXECUTION_STATS:
-                    self._executions.pop(key, None)
-                case SystemGroup.VCPU_USAGE:
-                    self._system = SystemData(None, self._system.memory_info)
-                case SystemGroup.MEMORY_INFO:
-                    self._system = SystemData(self._system.vcpu_usage, None)
-                case SystemGroup.HARDWARE_COUNTERS:
-                    self._ecc.clear()
-        if series:
-            running = {owned.tag for owned in self._executions.values()}
-            using = {owned.tag for owned in self._cores.values()}
-            for counters, tags in ((self._errors, running), (self._statuses, running), (self._gpsimd, using)):
-                for labels in [labels for labels in counters if labels[0] not in tags]:
-                    del counters[labels]
+        for group, pid in series:
+            if pid == _HOST:
+                self._host.pop(SystemGroup(group), None)
+            else:
+                self._runtimes[RuntimeGroup(group)].pop(pid, None)
+        if not series:
+            return
+        if SystemGroup.HARDWARE_COUNTERS not in self._host:
+            self._ecc.clear()
+        executing = {owned.tag for owned in self._runtimes[RuntimeGroup.EXECUTION_STATS].values()}
+        computing = {owned.tag for owned in self._runtimes[RuntimeGroup.NEURONCORE_COUNTERS].values()}
+        for counters, tags in (
+            (self._errors, executing),
+            (self._statuses, executing),
+            (self._gpsimd, computing),
+        ):
+            for labels in [labels for labels in counters if labels[0] not in tags]:
+                del counters[labels]
+
+
+class Freshness:
+    """Finds series that are no longer reported: those that were absent when their period was over.
+
+    A report holds only the groups that were due, so absence alone says nothing.
+    """
+
+    _DEFAULT_PERIOD_S = 5.0
+    _EARLY = 0.9
+    _SILENT_PERIODS = 3.0
+
+    def __init__(self) -> None:
+        self._seen_s: dict[tuple[str, int], float] = {}
+        self._periods_s: dict[str, float] = {}
+
+    def note(self, group: str, key: int, period_s: float, now_s: float) -> None:
+        """Note that a group was reported.
+
+        Args:
+            group: name of the group.
+            key: pid of the process, 0 for the host.
+            period_s: what the report covers; the first one covers next to nothing and does not count.
+            now_s: monotonic seconds.
+        """
+        if (group, key) in self._seen_s:
+            self._periods_s[group] = period_s
+        self._seen_s[group, key] = now_s
+
+    def missing(self, now_s: float) -> list[tuple[str, int]]:
+        """Return and forget, after a report, what should have been in it by now."""
+        return self._expired(now_s, self._EARLY)
+
+    def silent(self, now_s: float) -> list[tuple[str, int]]:
+        """Return and forget, between reports, what has been silent for several periods."""
+        return self._expired(now_s, self._SILENT_PERIODS)
+
+    def _expired(self, now_s: float, periods: float) -> list[tuple[str, int]]:
+        expired = [
+            series
+            for series, seen_s in self._seen_s.items()
+            if now_s - seen_s >= periods * self._periods_s.get(series[0], self._DEFAULT_PERIOD_S)
+        ]
+        for series in expired:
+            del self._seen_s[series]
+        return expired

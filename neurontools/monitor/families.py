@@ -1,7 +1,8 @@
 """The metric families of neuron-monitor-prometheus, from the newest values of every process and of the host.
 
-Names, types and labels are those that programs read from the real companion (system-tools.md section 3.4), the label
-`memory_location="None"` of the memory by category among them. The help texts are ours.
+Names, types, labels and help texts are those of the real companion, as captured in the fixtures of Datadog's aws_neuron
+integration, with the label `memory_location="None"` of the memory by category. `neuroncore_gpsimd_modelled_seconds` is
+ours.
 """
 
 from __future__ import annotations
@@ -16,21 +17,19 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from neurontools.monitor.report import CoreMemory, Percentiles
+from neurontools.monitor.report import CoreMemory, HostMemoryInfo, Percentiles, VcpuUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from neurontools.monitor.counting import Counter
     from neurontools.monitor.report import (
         ExecutionStats,
         HardwareInfo,
+        HostData,
         InstanceInfo,
-        MemoryInfo,
         MemoryUsed,
         NeuroncoreCounters,
         RuntimeVcpuUsage,
-        VcpuUsage,
     )
 
 Group = TypeVar("Group")
@@ -39,11 +38,32 @@ _TAG = "runtime_tag"
 
 
 @dataclass(frozen=True, slots=True)
-class Owned(Generic[Group]):
-    """A group and the tag of the process that it tells of."""
+class TaggedGroup(Generic[Group]):
+    """A group and the tag of its process."""
 
     tag: str
     group: Group
+
+
+@dataclass(slots=True)
+class CounterSeries:
+    """A Prometheus counter: its value, and when it was created, in seconds since 1970."""
+
+    created_unix_s: float
+    value: float = 0.0
+    _reported: int | None = None
+
+    def add(self, amount: float) -> None:
+        """Count what happened in a period; negative amounts of a damaged stream are ignored."""
+        self.value += max(0, amount)
+
+    def follow(self, total: int) -> None:
+        """Take over a total that somebody else counts; when it went down it was reset, and counting goes on from there."""
+        if self._reported is None or total < self._reported:
+            self.value += max(0, total)
+        else:
+            self.value += total - self._reported
+        self._reported = total
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +75,15 @@ class CounterFamily:
     text: str
 
 
-EXECUTION_ERRORS = CounterFamily(
-    "execution_errors", (_TAG, "error_type"), "Failed executions by kind of error"
-)
-EXECUTION_STATUS = CounterFamily("execution_status", (_TAG, "status_type"), "Executions by how they ended")
+EXECUTION_ERRORS = CounterFamily("execution_errors", (_TAG, "error_type"), "Execution errors total")
+EXECUTION_STATUS = CounterFamily("execution_status", (_TAG, "status_type"), "Execution status total")
 GPSIMD = CounterFamily(
     "neuroncore_gpsimd_modelled_seconds",
     (_TAG, "neuroncore"),
     "Modelled device time of custom operators, seconds",
 )
 ECC_EVENTS = CounterFamily(
-    "hardware_ecc_events", ("event_type", "neuron_device_index"), "Errors found by error correction"
+    "hardware_ecc_events", ("event_type", "neuron_device_index"), "Hardware ecc events total"
 )
 
 
@@ -81,7 +99,7 @@ def base_labels(instance: InstanceInfo) -> dict[str, str]:
     }
 
 
-def utilization(base: Mapping[str, str], owned: Iterable[Owned[NeuroncoreCounters]]) -> Metric:
+def utilization(base: Mapping[str, str], owned: Iterable[TaggedGroup[NeuroncoreCounters]]) -> Metric:
     """Return neuroncore_utilization_ratio, 0 to 1."""
     values: dict[tuple[str, ...], float] = {}
     for each in owned:
@@ -90,22 +108,26 @@ def utilization(base: Mapping[str, str], owned: Iterable[Owned[NeuroncoreCounter
             values[key] = values.get(key, 0.0) + counters.utilization_percent
     ratios = {key: min(1.0, percent / 100) for key, percent in values.items()}
     return _gauge(
-        base, "neuroncore_utilization_ratio", "NeuronCore utilization", (_TAG, "neuroncore"), ratios
+        base, "neuroncore_utilization_ratio", "NeuronCore utilization ratio", (_TAG, "neuroncore"), ratios
     )
 
 
-def runtime_vcpus(base: Mapping[str, str], owned: Iterable[Owned[RuntimeVcpuUsage]]) -> Metric:
+def runtime_vcpus(base: Mapping[str, str], owned: Iterable[TaggedGroup[RuntimeVcpuUsage]]) -> Metric:
     """Return neuron_runtime_vcpu_usage_ratio, 0 to 1."""
     values: dict[tuple[str, ...], float] = {}
     for each in owned:
         for kind, percent in (("user", each.group.user_percent), ("system", each.group.system_percent)):
             values[each.tag, kind] = values.get((each.tag, kind), 0.0) + percent / 100
     return _gauge(
-        base, "neuron_runtime_vcpu_usage_ratio", "vCPU usage of processes", (_TAG, "usage_type"), values
+        base,
+        "neuron_runtime_vcpu_usage_ratio",
+        "Runtime vCPU utilization ratio",
+        (_TAG, "usage_type"),
+        values,
     )
 
 
-def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Iterator[Metric]:
+def memory(base: Mapping[str, str], owned: Iterable[TaggedGroup[MemoryUsed]]) -> Iterator[Metric]:
     """Yield the memory of processes: by location, then a family for each category."""
     groups = list(owned)
     used: dict[tuple[str, ...], float] = {}
@@ -113,7 +135,7 @@ def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Itera
         for location, size in (("host", each.group.host_bytes), ("neuron_device", each.group.device_bytes)):
             used[each.tag, location] = used.get((each.tag, location), 0) + size
     yield _gauge(
-        base, "neuron_runtime_memory_used_bytes", "Memory of processes", (_TAG, "memory_location"), used
+        base, "neuron_runtime_memory_used_bytes", "Runtime memory used bytes", (_TAG, "memory_location"), used
     )
     for field in fields(CoreMemory):
         by_core: dict[tuple[str, ...], float] = {}
@@ -124,13 +146,13 @@ def memory(base: Mapping[str, str], owned: Iterable[Owned[MemoryUsed]]) -> Itera
         yield _gauge(
             base,
             f"neuroncore_memory_usage_{field.name}",
-            f"Device memory of a NeuronCore for {field.name.replace('_', ' ')}, bytes",
+            f"NeuronCore memory utilization for {field.name}",
             (_TAG, "neuroncore", "memory_location"),
             by_core,
         )
 
 
-def latency(base: Mapping[str, str], owned: Iterable[Owned[ExecutionStats]]) -> Metric:
+def latency(base: Mapping[str, str], owned: Iterable[TaggedGroup[ExecutionStats]]) -> Metric:
     """Return execution_latency_seconds: the total latency; of processes with one tag the highest."""
     values: dict[tuple[str, ...], float] = {}
     for each in owned:
@@ -139,11 +161,13 @@ def latency(base: Mapping[str, str], owned: Iterable[Owned[ExecutionStats]]) -> 
         for field in fields(Percentiles):
             key = (each.tag, field.name)
             values[key] = max(values.get(key, 0.0), getattr(each.group.total_latency, field.name))
-    return _gauge(base, "execution_latency_seconds", "Execution latency", (_TAG, "percentile"), values)
+    return _gauge(
+        base, "execution_latency_seconds", "Execution latency in seconds", (_TAG, "percentile"), values
+    )
 
 
 def counter(
-    base: Mapping[str, str], family: CounterFamily, counters: Mapping[tuple[str, ...], Counter]
+    base: Mapping[str, str], family: CounterFamily, counters: Mapping[tuple[str, ...], CounterSeries]
 ) -> Metric:
     """Return a counter family with the time of creation of each series."""
     metric = CounterMetricFamily(family.name, family.text, labels=(*base, *family.labels))
@@ -152,43 +176,43 @@ def counter(
     return metric
 
 
-def vcpus(base: Mapping[str, str], usage: VcpuUsage | None) -> Iterator[Metric]:
+def vcpus(base: Mapping[str, str], usage: HostData | None) -> Iterator[Metric]:
     """Yield the host's vCPUs: their number, and user and system usage, 0 to 1."""
-    if usage is None:
+    if not isinstance(usage, VcpuUsage):
         return
     average = usage.average
     system = average.system + average.io_wait + average.irq + average.soft_irq
-    yield _gauge(base, "system_vcpu_count", "vCPUs of the host", (), {(): len(usage.vcpus)})
+    yield _gauge(base, "system_vcpu_count", "System vCPU count", (), {(): len(usage.vcpus)})
     ratios: dict[tuple[str, ...], float] = {
         ("user",): min(1.0, (average.user + average.nice) / 100),
         ("system",): min(1.0, system / 100),
     }
-    yield _gauge(base, "system_vcpu_usage_ratio", "vCPU usage of the host", ("usage_type",), ratios)
+    yield _gauge(base, "system_vcpu_usage_ratio", "System CPU utilization ratio", ("usage_type",), ratios)
 
 
-def memory_info(base: Mapping[str, str], info: MemoryInfo | None) -> Iterator[Metric]:
+def memory_info(base: Mapping[str, str], info: HostData | None) -> Iterator[Metric]:
     """Yield the host's memory."""
-    if info is None:
+    if not isinstance(info, HostMemoryInfo):
         return
-    for name, text, value in (
-        ("system_memory_total_bytes", "Memory of the host", info.memory_total_bytes),
-        ("system_memory_used_bytes", "Memory of the host in use", info.memory_used_bytes),
-        ("system_swap_total_bytes", "Swap space of the host", info.swap_total_bytes),
-        ("system_swap_used_bytes", "Swap space of the host in use", info.swap_used_bytes),
+    for kind, field, value in (
+        ("memory", "total_bytes", info.memory_total_bytes),
+        ("memory", "used_bytes", info.memory_used_bytes),
+        ("swap", "total_bytes", info.swap_total_bytes),
+        ("swap", "used_bytes", info.swap_used_bytes),
     ):
-        yield _gauge(base, name, text, (), {(): value})
+        yield _gauge(base, f"system_{kind}_{field}", f"System {kind} {field} bytes", (), {(): value})
 
 
 def infos(base: Mapping[str, str], hardware: HardwareInfo) -> Iterator[Metric]:
     """Yield instance_info and, unless there is an error, neuron_hardware_info."""
-    yield InfoMetricFamily("instance", "EC2 instance", value=dict(base))
+    yield InfoMetricFamily("instance", "EC2 instance information", value=dict(base))
     if not hardware.error:
         values = {
             "neuron_device_count": str(hardware.neuron_device_count),
             "neuroncore_per_device_count": str(hardware.neuroncore_per_device_count),
             "neuron_device_memory_size": str(hardware.neuron_device_memory_size),
         }
-        yield InfoMetricFamily("neuron_hardware", "Neuron devices of the instance", value={**base, **values})
+        yield InfoMetricFamily("neuron_hardware", "Neuron Hardware Information", value={**base, **values})
 
 
 def _gauge(

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.machine.view import process_key
 from neurontools.monitor import latency, status_keys
 from neurontools.monitor.report import (
-    CoreCounters,
+    CoreActivity,
     CoreMemory,
     ExecutionStats,
     HostMemory,
-    LoadedModel,
     MemoryUsed,
     NeuroncoreCounters,
     PhysicalCores,
+    ReportedModel,
+    RuntimeVcpuUsage,
     Subgraph,
     SubgraphMemory,
 )
@@ -22,14 +24,18 @@ from neurontools.monitor.report import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from neurontools.machine.host import HostSample
     from neurontools.machine.memory import MemoryUse
     from neurontools.machine.snapshot import ModelState, ProcessState, Snapshot
 
 _PERCENT_DIGITS = 2
 
+NOT_ON_THIS_HOST = frozenset({"synthetic", "recorded"})
+"""Origins of processes that this host's operating system does not know."""
+
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProcessChange:
     """A process now and at the period's begin; `before` is None for one that came since."""
 
     before: ProcessState | None
@@ -62,7 +68,7 @@ class CoreFrame:
         }
         """Device index and position in the device of every core."""
 
-    def counters(self, change: Change) -> NeuroncoreCounters:
+    def counters(self, change: ProcessChange) -> NeuroncoreCounters:
         """Return group `neuroncore_counters`: all cores of the machine, those that the process does not use idle."""
         earlier = {use.core: use for use in change.before.cores} if change.before else {}
         cores = list(self._idle)
@@ -79,16 +85,16 @@ class CoreFrame:
             cores[position] = (use.core, self._counters(use.core, percent, rate, gpsimd_ns))
         return NeuroncoreCounters(change.period_s, cores=tuple(cores))
 
-    def _counters(self, core: int, percent: float, flops: int, gpsimd_ns: int) -> CoreCounters:
+    def _counters(self, core: int, percent: float, flops: int, gpsimd_ns: int) -> CoreActivity:
         if self._lnc == 1:
-            return CoreCounters(percent, flops, gpsimd_s=gpsimd_ns / 1e9)
+            return CoreActivity(percent, flops, gpsimd_ns / 1e9)
         # The physical cores of a logical one work together, so both show its value (our decision).
         first = core * self._lnc
         physical = tuple((first + index, percent) for index in range(self._lnc))
-        return CoreCounters(percent, flops, PhysicalCores(self._version, physical), gpsimd_ns / 1e9)
+        return CoreActivity(percent, flops, gpsimd_ns / 1e9, PhysicalCores(self._version, physical))
 
 
-def execution_stats(change: Change) -> ExecutionStats:
+def execution_stats(change: ProcessChange) -> ExecutionStats:
     """Return group `execution_stats`. Total and device latency come from the one wall time that is measured."""
     before, after = change.before, change.after
     statuses = dict(before.status_counts) if before else {}
@@ -107,7 +113,7 @@ def execution_stats(change: Change) -> ExecutionStats:
     )
 
 
-def memory_used(change: Change, frame: CoreFrame) -> MemoryUsed:
+def memory_used(change: ProcessChange, frame: CoreFrame) -> MemoryUsed:
     """Return group `memory_used`; a core's host-side buffers count as host memory."""
     process = change.after
     cores = tuple(sorted(((use.core, _core_memory(use.memory)) for use in process.cores), key=_index))
@@ -150,12 +156,12 @@ def _host_memory(on_host: list[MemoryUse], on_cores: list[MemoryUse]) -> HostMem
     )
 
 
-def _models(models: Iterable[ModelState], frame: CoreFrame) -> Iterable[LoadedModel]:
+def _models(models: Iterable[ModelState], frame: CoreFrame) -> Iterable[ReportedModel]:
     by_id: dict[int, list[ModelState]] = {}
     for model in models:
         by_id.setdefault(model.model_id, []).append(model)
     for model_id, parts in sorted(by_id.items()):
-        yield LoadedModel(
+        yield ReportedModel(
             name=parts[0].name,
             uuid=parts[0].uuid,
             model_id=model_id,
@@ -180,3 +186,52 @@ def _subgraph(index: int, part: ModelState, frame: CoreFrame) -> Subgraph:
         host=host,
         device=memory,
     )
+
+
+class ProcessTimes:
+    """A reading of the host's and its processes' CPU times, with the processes by key."""
+
+    __slots__ = ("capacity_s", "processes")
+
+    def __init__(self, reading: HostSample) -> None:
+        self.capacity_s = reading.capacity_s
+        self.processes = dict(reading.processes)
+
+
+def recorded_usage(change: ProcessChange, vcpu_count: int) -> RuntimeVcpuUsage:
+    """Return what a process used by its own account, on an instance with so many vCPUs."""
+    before, after = change.before, change.after
+    user_ns = after.cpu_user_ns - (before.cpu_user_ns if before else 0)
+    system_ns = after.cpu_system_ns - (before.cpu_system_ns if before else 0)
+    return _percent(change.period_s, change.period_s * vcpu_count, user_ns / 1e9, system_ns / 1e9)
+
+
+def measured_usage(
+    change: ProcessChange, start: ProcessTimes | None, end: ProcessTimes | None
+) -> RuntimeVcpuUsage:
+    """Return what a process of this host used between two readings.
+
+    A process that cannot be seen gets the real tool's error text (captured); one that was not there at the first
+    reading gets zeros.
+    """
+    key = process_key(change.after)
+    if end is None or key not in end.processes:
+        return RuntimeVcpuUsage(change.period_s, error=f"open /proc/{key[0]}/stat: no such file or directory")
+    if start is None or key not in start.processes:
+        return RuntimeVcpuUsage(change.period_s)
+    first, last = start.processes[key], end.processes[key]
+    return _percent(
+        change.period_s,
+        end.capacity_s - start.capacity_s,
+        last.user_s - first.user_s,
+        last.system_s - first.system_s,
+    )
+
+
+def _percent(period_s: float, capacity_s: float, user_s: float, system_s: float) -> RuntimeVcpuUsage:
+    if capacity_s <= 0:
+        return RuntimeVcpuUsage(period_s)
+    user, system = (
+        round(100 * min(1.0, max(0.0, used_s / capacity_s)), _PERCENT_DIGITS) for used_s in (user_s, system_s)
+    )
+    return RuntimeVcpuUsage(period_s, user, system)

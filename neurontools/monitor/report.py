@@ -1,42 +1,113 @@
-"""What one line of neuron-monitor says, as values (system-tools.md section 3.3).
+"""The report of neuron-monitor: one schema for what writes its lines, reads them and exports them to Prometheus.
 
-Groups that were not collected are None. `period_s` is the time that a group covers; a group with an `error` holds
-zeros. Pairs are sorted by their number.
+Fields stand in the order of the line. `key` names a field's place in the JSON where that is not its name; dots lead into
+nested objects. Groups that were not collected are None. `period_s` is the time that a group covers; a group with an
+`error` holds zeros. Pairs are sorted by their number. Source: AWS Neuron documentation, neuron-monitor user guide, and
+captured lines.
 """
+
+# ruff: noqa: RUF009  wire() returns dataclasses.field()
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class RuntimeGroup(StrEnum):
+    """Metric groups of a process, in the order of the documented default configuration."""
+
+    NEURONCORE_COUNTERS = "neuroncore_counters"
+    MEMORY_USED = "memory_used"
+    VCPU_USAGE = "neuron_runtime_vcpu_usage"
+    EXECUTION_STATS = "execution_stats"
+
+
+class SystemGroup(StrEnum):
+    """Metric groups of the host and its devices."""
+
+    VCPU_USAGE = "vcpu_usage"
+    MEMORY_INFO = "memory_info"
+    HARDWARE_COUNTERS = "neuron_hw_counters"
+
+
+class WirePresence(StrEnum):
+    """What the line has for a field whose value is None, or zero."""
+
+    ALWAYS = "always"
+    NULL_IF_NONE = "null if None"
+    OMIT_IF_EMPTY = "omit if None or zero"
+
+
+def wire(
+    *keys: str,
+    default: Any = MISSING,
+    factory: Any = MISSING,
+    presence: WirePresence = WirePresence.ALWAYS,
+    name_key: str = "",
+) -> Any:
+    """Return a dataclass field and how it stands in the line.
+
+    Args:
+        keys: its place; with several, all are written and the first that is there is read. None: the field's name.
+        default: the value where the line lacks it.
+        factory: makes the default.
+        presence: what is written for no value.
+        name_key: the field of the items that is their key: the list stands in the line as an object.
+    """
+    metadata = {"keys": keys, "presence": presence, "name_key": name_key}
+    if factory is not MISSING:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+class _Categories:
+    """Bytes by category."""
+
+    __slots__: tuple[str, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        """The sum over all categories."""
+        return sum([getattr(self, name) for name in self.__slots__])
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalCores:
-    """The physical cores behind a logical one, by machine-wide id; `version` is the logical core's, e.g. `v3d`."""
+    """The physical cores of a logical one, by machine-wide id; `version` is the logical core's, e.g. `v3d`.
+
+    In the line the version is the key: `"v3d":{"nc_v3.0":{"neuroncore_utilization":1.5}}`.
+    """
 
     version: str
     utilization_percent: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CoreCounters:
+class CoreActivity:
     """One logical core as one process uses it. `flops` are the cost model's floating point operations a second.
 
-    `gpsimd_s` is what custom operators took in the period by the model, in seconds of device time.
+    `gpsimd_s` is ours: the modelled device time of custom operators in the period, in seconds. It is left out where none
+    ran, so that other lines are what the real tool writes.
     """
 
-    utilization_percent: float = 0.0
-    flops: int = 0
-    physical: PhysicalCores | None = None
-    gpsimd_s: float = 0.0
+    utilization_percent: float = wire("neuroncore_utilization", default=0.0)
+    flops: int = wire("effective_flops", "flops", default=0)
+    gpsimd_s: float = wire("gpsimd_modelled_seconds", default=0.0, presence=WirePresence.OMIT_IF_EMPTY)
+    physical: PhysicalCores | None = wire(default=None, presence=WirePresence.OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class NeuroncoreCounters:
     """Group `neuroncore_counters`; `cores` by machine-wide logical id."""
 
-    period_s: float
+    period_s: float = wire("period")
+    cores: tuple[tuple[int, CoreActivity], ...] = wire("neuroncores_in_use", default=())
     error: str = ""
-    cores: tuple[tuple[int, CoreCounters], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +124,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSummary:
-    """Executions of the period by how they ended."""
+    """Executions of the period by outcome."""
 
     completed: int = 0
     completed_with_err: int = 0
@@ -65,7 +136,9 @@ class ExecutionSummary:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Seconds at which so many percent of the executions had ended."""
+    """Execution latency in seconds by percentile. The line has the keys sorted as text."""
+
+    sorted_keys: ClassVar[bool] = True
 
     p0: float
     p1: float
@@ -80,16 +153,20 @@ class Percentiles:
 class ExecutionStats:
     """Group `execution_stats`; the latencies are None when nothing ran."""
 
-    period_s: float
+    period_s: float = wire("period")
+    errors: ErrorSummary = wire("error_summary", factory=ErrorSummary)
+    executions: ExecutionSummary = wire("execution_summary", factory=ExecutionSummary)
+    total_latency: Percentiles | None = wire(
+        "latency_stats.total_latency", default=None, presence=WirePresence.NULL_IF_NONE
+    )
+    device_latency: Percentiles | None = wire(
+        "latency_stats.device_latency", default=None, presence=WirePresence.NULL_IF_NONE
+    )
     error: str = ""
-    errors: ErrorSummary = field(default_factory=ErrorSummary)
-    executions: ExecutionSummary = field(default_factory=ExecutionSummary)
-    total_latency: Percentiles | None = None
-    device_latency: Percentiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HostMemory:
+class HostMemory(_Categories):
     """Bytes on the host by category."""
 
     application_memory: int = 0
@@ -97,14 +174,9 @@ class HostMemory:
     dma_buffers: int = 0
     tensors: int = 0
 
-    @property
-    def total_bytes(self) -> int:
-        """The sum over all categories."""
-        return self.application_memory + self.constants + self.dma_buffers + self.tensors
-
 
 @dataclass(frozen=True, slots=True)
-class CoreMemory:
+class CoreMemory(_Categories):
     """Device memory in bytes of one logical core by category."""
 
     constants: int = 0
@@ -113,20 +185,9 @@ class CoreMemory:
     runtime_memory: int = 0
     tensors: int = 0
 
-    @property
-    def total_bytes(self) -> int:
-        """The sum over all categories."""
-        return (
-            self.constants
-            + self.model_code
-            + self.model_shared_scratchpad
-            + self.runtime_memory
-            + self.tensors
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class SubgraphMemory:
+class SubgraphMemory(_Categories):
     """Device memory in bytes of a part of a model by category."""
 
     constants: int = 0
@@ -134,57 +195,57 @@ class SubgraphMemory:
     runtime_memory: int = 0
     tensors: int = 0
 
-    @property
-    def total_bytes(self) -> int:
-        """The sum over all categories."""
-        return self.constants + self.model_code + self.runtime_memory + self.tensors
-
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """The part of a model on one core; `core_index` counts inside its device."""
+    """The part of a model on one core; `core_index` counts inside its device, `name` is its key in the line."""
 
     name: str
-    core_index: int
-    device_index: int
-    host_bytes: int = 0
-    device_bytes: int = 0
-    host: HostMemory = field(default_factory=HostMemory)
-    device: SubgraphMemory = field(default_factory=SubgraphMemory)
+    host_bytes: int = wire("memory_used_bytes.host", default=0)
+    device_bytes: int = wire("memory_used_bytes.neuron_device", default=0)
+    host: HostMemory = wire("memory_used_bytes.usage_breakdown.host", factory=HostMemory)
+    device: SubgraphMemory = wire("memory_used_bytes.usage_breakdown.neuron_device", factory=SubgraphMemory)
+    core_index: int = wire("neuroncore_index", default=0)
+    device_index: int = wire("neuron_device_index", default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class ReportedModel:
     """A model of a process; `uuid` has 32 hexadecimal digits."""
 
     name: str
     uuid: str
     model_id: int
     is_running: bool
-    subgraphs: tuple[Subgraph, ...] = ()
+    subgraphs: tuple[Subgraph, ...] = wire(default=(), name_key="name")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsed:
     """Group `memory_used`; `cores` by machine-wide logical id."""
 
-    period_s: float
+    period_s: float = wire("period")
+    host_bytes: int = wire("neuron_runtime_used_bytes.host", default=0)
+    device_bytes: int = wire("neuron_runtime_used_bytes.neuron_device", default=0)
+    host: HostMemory = wire("neuron_runtime_used_bytes.usage_breakdown.host", factory=HostMemory)
+    cores: tuple[tuple[int, CoreMemory], ...] = wire(
+        "neuron_runtime_used_bytes.usage_breakdown.neuroncore_memory_usage", default=()
+    )
+    models: tuple[ReportedModel, ...] = wire("loaded_models", default=())
     error: str = ""
-    host_bytes: int = 0
-    device_bytes: int = 0
-    host: HostMemory = field(default_factory=HostMemory)
-    cores: tuple[tuple[int, CoreMemory], ...] = ()
-    models: tuple[LoadedModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVcpuUsage:
     """Group `neuron_runtime_vcpu_usage`: percent of the CPU time of all vCPUs."""
 
-    period_s: float
+    period_s: float = wire("period")
+    user_percent: float = wire("vcpu_usage.user", default=0.0)
+    system_percent: float = wire("vcpu_usage.system", default=0.0)
     error: str = ""
-    user_percent: float = 0.0
-    system_percent: float = 0.0
+
+
+RuntimeData = NeuroncoreCounters | MemoryUsed | RuntimeVcpuUsage | ExecutionStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +253,32 @@ class RuntimeEntry:
     """One process on the machine. `tag` is its NEURON_PROCESS_TAG, or its pid."""
 
     pid: int
-    tag: str
     address: str = ""
+    tag: str = wire("neuron_runtime_tag", default="")
     error: str = ""
-    neuroncore_counters: NeuroncoreCounters | None = None
-    memory_used: MemoryUsed | None = None
-    vcpu_usage: RuntimeVcpuUsage | None = None
-    execution_stats: ExecutionStats | None = None
+    execution_stats: ExecutionStats | None = wire(
+        "report.execution_stats", default=None, presence=WirePresence.OMIT_IF_EMPTY
+    )
+    memory_used: MemoryUsed | None = wire(
+        "report.memory_used", default=None, presence=WirePresence.OMIT_IF_EMPTY
+    )
+    vcpu_usage: RuntimeVcpuUsage | None = wire(
+        "report.neuron_runtime_vcpu_usage", default=None, presence=WirePresence.OMIT_IF_EMPTY
+    )
+    neuroncore_counters: NeuroncoreCounters | None = wire(
+        "report.neuroncore_counters", default=None, presence=WirePresence.OMIT_IF_EMPTY
+    )
+
+    def groups(self) -> Iterator[tuple[RuntimeGroup, RuntimeData]]:
+        """Yield the groups that were collected."""
+        for name, group in (
+            (RuntimeGroup.NEURONCORE_COUNTERS, self.neuroncore_counters),
+            (RuntimeGroup.MEMORY_USED, self.memory_used),
+            (RuntimeGroup.VCPU_USAGE, self.vcpu_usage),
+            (RuntimeGroup.EXECUTION_STATS, self.execution_stats),
+        ):
+            if group is not None:
+                yield name, group
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,30 +298,30 @@ class VcpuShares:
 class VcpuUsage:
     """Group `vcpu_usage`; `context_switches` are those of the period."""
 
-    period_s: float
+    period_s: float = wire("period")
+    average: VcpuShares = wire("average_usage", factory=VcpuShares)
+    vcpus: tuple[tuple[int, VcpuShares], ...] = wire("usage_data", default=())
+    context_switches: int = wire("context_switch_count", default=0)
     error: str = ""
-    average: VcpuShares = field(default_factory=VcpuShares)
-    vcpus: tuple[tuple[int, VcpuShares], ...] = ()
-    context_switches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryInfo:
+class HostMemoryInfo:
     """Group `memory_info`: the host's memory."""
 
-    period_s: float
-    error: str = ""
+    period_s: float = wire("period")
     memory_total_bytes: int = 0
     memory_used_bytes: int = 0
     swap_total_bytes: int = 0
     swap_used_bytes: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceErrors:
-    """Errors that error correction found in one device, since its counters were reset."""
+    """Memory errors of one device since its counters were reset."""
 
-    device_index: int
+    device_index: int = wire("neuron_device_index")
     mem_ecc_corrected: int = 0
     mem_ecc_uncorrected: int = 0
     sram_ecc_uncorrected: int = 0
@@ -252,23 +332,40 @@ class DeviceErrors:
 class HardwareErrors:
     """Group `neuron_hw_counters`."""
 
-    period_s: float
+    period_s: float = wire("period")
+    devices: tuple[DeviceErrors, ...] = wire("neuron_devices", default=())
     error: str = ""
-    devices: tuple[DeviceErrors, ...] = ()
+
+
+HostData = HostMemoryInfo | HardwareErrors | VcpuUsage
 
 
 @dataclass(frozen=True, slots=True)
 class SystemData:
-    """The groups of the host and its devices."""
+    """The groups of the host and its devices; null in the line when there is none."""
 
-    vcpu_usage: VcpuUsage | None = None
-    memory_info: MemoryInfo | None = None
-    hardware_errors: HardwareErrors | None = None
+    null_if_empty: ClassVar[bool] = True
+
+    memory_info: HostMemoryInfo | None = wire(default=None, presence=WirePresence.OMIT_IF_EMPTY)
+    hardware_errors: HardwareErrors | None = wire(
+        "neuron_hw_counters", default=None, presence=WirePresence.OMIT_IF_EMPTY
+    )
+    vcpu_usage: VcpuUsage | None = wire(default=None, presence=WirePresence.OMIT_IF_EMPTY)
+
+    def groups(self) -> Iterator[tuple[SystemGroup, HostData]]:
+        """Yield the groups that were collected."""
+        for name, group in (
+            (SystemGroup.VCPU_USAGE, self.vcpu_usage),
+            (SystemGroup.MEMORY_INFO, self.memory_info),
+            (SystemGroup.HARDWARE_COUNTERS, self.hardware_errors),
+        ):
+            if group is not None:
+                yield name, group
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """Where this runs, in EC2's words."""
+    """The EC2 instance."""
 
     instance_name: str = ""
     instance_id: str = ""
@@ -283,7 +380,7 @@ class InstanceInfo:
 
 @dataclass(frozen=True, slots=True)
 class HardwareInfo:
-    """What devices there are; `neuroncore_per_device_count` counts logical cores, the memory is one device's."""
+    """The devices; `neuroncore_per_device_count` counts logical cores, the memory size is one device's."""
 
     neuron_device_type: str = ""
     neuron_device_version: str = ""
@@ -299,7 +396,11 @@ class HardwareInfo:
 class MonitorReport:
     """One line of neuron-monitor."""
 
-    runtimes: tuple[RuntimeEntry, ...] = ()
-    system: SystemData = field(default_factory=SystemData)
-    instance: InstanceInfo = field(default_factory=InstanceInfo)
-    hardware: HardwareInfo = field(default_factory=HardwareInfo)
+    runtimes: tuple[RuntimeEntry, ...] = wire("neuron_runtime_data", default=())
+    system: SystemData = wire("system_data", factory=SystemData)
+    instance: InstanceInfo = wire("instance_info", factory=InstanceInfo)
+    hardware: HardwareInfo = wire("neuron_hardware_info", factory=HardwareInfo)
+
+
+DEVICE_ERROR_KINDS = tuple(name for name in DeviceErrors.__slots__ if name != "device_index")
+"""The memory errors that a report counts."""

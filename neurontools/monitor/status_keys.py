@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Outcome(StrEnum):
+class ExecutionOutcome(StrEnum):
     """Keys of `execution_summary`."""
 
     COMPLETED = "completed"
@@ -43,39 +43,41 @@ class ErrorKind(StrEnum):
 class MonitorKeys:
     """What an execution that ended with some status counts as; `error` is None for a success."""
 
-    outcome: Outcome
+    outcome: ExecutionOutcome
     error: ErrorKind | None
 
 
 KEYS: dict[NrtStatus, MonitorKeys] = {
-    NrtStatus.NRT_SUCCESS: MonitorKeys(Outcome.COMPLETED, None),
-    NrtStatus.NRT_FAILURE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.GENERIC),
-    NrtStatus.NRT_INVALID: MonitorKeys(Outcome.INCORRECT_INPUT, ErrorKind.GENERIC),
-    NrtStatus.NRT_INVALID_HANDLE: MonitorKeys(Outcome.INCORRECT_INPUT, ErrorKind.GENERIC),
-    NrtStatus.NRT_RESOURCE: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
-    NrtStatus.NRT_TIMEOUT: MonitorKeys(Outcome.TIMED_OUT, ErrorKind.RUNTIME),
-    NrtStatus.NRT_HW_ERROR: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_QUEUE_FULL: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
-    NrtStatus.NRT_LOAD_NOT_ENOUGH_NC: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
-    NrtStatus.NRT_UNSUPPORTED_NEFF_VERSION: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.MODEL),
-    NrtStatus.NRT_FAIL_HOST_MEM_ALLOC: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
-    NrtStatus.NRT_UNINITIALIZED: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
-    NrtStatus.NRT_CLOSED: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
-    NrtStatus.NRT_QUEUE_EMPTY: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
-    NrtStatus.NRT_EXEC_UNIT_UNRECOVERABLE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_EXEC_BAD_INPUT: MonitorKeys(Outcome.INCORRECT_INPUT, ErrorKind.MODEL),
-    NrtStatus.NRT_EXEC_COMPLETED_WITH_NUM_ERR: MonitorKeys(Outcome.WITH_NUMERICAL_ERROR, ErrorKind.NUMERICAL),
-    NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.GENERIC),
-    NrtStatus.NRT_EXEC_NC_BUSY: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
-    NrtStatus.NRT_EXEC_OOB: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.MODEL),
-    NrtStatus.NRT_COLL_PENDING: MonitorKeys(Outcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
-    NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_EXEC_HW_ERR_HBM_UE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_EXEC_HW_ERR_NC_UE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_EXEC_HW_ERR_DMA_ABORT: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_EXEC_SW_NQ_OVERFLOW: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.RUNTIME),
-    NrtStatus.NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.HARDWARE),
-    NrtStatus.NRT_NETWORK_PROXY_FAILURE: MonitorKeys(Outcome.WITH_ERROR, ErrorKind.RUNTIME),
+    NrtStatus.NRT_SUCCESS: MonitorKeys(ExecutionOutcome.COMPLETED, None),
+    NrtStatus.NRT_FAILURE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.GENERIC),
+    NrtStatus.NRT_INVALID: MonitorKeys(ExecutionOutcome.INCORRECT_INPUT, ErrorKind.GENERIC),
+    NrtStatus.NRT_INVALID_HANDLE: MonitorKeys(ExecutionOutcome.INCORRECT_INPUT, ErrorKind.GENERIC),
+    NrtStatus.NRT_RESOURCE: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
+    NrtStatus.NRT_TIMEOUT: MonitorKeys(ExecutionOutcome.TIMED_OUT, ErrorKind.RUNTIME),
+    NrtStatus.NRT_HW_ERROR: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_QUEUE_FULL: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
+    NrtStatus.NRT_LOAD_NOT_ENOUGH_NC: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
+    NrtStatus.NRT_UNSUPPORTED_NEFF_VERSION: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.MODEL),
+    NrtStatus.NRT_FAIL_HOST_MEM_ALLOC: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
+    NrtStatus.NRT_UNINITIALIZED: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
+    NrtStatus.NRT_CLOSED: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.RUNTIME),
+    NrtStatus.NRT_QUEUE_EMPTY: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
+    NrtStatus.NRT_EXEC_UNIT_UNRECOVERABLE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_EXEC_BAD_INPUT: MonitorKeys(ExecutionOutcome.INCORRECT_INPUT, ErrorKind.MODEL),
+    NrtStatus.NRT_EXEC_COMPLETED_WITH_NUM_ERR: MonitorKeys(
+        ExecutionOutcome.WITH_NUMERICAL_ERROR, ErrorKind.NUMERICAL
+    ),
+    NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.GENERIC),
+    NrtStatus.NRT_EXEC_NC_BUSY: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
+    NrtStatus.NRT_EXEC_OOB: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.MODEL),
+    NrtStatus.NRT_COLL_PENDING: MonitorKeys(ExecutionOutcome.FAILED_TO_QUEUE, ErrorKind.TRANSIENT),
+    NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_EXEC_HW_ERR_HBM_UE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_EXEC_HW_ERR_NC_UE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_EXEC_HW_ERR_DMA_ABORT: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_EXEC_SW_NQ_OVERFLOW: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.RUNTIME),
+    NrtStatus.NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.HARDWARE),
+    NrtStatus.NRT_NETWORK_PROXY_FAILURE: MonitorKeys(ExecutionOutcome.WITH_ERROR, ErrorKind.RUNTIME),
 }
 
 _BY_NUMBER = {int(status): keys for status, keys in KEYS.items()}

@@ -130,7 +130,7 @@ def _stop(info: DaemonInfo) -> None:
         wait_for_end(info.pid, _STOP_S)  # it ended already, or ends
 
 
-def _close_runtime(before: process.Owned | None) -> None:
+def _close_runtime(before: process.OpenRuntime | None) -> None:
     runtime = process.current()
     if runtime is not None and runtime is not before:
         runtime.close()

@@ -1,4 +1,4 @@
-"""Loaded models: their memory, their place on the telemetry page, and who watches them."""
+"""Loaded models: their memory, their slot on the telemetry page, and the observers of executions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import DeviceMemory
 
 FIRST_MODEL_ID = 10001
+RUNTIME_MEMORY_BYTES = 132_256
+"""What the runtime itself takes on a core with a loaded model, as captured lines of neuron-monitor show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class ExecutionObserver(Protocol):
         """Take note that the runtime closes; nothing comes after it."""
 
 
-class LoadedModel:
+class ModelEntry:
     """A model and how often it was executed."""
 
     __slots__ = ("executions", "model")
@@ -71,6 +73,8 @@ class LoadedModel:
 class ModelTable:
     """The models of one process. Code and constants add up on a core; the scratchpad is as big as the biggest needs.
 
+    A core with a model has the runtime's own memory too.
+
     Unloading may happen in a finalizer, in the middle of loading in the same thread: sizes are adjusted step by step
     towards what the table says, never computed ahead.
     """
@@ -79,9 +83,12 @@ class ModelTable:
         self._memory = memory
         self._writer = writer
         self._ids = itertools.count(FIRST_MODEL_ID)
-        self._loaded: dict[int, LoadedModel] = {}
+        self._loaded: dict[int, ModelEntry] = {}
         self._scratch_wanted: tuple[list[int], ...] = tuple([] for _ in writer.cores)
-        self._scratch_held = [0] * len(writer.cores)
+        self._shared_held = [
+            {MemoryCategory.MODEL_SHARED_SCRATCHPAD: 0, MemoryCategory.RUNTIME_MEMORY: 0}
+            for _ in writer.cores
+        ]
         self._changing = RLock()
 
     def load(
@@ -115,8 +122,7 @@ class ModelTable:
             model_id = next(self._ids)
             slot = self._writer.add_model(ModelState(model_id, name, uuid.hex(), core, False, memory))
             model = Model(model_id, name, uuid, nc, core, neff, *modelled, memory, slot, collective)
-            self._loaded[model_id] = LoadedModel(model)
-            self._show_neffs()
+            self._loaded[model_id] = ModelEntry(model)
         return model
 
     def unload(self, model: Model) -> bool:
@@ -127,10 +133,9 @@ class ModelTable:
             self._writer.remove_model(model.page_slot)
             self._scratch_wanted[model.nc].remove(model.memory.model_shared_scratchpad)
             self._give_back(model.nc, model.memory)
-            self._show_neffs()
         return True
 
-    def find(self, model: Model) -> LoadedModel:
+    def find(self, model: Model) -> ModelEntry:
         """Return a loaded model's entry.
 
         Raises:
@@ -154,7 +159,7 @@ class ModelTable:
             taken = MemoryUse(model_code=memory.model_code)
             self._memory.allocate(nc, memory.constants, MemoryCategory.CONSTANTS, function="nrt_load")
             taken = memory
-            self._fit_scratchpad(nc)
+            self._fit_shared(nc)
         except BaseException:
             self._scratch_wanted[nc].remove(memory.model_shared_scratchpad)
             self._give_back(nc, taken)
@@ -163,17 +168,20 @@ class ModelTable:
     def _give_back(self, nc: int, memory: MemoryUse) -> None:
         self._memory.free(nc, memory.model_code, MemoryCategory.MODEL_CODE)
         self._memory.free(nc, memory.constants, MemoryCategory.CONSTANTS)
-        self._fit_scratchpad(nc)
+        self._fit_shared(nc)
 
-    def _fit_scratchpad(self, nc: int) -> None:
-        category = MemoryCategory.MODEL_SHARED_SCRATCHPAD
-        while missing := max(self._scratch_wanted[nc], default=0) - self._scratch_held[nc]:
-            if missing > 0:
-                self._memory.allocate(nc, missing, category, function="nrt_load")
-            else:
-                self._memory.free(nc, -missing, category)
-            self._scratch_held[nc] += missing
+    def _fit_shared(self, nc: int) -> None:
+        held = self._shared_held[nc]
+        for category in held:
+            while missing := self._shared_bytes(nc, category) - held[category]:
+                if missing > 0:
+                    self._memory.allocate(nc, missing, category, function="nrt_load")
+                else:
+                    self._memory.free(nc, -missing, category)
+                held[category] += missing
 
-    def _show_neffs(self) -> None:
-        held = sum(len(loaded.model.neff) for loaded in list(self._loaded.values()))
-        self._writer.set_host_memory(MemoryCategory.APPLICATION_MEMORY, held)
+    def _shared_bytes(self, nc: int, category: MemoryCategory) -> int:
+        wanted = self._scratch_wanted[nc]
+        if category is MemoryCategory.RUNTIME_MEMORY:
+            return RUNTIME_MEMORY_BYTES if wanted else 0
+        return max(wanted, default=0)

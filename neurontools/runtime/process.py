@@ -14,7 +14,7 @@ FORKED = (
 )
 
 
-class Owned(Protocol):
+class OpenRuntime(Protocol):
     """What this module knows of a runtime."""
 
     def close(self) -> None:
@@ -26,7 +26,7 @@ class Owned(Protocol):
 
 class _Process:
     def __init__(self) -> None:
-        self.runtime: Owned | None = None
+        self.runtime: OpenRuntime | None = None
         self.forked = False
 
     def close(self) -> None:
@@ -58,17 +58,17 @@ def check_may_open() -> None:
         raise NrtError("nrt_init", NrtStatus.NRT_FAILURE, "use that one, or close it first", detail=detail)
 
 
-def current() -> Owned | None:
+def current() -> OpenRuntime | None:
     """Return the process's open runtime."""
     return _process.runtime
 
 
-def opened(runtime: Owned) -> None:
+def opened(runtime: OpenRuntime) -> None:
     """Remember the process's runtime."""
     _process.runtime = runtime
 
 
-def closed(runtime: Owned) -> None:
+def closed(runtime: OpenRuntime) -> None:
     """Forget a runtime that was closed."""
     if _process.runtime is runtime:
         _process.runtime = None

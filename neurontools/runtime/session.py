@@ -1,26 +1,27 @@
 """The runtime of one process: its cores, its device memory, its models, and what they execute.
 
 Any thread may call it. Executions on one core follow each other, those on different cores don't wait for each other.
-A forked child is not the owner: it lets go of connection and telemetry page, and every call there fails.
+A forked child is not the owner: it closes connection and telemetry page, and every call there fails.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
+from neurontools.base.procfs import read_stat
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.runtime import process
+from neurontools.runtime.core_claim import CoreClaim, claim_cores, release_cores
 from neurontools.runtime.faults import Faults
-from neurontools.runtime.input_dump import dump_inputs, wanted_status
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import DeviceMemory, MemoryInfo
 from neurontools.runtime.models import ExecutionObserver, Model, ModelTable
-from neurontools.runtime.opening import Claim, claim, leave
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
@@ -29,42 +30,45 @@ if TYPE_CHECKING:
 __all__ = ["ExecutionObserver", "MemoryInfo", "Model", "Runtime"]
 
 T = TypeVar("T")
+DUMP_INPUTS = "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR"
+_HOST_MEMORY_PERIOD_NS = 1_000_000_000
 
 
 class Runtime:
     """What a process uses of the machine. Made by `open`; one per process.
 
     `cores` are the claimed machine-wide logical ids; a process numbers its own cores (`nc`) by position in it.
-    `observers` are told of every load, execution and unload.
+    `observers` are called at every load, execution and unload.
     """
 
-    def __init__(self, place: Claim, environ: Mapping[str, str], log: RuntimeLog) -> None:
-        registration = place.registration
+    def __init__(self, claim: CoreClaim, environ: Mapping[str, str], log: RuntimeLog) -> None:
+        registration = claim.registration
         self.cores = registration.cores
-        self.instance = place.instance
-        self.lnc = place.lnc
+        self.instance = claim.instance
+        self.lnc = claim.lnc
         self.machine = registration.machine
         self.observers: list[ExecutionObserver] = []
         self._log = log
-        self._client = place.client
+        self._client = claim.client
         self._paced = env.flag(env.PACE, environ)
         try:
             self._writer = PageWriter(registration.page_fd)
         finally:
             os.close(registration.page_fd)
-        self._faults = Faults(place.client, self._writer, log, environ, registration.instance_type)
+        self._faults = Faults(claim.client, self._writer, log, environ, registration.instance_type)
         self._memory = DeviceMemory(
-            place.client,
+            claim.client,
             self._writer,
             log,
             self._faults,
-            cores_per_device=place.instance.cores_per_device(place.lnc),
-            device_bytes=place.instance.device.memory_bytes,
+            cores_per_device=claim.instance.cores_per_device(claim.lnc),
+            device_bytes=claim.instance.device.memory_bytes,
         )
         self._models = ModelTable(self._memory, self._writer)
-        self._dumped_status = wanted_status(environ)
+        self._dumped_status = _dumped_status(environ)
         self._turns = tuple(_Turn() for _ in self.cores)
         self._ended: tuple[NrtStatus, str] | None = None
+        self._update_host_memory(time.monotonic_ns())
         process.opened(self)
 
     @classmethod
@@ -80,22 +84,22 @@ class Runtime:
         Args:
             tag: shown by the tools; NEURON_PROCESS_TAG when None.
             environ: instead of the process's environment.
-            on_notice: told when a machine had to be started.
+            on_notice: gets a line when a machine was started.
 
         Raises:
-            NrtError: cores not free (NRT_RESOURCE), a wish that makes no sense (NRT_INVALID), a runtime that is
-                open already or was open before a fork (NRT_FAILURE).
-            NoMachineError: none runs and none may be started.
+            NrtError: cores not free (NRT_RESOURCE), an invalid request (NRT_INVALID), a runtime that is open already
+                or was open before a fork (NRT_FAILURE).
+            NoMachineError: no machine runs and none may be started.
             DaemonError: the daemon refuses or fails.
         """
         process.check_may_open()
         chosen = os.environ if environ is None else environ
         log = RuntimeLog(chosen)
-        place = claim(chosen, log, tag=tag, on_notice=on_notice)
+        claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
         try:
-            return cls(place, chosen, log)
+            return cls(claim, chosen, log)
         except BaseException:
-            leave(place.client)
+            release_cores(claim.client)
             raise
 
     def allocate(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
@@ -170,6 +174,7 @@ class Runtime:
             collective=collective,
         )
         end_ns = time.monotonic_ns()
+        self._update_host_memory(end_ns)
         for observer in self.observers:
             observer.on_load(model, start_ns, end_ns)
         return model
@@ -232,6 +237,8 @@ class Runtime:
                         model.nc, status, end_ns - start_ns, flops, 0 if status else model.gpsimd_ns
                     )
                     loaded.executions += 1
+                    if end_ns >= self._host_memory_due_ns:
+                        self._update_host_memory(end_ns)
                     self._report(model, loaded.executions, start_ns, end_ns, status)
                     if status == self._dumped_status and inputs is not None:
                         self._dump(model, inputs)
@@ -249,10 +256,10 @@ class Runtime:
         self._ended = (NrtStatus.NRT_CLOSED, "")
         process.closed(self)
         self._unmap()
-        leave(self._client)
+        release_cores(self._client)
 
     def abandon(self) -> None:
-        """Let go of connection and page in a forked child; the parent keeps both."""
+        """Close connection and page in a forked child; the parent keeps both."""
         self._ended = (NrtStatus.NRT_UNINITIALIZED, process.FORKED)
         self._writer.close()
 
@@ -262,6 +269,15 @@ class Runtime:
             _wait_until(start_ns + model.modelled_ns)
         _wait_until(start_ns + round((time.monotonic_ns() - start_ns) * factor))
         return value, status
+
+    def _update_host_memory(self, now_ns: int) -> None:
+        """Show the resident memory of this process, less the buffers that stand in for device memory."""
+        self._host_memory_due_ns = now_ns + _HOST_MEMORY_PERIOD_NS
+        stat = read_stat(os.getpid())
+        if stat is not None:
+            on_device = sum(self._memory.use(nc).tensors for nc in range(len(self.cores)))
+            used_bytes = max(0, stat.resident_bytes - on_device)
+            self._writer.set_host_memory(MemoryCategory.APPLICATION_MEMORY, used_bytes)
 
     def _unmap(self) -> None:
         # A core that another thread still executes on keeps the page mapped until the process ends.
@@ -281,10 +297,10 @@ class Runtime:
 
     def _dump(self, model: Model, inputs: Callable[[], Iterable[bytes]]) -> None:
         try:
-            said = f"inputs of {model.name} are in {dump_inputs(model, inputs())}"
+            message = f"inputs of {model.name} are in {_dump_inputs(model, inputs())}"
         except OSError as error:
-            said = f"inputs of {model.name} can't be written: {error}"
-        self._log.write(Level.ERROR, Component.NRT, "nrt_execute", said)
+            message = f"cannot write the inputs of {model.name}: {error}"
+        self._log.write(Level.ERROR, Component.NRT, "nrt_execute", message)
 
     def _report(self, model: Model, execution: int, start_ns: int, end_ns: int, status: NrtStatus) -> None:
         if status:
@@ -309,3 +325,25 @@ class _Turn:
 def _wait_until(when_ns: int) -> None:
     while (left_ns := when_ns - time.monotonic_ns()) > 0:
         time.sleep(left_ns / 1e9)
+
+
+def _dumped_status(environ: Mapping[str, str]) -> int | None:
+    """Return the status whose executions leave their inputs, None: no execution does."""
+    text = environ.get(DUMP_INPUTS, "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _dump_inputs(model: Model, inputs: Iterable[bytes]) -> str:
+    """Write the inputs of an execution and return the directory's path.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    directory = os.path.abspath(f"input_dump_{secrets.token_hex(4)}_h_nn_{model.model_id}")
+    os.mkdir(directory)
+    with open(f"{directory}/model_name.txt", "w", encoding="utf-8") as file:
+        file.write(f"{model.name}\n")
+    for index, content in enumerate(inputs):
+        with open(f"{directory}/input{index}.bin", "wb") as binary:
+            binary.write(content)
+    return directory

@@ -16,6 +16,7 @@ from neurontools.machine.kind import Kind
 from neurontools.machine.naming import instance_id
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
+from neurontools.monitor.codec import format_line
 from neurontools.monitor.config import (
     MonitorConfig,
     RuntimeMetric,
@@ -23,10 +24,9 @@ from neurontools.monitor.config import (
     SystemMetric,
     default_config,
 )
-from neurontools.monitor.line import report_line
-from neurontools.monitor.report import MemoryInfo
-from neurontools.monitor.stream import reports
-from neurontools.monitor.vcpus import VcpuSample
+from neurontools.monitor.host_reader import VcpuSample
+from neurontools.monitor.report import HostMemoryInfo
+from neurontools.monitor.sampling import reports
 from neurontools.scenario.run_state import RunClock
 from neurontools.scenario.synthetic_process import model_states
 from neurontools.scenario.timeline import Timeline
@@ -64,10 +64,10 @@ def offline_lines(
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
     source = _Source(ScenarioSnapshots(timeline, machine), clock)
     host = _Host(scenario.host, timeline.instance, clock)
-    for report in reports(monitor_config(period_s), source, host, clock=clock.read, sleep=clock.advance):
+    for report in reports(monitor_config(period_s), source.snapshot, host, clock=clock.read, sleep=clock.advance):
         if clock.time_s > end_s or clock.time_s >= scenario.duration_s:
             return
-        yield report_line(report)
+        yield format_line(report)
 
 
 def monitor_config(period_s: float | None) -> MonitorConfig:
@@ -140,9 +140,9 @@ class _Host:
     def processes(self, _keys: list[ProcessKey]) -> HostSample:
         return HostSample(self._clock.time_s * self._instance.vcpus, CpuTimes(0.0, 0.0), ())
 
-    def memory(self, period_s: float) -> MemoryInfo:
+    def memory(self, period_s: float) -> HostMemoryInfo:
         used = int(self._plan.memory.value(self._clock.time_s))
-        return MemoryInfo(
+        return HostMemoryInfo(
             period_s=period_s, memory_total_bytes=self._instance.host_memory_bytes, memory_used_bytes=used
         )
 

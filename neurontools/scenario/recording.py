@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
-from neurontools.monitor.parse import DamagedLineError, parse_line
+from neurontools.monitor.codec import DamagedLineError, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, DeviceState
-from neurontools.sources.pci import PciPlace, neuron_places
 from neurontools.sources.recording import known_instance
 from neurontools.sysfs.reading import read_core, visible_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from neurontools.machine.hardware import HardwareCounters
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.snapshot import ProcessState
-    from neurontools.sources.reported import ReportedMachine
+    from neurontools.sources.reported_machine import ReportedMachine
     from neurontools.sysfs.reading import CoreReading, DeviceReading, DriverReading
 
 # The runtime's names for the logical NeuronCore configuration (compile-runtime.md section 3.1).
 _LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
 _NOWHERE = ("", "", "-1")
+_PCI_DEVICES = "sys/bus/pci/devices"
+
+
+@dataclass(frozen=True, slots=True)
+class PciPlace:
+    """A device on the bus: its address, and which CPUs and memory are near."""
+
+    bdf: str
+    cpu_affinity: str
+    numa_node: str
 
 
 class HostDevices:
@@ -198,7 +207,7 @@ def _places(root: str, instance: InstanceType | None) -> tuple[tuple[PciPlace, .
     host has other addresses, their order is taken.
     """
     pci_ids = [*instance.device.pci_ids] if instance is not None else _all_pci_ids()
-    found = neuron_places(root, pci_ids)
+    found = find_pci_places(root, pci_ids)
     catalogued = (
         ()
         if instance is None
@@ -217,3 +226,37 @@ def _places(root: str, instance: InstanceType | None) -> tuple[tuple[PciPlace, .
 def _all_pci_ids() -> list[str]:
     types = (instance_type(name).device for name in instance_names())
     return sorted({pci_id for device in types for pci_id in device.pci_ids})
+
+
+def find_pci_places(root: str, pci_ids: Collection[str]) -> tuple[PciPlace, ...]:
+    """Return the places of all PCI devices with one of these ids, by address.
+
+    Args:
+        root: the directory that has `sys` in it, "" for the host's own.
+        pci_ids: vendor and device, such as "1d0f:7164".
+    """
+    directory = f"{root}/{_PCI_DEVICES}"
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return ()
+    return tuple(
+        PciPlace(
+            name, _read(f"{directory}/{name}/local_cpulist"), _read(f"{directory}/{name}/numa_node") or "-1"
+        )
+        for name in names
+        if _pci_id(f"{directory}/{name}") in pci_ids
+    )
+
+
+def _pci_id(directory: str) -> str:
+    vendor, device = (_read(f"{directory}/{name}").removeprefix("0x") for name in ("vendor", "device"))
+    return f"{vendor}:{device}"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

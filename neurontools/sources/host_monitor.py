@@ -10,11 +10,11 @@ import tempfile
 import threading
 from typing import IO, TYPE_CHECKING
 
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
-from neurontools.monitor.parse import DamagedLineError, parse_line
+from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.monitor.report import RuntimeGroup, SystemGroup
 
 if TYPE_CHECKING:
-    from neurontools.sources.reported import ReportedMachine
+    from neurontools.sources.reported_machine import ReportedMachine
 
 PROGRAM = "neuron-monitor"
 REAL_DIRECTORY = "/opt/aws/neuron/bin"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from neurontools import env
+from neurontools.base.procfs import read_stat
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.snapshot import Snapshot
-from neurontools.sources.driver import NoDriverError
-from neurontools.sources.holders import boot_unix_s, device_holders, host_process
 from neurontools.sources.host_devices import HostDevices
 from neurontools.sources.host_monitor import PROGRAM, HostMonitor, find_monitor
-from neurontools.sources.reported import ReportedMachine
+from neurontools.sources.reported_machine import ReportedMachine, unknown_process
+from neurontools.sources.source import NoDriverError
 from neurontools.sysfs.reading import read_driver
+from neurontools.sysfs.tree import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState
     from neurontools.sysfs.reading import DriverReading
 
+# The tools hold devices to look at them; they have no Neuron runtime (system-tools.md section 1.1).
+_TOOLS = "neuron-"
+_LIVE = "live"
 _SNAPSHOT_PERIOD_S = 1.0
 _FIRST_REPORT_S = 3.0
 _SECOND_REPORT_S = 2.0
@@ -44,8 +49,8 @@ class RealSource:
     def __init__(self) -> None:
         self.notices: tuple[str, ...] = ()
         self._root = env.sysfs_root()
-        self._boot_unix_s = boot_unix_s(self._root)
-        self._told = ReportedMachine(lambda pid, tag: host_process(self._root, pid, tag))
+        self._boot_unix_s = read_boot_time(self._root)
+        self._told = ReportedMachine(lambda pid, tag: read_process(self._root, pid, tag))
         self._monitor: HostMonitor | None = None
         self._monitor_path = find_monitor(self._root)
         self._devices: HostDevices | None = None
@@ -153,7 +158,7 @@ class RealSource:
         processes = [replace(process, uses_device=True) for process in told]
         for pid, cores in held.items():
             if pid not in known:
-                process = host_process(self._root, pid)
+                process = read_process(self._root, pid)
                 idle = self._devices.idle(cores) if self._devices and process.uses_device else ()
                 processes.append(replace(process, cores=idle))
         return tuple(sorted(processes, key=lambda process: (process.registered_ns, process.pid)))
@@ -161,7 +166,7 @@ class RealSource:
     def _held(self) -> dict[int, frozenset[int]]:
         now_s = time.monotonic()
         if now_s - self._holders_read_s >= _HOLDERS_EVERY_S:
-            self._holders, self._holders_read_s = device_holders(self._root), now_s
+            self._holders, self._holders_read_s = find_device_holders(self._root), now_s
         return self._holders
 
     def _driver(self) -> DriverReading:
@@ -180,3 +185,87 @@ class RealSource:
     def _notice(self, text: str) -> None:
         if text not in self.notices:
             self.notices += (text,)
+
+
+def find_device_holders(root: str) -> dict[int, frozenset[int]]:
+    """Return the numbers of the device nodes that each process holds open, of those processes that this user may see.
+
+    Args:
+        root: the directory that has `proc` and `dev` in it, "" for the host's own.
+    """
+    node = re.compile(f"(?:{re.escape(root)})?/{NODES}/neuron([0-9]+)")
+    holders = {}
+    for pid in _pids(root):
+        devices = {
+            int(match[1]) for match in map(node.fullmatch, _open_files(f"{root}/proc/{pid}/fd")) if match
+        }
+        if devices:
+            holders[pid] = frozenset(devices)
+    return holders
+
+
+def read_process(root: str, pid: int, tag: str = "") -> ProcessState:
+    """Return what /proc says about a process, without any work; of one that it does not show, only the pid is known."""
+    stat = read_stat(pid, root)
+    start_ticks = stat.start_ticks if stat else 0
+    return replace(
+        unknown_process(pid, tag, _LIVE),
+        start_ticks=start_ticks,
+        uid=_uid(root, pid),
+        command=_command(root, pid),
+        uses_device=not _name(root, pid).startswith(_TOOLS),
+        registered_ns=round(start_ticks * 1e9 / os.sysconf("SC_CLK_TCK")),
+    )
+
+
+def read_boot_time(root: str) -> float:
+    """Return when the host was booted, in seconds since 1970; 0 where /proc does not tell."""
+    for line in _read(f"{root}/proc/stat").splitlines():
+        name, _, value = line.partition(b" ")
+        if name == b"btime" and value.strip().isdigit():
+            return float(value)
+    return 0.0
+
+
+def _pids(root: str) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"{root}/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _open_files(directory: str) -> list[str]:
+    targets = []
+    try:
+        for name in os.listdir(directory):
+            try:
+                targets.append(os.readlink(f"{directory}/{name}"))
+            except OSError:
+                continue
+    except OSError:
+        pass
+    return targets
+
+
+def _name(root: str, pid: int) -> str:
+    return _read(f"{root}/proc/{pid}/comm").decode("utf-8", "replace").strip()
+
+
+def _command(root: str, pid: int) -> str:
+    words = _read(f"{root}/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")
+    return b" ".join(words).decode("utf-8", "replace")
+
+
+def _uid(root: str, pid: int) -> int:
+    try:
+        return os.stat(f"{root}/proc/{pid}").st_uid
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

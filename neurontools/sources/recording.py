@@ -10,8 +10,8 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.hardware import NO_ERRORS
 from neurontools.machine.instances import catalogue
 from neurontools.machine.snapshot import DeviceState, Snapshot
-from neurontools.monitor.parse import DamagedLineError, parse_line
-from neurontools.sources.reported import ReportedMachine, cores_of, unknown_process
+from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.sources.reported_machine import ReportedMachine, cores_of, unknown_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,9 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from neurontools.machine.snapshot import Snapshot
-from neurontools.monitor.exposition import samples
+from neurontools.sources.prometheus_text import ScrapeReader, parse_samples
 from neurontools.sources.recording import known_instance, reported_devices
-from neurontools.sources.reported import ReportedMachine, unknown_process
-from neurontools.sources.scraped import Scrapes
+from neurontools.sources.reported_machine import ReportedMachine, unknown_process
 from neurontools.sources.scraping import ScrapeError, Scraper, host_of, scrape_url
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class RemoteSource:
         self.name = f"{_REMOTE}:{host_of(address)}"
         self.notices: tuple[str, ...] = ()
         self._told = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _REMOTE))
-        self._scrapes = Scrapes()
+        self._scrapes = ScrapeReader()
         self._last_s: float | None = None
         self._started_unix_s = time.time()
 
@@ -60,7 +59,7 @@ class RemoteSource:
         now_s = time.monotonic()
         period_s = _FIRST_PERIOD_S if self._last_s is None else max(1e-3, now_s - self._last_s)
         self._last_s = now_s
-        self._told.take(self._scrapes.report(samples(text), period_s))
+        self._told.take(self._scrapes.report(parse_samples(text), period_s))
         told, hardware = self._told, self._told.hardware
         if not hardware.neuron_device_count:
             raise ScrapeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from neurontools.errors import NeuronToolsError, UsageError
@@ -11,7 +11,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 if TYPE_CHECKING:
     from http.client import HTTPResponse
     from ssl import SSLContext
-    from urllib.request import OpenerDirector
+    from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
 
 UNCHECKED = "https+insecure"
 """The scheme of HTTPS with whatever certificate the other side has."""
@@ -90,9 +90,7 @@ class Scraper:
     def _opener(self) -> OpenerDirector:
         from urllib.request import HTTPSHandler, build_opener
 
-        from neurontools.sources.redirects import SafeRedirects
-
-        handlers = [SafeRedirects()]
+        handlers = [_redirect_handler()]
         if urlsplit(self._url).scheme == "http":
             return build_opener(*handlers)
         return build_opener(*handlers, HTTPSHandler(context=self._context()))
@@ -145,6 +143,32 @@ class Scraper:
         return ScrapeError(f"cannot reach {self.address}: {_why(reason)}")
 
 
+def _redirect_handler() -> HTTPRedirectHandler:
+    """Return what follows at most five redirects: to HTTP and HTTPS alone, never from an encrypted address to plain HTTP."""
+    from urllib.error import URLError
+    from urllib.request import HTTPRedirectHandler
+
+    class SafeRedirects(HTTPRedirectHandler):
+        """Follows at most five redirects."""
+
+        max_redirections = 5
+        max_repeats = 2
+        inf_msg = "a redirect in a circle, or too many of them; "
+
+        def redirect_request(
+            self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        ) -> Request | None:
+            """Return the request that follows, unless it is less safe than the one before."""
+            before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+            if after not in {"http", "https"} or (before, after) == ("https", "http"):
+                fp.close()
+                what = "not encrypted; give that address if it is meant" if after == "http" else "not HTTP"
+                raise URLError(f"it redirects to {newurl}, which is {what}")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return SafeRedirects()
+
+
 def _without_user(url: str) -> str:
     start, scheme, rest = url.partition("://")
     host, slash, path = rest.partition("/")
@@ -159,7 +183,3 @@ def _why(reason: object) -> str:
     if isinstance(reason, TimeoutError):
         return "no answer in time"
     return (isinstance(reason, OSError) and reason.strerror) or str(reason)
-
-
-if TYPE_CHECKING:
-    from urllib.request import Request

@@ -1,8 +1,10 @@
-"""What every source of snapshots offers. Whoever shows a machine sees snapshots and nothing of where they come from."""
+"""The interface of all sources of snapshots."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
+
+from neurontools.errors import NoMachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -11,12 +13,16 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
 
 
-class Source(Protocol):
-    """A machine that can be looked at: simulated, real, or recorded.
+class NoDriverError(NoMachineError):
+    """The host has no Neuron driver, or no device."""
 
-    `name` is a text for title bars: "sim:default", "real", "file:rec.jsonl". `notices` are sentences that a user
-    should read, such as what is missing; there may be more after each snapshot. `live` is False for a recording: its
-    processes are none of this moment, and `watch` takes no time but the period that it is given.
+
+class Source(Protocol):
+    """A machine: simulated, real, remote or recorded.
+
+    `name` is a text for title bars: "sim:default", "real", "file:rec.jsonl". `notices` are lines for
+    the user, such as what is missing; there may be more after each snapshot. `live` is False for a recording: its
+    processes do not run now, and `watch` takes no time but the given period.
     """
 
     @property
@@ -31,14 +37,14 @@ class Source(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a user should know about the data so far."""
+        """Lines for the user about the data so far."""
         ...
 
     def snapshot(self) -> Snapshot:
-        """Return the machine at this moment; of a recording its last moment.
+        """Return the current state of the machine; of a recording the last one.
 
         Raises:
-            NeuronToolsError: there is nothing to tell (any more).
+            NeuronToolsError: there is no data (any more).
         """
         ...
 
@@ -46,12 +52,12 @@ class Source(Protocol):
         """Yield a snapshot now and then every `period_s` seconds; ends where a recording ends.
 
         Raises:
-            NeuronToolsError: there is nothing to tell (any more).
+            NeuronToolsError: there is no data (any more).
         """
         ...
 
     def close(self) -> None:
-        """Give back what the source holds. A second time does nothing."""
+        """Close the source. A second call does nothing."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,4 +1,4 @@
-"""Export of a simulated machine's sysfs tree to a directory, once or continuously."""
+"""SysfsExport of a simulated machine's sysfs tree to a directory, once or continuously."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.sources import SIM
-from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 from neurontools.sources.sim import SimSource
-from neurontools.sysfs.mirror import Mirror
+from neurontools.sysfs.mirror import SysfsMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class SysfsExport:
     """An exported tree: its machine, the number of devices and files, and how many files were written."""
 
     path: str
@@ -28,7 +28,7 @@ class Export:
 
 def export(
     path: str, *, machine: str | None = None, on_notice: Callable[[str], None] = lambda _: None
-) -> Export:
+) -> SysfsExport:
     """Write the sysfs tree of a machine into a directory.
 
     Args:
@@ -39,10 +39,10 @@ def export(
     Raises:
         NeuronToolsError: the directory can't be used or written, or there is no machine.
     """
-    with SimSource(machine, on_notice=on_notice) as source, Mirror(path, source.machine) as mirror:
+    with SimSource(machine, on_notice=on_notice) as source, SysfsMirror(path, source.machine) as mirror:
         snapshot = source.snapshot()
         written = mirror.update(snapshot)
-        return Export(
+        return SysfsExport(
             path,
             source.machine,
             snapshot.instance_type,
@@ -59,7 +59,7 @@ def export_continuously(
     machine: str | None = None,
     on_start: Callable[[str], None] = lambda _: None,
     on_notice: Callable[[str], None] = lambda _: None,
-    on_first: Callable[[Export], None] = lambda _: None,
+    on_first: Callable[[SysfsExport], None] = lambda _: None,
 ) -> None:
     """Keep the sysfs tree of a machine current in a directory until an exception ends it; waits while the machine is gone.
 
@@ -75,23 +75,23 @@ def export_continuously(
         MirrorLostError: the directory was deleted or replaced.
         NeuronToolsError: the directory can't be used or written, or there is no machine at the start.
     """
-    with Follower(SIM, period_s, machine=machine, on_notice=on_start) as follower:
+    with RetryingSource(SIM, period_s, machine=machine, on_notice=on_start) as follower:
         name = follower.name.removeprefix(f"{SIM}:")
-        with Mirror(path, name) as mirror:
+        with SysfsMirror(path, name) as mirror:
             _update_until_closed(
-                mirror, follower, on_notice, lambda counts: on_first(Export(path, name, *counts))
+                mirror, follower, on_notice, lambda counts: on_first(SysfsExport(path, name, *counts))
             )
 
 
 def _update_until_closed(
-    mirror: Mirror,
-    follower: Follower,
+    mirror: SysfsMirror,
+    follower: RetryingSource,
     on_notice: Callable[[str], None],
     on_first: Callable[[tuple[str, int, int, int]], None],
 ) -> None:
     trouble, first = "", True
     for update in follower.updates():
-        if isinstance(update, Trouble):
+        if isinstance(update, SourceProblem):
             if update.text != trouble:
                 on_notice(update.text)
             trouble = update.text

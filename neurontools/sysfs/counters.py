@@ -22,7 +22,7 @@ _FILE = "sysfs-baseline.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class CounterBaseline:
     """Counters of the cores at the last reset, which the tree subtracts.
 
     `cores` are by machine-wide id, `instance_id` and `lnc` those of the machine that they belong to.
@@ -54,9 +54,9 @@ class BaselineReader:
     def __init__(self, machine: str) -> None:
         self._path = _path(machine)
         self._version: tuple[int, int] | None = None
-        self._baseline = Baseline()
+        self._baseline = CounterBaseline()
 
-    def read(self) -> Baseline:
+    def read(self) -> CounterBaseline:
         """Return the current baseline, the same object as long as it was not changed."""
         try:
             found = os.stat(self._path)
@@ -66,11 +66,11 @@ class BaselineReader:
             version = found.st_ino, found.st_mtime_ns
         if version != self._version:
             self._version = version
-            self._baseline = _load(self._path) if version else Baseline()
+            self._baseline = _load(self._path) if version else CounterBaseline()
         return self._baseline
 
 
-class Peaks:
+class MemoryPeaks:
     """The highest value that each path has had."""
 
     def __init__(self) -> None:
@@ -115,12 +115,12 @@ def reset_counters(machine: str, device: int | None = None) -> tuple[int, ...]:
     return tuple(each.index for each in devices)
 
 
-def _with_reset(baseline: Baseline, snapshot: Snapshot, cores: Collection[int]) -> Baseline:
+def _with_reset(baseline: CounterBaseline, snapshot: Snapshot, cores: Collection[int]) -> CounterBaseline:
     kept = (
         baseline.cores if (baseline.instance_id, baseline.lnc) == (snapshot.instance_id, snapshot.lnc) else ()
     )
     reset = {**dict(kept), **{core: each for core, each in core_sums(snapshot).items() if core in cores}}
-    return Baseline(snapshot.instance_id, snapshot.lnc, tuple(sorted(reset.items())))
+    return CounterBaseline(snapshot.instance_id, snapshot.lnc, tuple(sorted(reset.items())))
 
 
 def _difference(current: CoreSum, start: CoreSum) -> CoreSum:
@@ -140,7 +140,7 @@ def _path(machine: str) -> str:
     return f"{paths.state_dir()}/{machine}/{_FILE}"
 
 
-def _load(path: str) -> Baseline:
+def _load(path: str) -> CounterBaseline:
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
@@ -148,11 +148,11 @@ def _load(path: str) -> Baseline:
             (int(core), CoreSum(**{**counts, "failures": tuple(map(tuple, counts["failures"]))}))
             for core, counts in data["cores"]
         )
-        return Baseline(str(data["instance_id"]), int(data["lnc"]), cores)
+        return CounterBaseline(str(data["instance_id"]), int(data["lnc"]), cores)
     except (OSError, ValueError, TypeError, LookupError):
-        return Baseline()
+        return CounterBaseline()
 
 
-def _save(path: str, baseline: Baseline) -> None:
+def _save(path: str, baseline: CounterBaseline) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     write_atomic(path, json.dumps(asdict(baseline)), mode=0o600, sync=False)

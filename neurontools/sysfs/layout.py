@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.sysfs.generation import Generation
+    from neurontools.sysfs.driver_release import DriverRelease
 
 MAJOR = 246
 """Of the character devices: the kernel gives any free number, this one is our decision."""
@@ -84,7 +84,7 @@ USAGE = (*COUNTER, PEAK)
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class NumberFiles:
     """A number in a directory of its own, and the names of the files there that show it."""
 
     directory: str
@@ -92,7 +92,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class TextFile:
     """A file with its own text."""
 
     path: str
@@ -100,53 +100,53 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TreeLayout:
     """The files below a directory, relative to it: those of numbers, then others."""
 
-    metrics: tuple[Metric, ...]
-    leaves: tuple[Leaf, ...]
+    metrics: tuple[NumberFiles, ...]
+    leaves: tuple[TextFile, ...]
 
 
 @cache
-def core_layout(driver: Generation) -> Layout:
+def core_layout(driver: DriverRelease) -> TreeLayout:
     """Return the files of `neuron_core<i>`."""
     memory = "stats/memory_usage/device_mem"
     metrics = (
-        *(Metric(f"stats/status/{name}", COUNTER) for name in driver.statuses),
-        Metric(memory, USAGE),
-        *(Metric(f"{memory}/{name}", USAGE) for name in CORE_MEMORY),
-        Metric("stats/memory_usage/host_mem", USAGE),
-        *(Metric(f"stats/other_info/{name}", COUNTER) for name in OTHER_INFO),
+        *(NumberFiles(f"stats/status/{name}", COUNTER) for name in driver.statuses),
+        NumberFiles(memory, USAGE),
+        *(NumberFiles(f"{memory}/{name}", USAGE) for name in CORE_MEMORY),
+        NumberFiles("stats/memory_usage/host_mem", USAGE),
+        *(NumberFiles(f"stats/other_info/{name}", COUNTER) for name in OTHER_INFO),
     )
-    leaves = [Leaf("info/architecture/arch_type", METRIC_MODE)]
+    leaves = [TextFile("info/architecture/arch_type", METRIC_MODE)]
     if driver.has_tensor_counters:
-        leaves.append(Leaf("stats/tensor_engine/pe_cntrs", METRIC_MODE))
-    return Layout(metrics, tuple(leaves))
+        leaves.append(TextFile("stats/tensor_engine/pe_cntrs", METRIC_MODE))
+    return TreeLayout(metrics, tuple(leaves))
 
 
 @cache
-def device_layout(driver: Generation, *, heartbeat: bool) -> Layout:
+def device_layout(driver: DriverRelease, *, heartbeat: bool) -> TreeLayout:
     """Return the files of `neuron<N>` itself; the heartbeat exists on Trainium2 and later."""
-    metrics = tuple(Metric(f"stats/memory_usage/host_mem/{name}", USAGE) for name in HOST_MEMORY)
+    metrics = tuple(NumberFiles(f"stats/memory_usage/host_mem/{name}", USAGE) for name in HOST_MEMORY)
     fixed = (
-        Leaf("uevent", METRIC_MODE),
-        Leaf("dev", READ_ONLY),
+        TextFile("uevent", METRIC_MODE),
+        TextFile("dev", READ_ONLY),
         *(
-            Leaf(f"power/{name}", METRIC_MODE if name == "control" else READ_ONLY)
+            TextFile(f"power/{name}", METRIC_MODE if name == "control" else READ_ONLY)
             for name, _ in _POWER_MANAGEMENT
         ),
-        Leaf("connected_devices", driver.public_mode),
-        Leaf("core_count", driver.public_mode),
-        Leaf("reset", RESET_MODE),
-        Leaf("info/notify_delay", METRIC_MODE),
-        Leaf("info/serial_number", METRIC_MODE),
+        TextFile("connected_devices", driver.public_mode),
+        TextFile("core_count", driver.public_mode),
+        TextFile("reset", RESET_MODE),
+        TextFile("info/notify_delay", METRIC_MODE),
+        TextFile("info/serial_number", METRIC_MODE),
         *(
-            Leaf(f"info/architecture/{name}", METRIC_MODE)
+            TextFile(f"info/architecture/{name}", METRIC_MODE)
             for name in ("arch_type", "device_name", "instance_type")
         ),
     )
-    hardware = (Leaf(f"stats/hardware/{name}", METRIC_MODE) for name in driver.hardware)
-    return Layout(metrics, (*fixed, *hardware, *_condition(driver, heartbeat=heartbeat)))
+    hardware = (TextFile(f"stats/hardware/{name}", METRIC_MODE) for name in driver.hardware)
+    return TreeLayout(metrics, (*fixed, *hardware, *_condition(driver, heartbeat=heartbeat)))
 
 
 def power_management() -> tuple[str, ...]:
@@ -154,13 +154,13 @@ def power_management() -> tuple[str, ...]:
     return tuple(text for _, text in _POWER_MANAGEMENT)
 
 
-def _condition(driver: Generation, *, heartbeat: bool) -> list[Leaf]:
-    leaves = [Leaf("stats/power/utilization", METRIC_MODE)]
+def _condition(driver: DriverRelease, *, heartbeat: bool) -> list[TextFile]:
+    leaves = [TextFile("stats/power/utilization", METRIC_MODE)]
     if driver.has_health:
-        leaves.append(Leaf("stats/power/utilization_raw", METRIC_MODE))
-        leaves.append(Leaf("stats/hardware/health_status/unhealthy_components", METRIC_MODE))
+        leaves.append(TextFile("stats/power/utilization_raw", METRIC_MODE))
+        leaves.append(TextFile("stats/hardware/health_status/unhealthy_components", METRIC_MODE))
         if heartbeat:
-            leaves.append(Leaf("stats/hardware/health_status/healthcheck_heartbeat", METRIC_MODE))
+            leaves.append(TextFile("stats/hardware/health_status/healthcheck_heartbeat", METRIC_MODE))
     return leaves
 
 

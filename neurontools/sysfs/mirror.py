@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Self
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.sysfs.aggregates import PowerMeter
-from neurontools.sysfs.counters import BaselineReader, Peaks
-from neurontools.sysfs.generation import emulated
+from neurontools.sysfs.counters import BaselineReader, MemoryPeaks
+from neurontools.sysfs.driver_release import emulated
 from neurontools.sysfs.mirror_lock import MirrorLock
-from neurontools.sysfs.tree import File, Link, Tree, part_files
+from neurontools.sysfs.tree import SysfsTree, TreeFile, TreeLink, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.sysfs.counters import Baseline
-    from neurontools.sysfs.generation import Generation
-    from neurontools.sysfs.tree import Entry, Part
+    from neurontools.sysfs.counters import CounterBaseline
+    from neurontools.sysfs.driver_release import DriverRelease
+    from neurontools.sysfs.tree import Entry, TreePart
 
 _TOPS = ("dev", "proc", "sys")
 _DIRECTORY_MODE = 0o755
 
 
-class Mirror:
+class SysfsMirror:
     """The tree of one machine in a directory. Everything below its `sys`, `proc` and `dev` is the mirror's.
 
     Args:
@@ -40,17 +40,17 @@ class Mirror:
         NeuronToolsError: the directory can't be used; `MirrorLock` says when.
     """
 
-    def __init__(self, path: str, machine: str, *, driver: Generation | None = None) -> None:
+    def __init__(self, path: str, machine: str, *, driver: DriverRelease | None = None) -> None:
         self._path = path
         self._driver = driver or emulated()
         self._lock = MirrorLock(path, machine)
         self._baseline_reader = BaselineReader(machine)
-        self._baseline: Baseline | None = None
-        self._peaks = Peaks()
+        self._baseline: CounterBaseline | None = None
+        self._peaks = MemoryPeaks()
         self._power = PowerMeter()
-        self._tree: tuple[tuple[str, str, int, float], Tree] | None = None
+        self._tree: tuple[tuple[str, str, int, float], SysfsTree] | None = None
         self._entries: dict[str, Entry] = {}
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, TreePart] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -121,15 +121,15 @@ class Mirror:
         self._parts, self._baseline = parts, baseline
         return written
 
-    def _tree_of(self, snapshot: Snapshot) -> Tree:
+    def _tree_of(self, snapshot: Snapshot) -> SysfsTree:
         identity = snapshot.instance_id, snapshot.instance_type, snapshot.lnc, snapshot.started_unix_s
         if self._tree is None or self._tree[0] != identity:
             self._peaks.clear()
             self._parts = {}
-            self._tree = identity, Tree(instance_type(snapshot.instance_type), self._driver, self._power)
+            self._tree = identity, SysfsTree(instance_type(snapshot.instance_type), self._driver, self._power)
         return self._tree[1]
 
-    def _rebuild(self, frame: dict[str, Entry], parts: dict[str, Part]) -> int:
+    def _rebuild(self, frame: dict[str, Entry], parts: dict[str, TreePart]) -> int:
         entries = dict(frame)
         for part in parts.values():
             entries.update(part_files(part, self._peaks))
@@ -159,9 +159,9 @@ class Mirror:
         full_path = f"{self._path}/{path}"
         try:
             match entry:
-                case Link(target):
+                case TreeLink(target):
                     return os.readlink(full_path) == target
-                case File(text, mode):
+                case TreeFile(text, mode):
                     found = os.lstat(full_path)
                     if found.st_mode != stat.S_IFREG | mode or found.st_size != len(text.encode()):
                         return False
@@ -177,9 +177,9 @@ class Mirror:
         for path, entry in entries.items():
             full_path = f"{self._path}/{path}"
             match entry:
-                case File(text, mode):
+                case TreeFile(text, mode):
                     _write_file(full_path, text.encode(), mode, aside)
-                case Link(target):
+                case TreeLink(target):
                     os.symlink(target, aside)
                     _replace(aside, full_path)
         self._entries.update(entries)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.sysfs.counters import BaselineReader
-from neurontools.sysfs.generation import emulated
-from neurontools.sysfs.tree import CLASS, DEVICES, Link, build_tree
+from neurontools.sysfs.driver_release import emulated
+from neurontools.sysfs.tree import CLASS, DEVICES, TreeLink, build_tree
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
@@ -45,4 +45,4 @@ def find_files(snapshot: Snapshot, path: str) -> dict[str, Entry]:
 
 def entry_text(entry: Entry) -> str:
     """Return the text of a file, or the target of a link."""
-    return f"-> {entry.target}" if isinstance(entry, Link) else entry.text
+    return f"-> {entry.target}" if isinstance(entry, TreeLink) else entry.text

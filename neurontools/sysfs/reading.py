@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import HardwareCounter, HardwareCounters
 from neurontools.sysfs.aggregates import ON_DEVICE, VALID
-from neurontools.sysfs.generation import generation
+from neurontools.sysfs.driver_release import driver_release
 from neurontools.sysfs.tree import CLASS, DEVICES, MODULE_VERSION, NODES, PRODUCT_NAME
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _neighbours(text: str | None) -> tuple[int, ...] | None:
 def _statuses() -> dict[str, int]:
     """Return the directories below `status` of all drivers and the NRT status number that stands for each."""
     statuses: dict[str, int] = {}
-    for driver in map(generation, _RELEASES):
+    for driver in map(driver_release, _RELEASES):
         statuses.update(dict.fromkeys(driver.statuses, 1))
         statuses.update({name: number for number, name in reversed(driver.status_of)})
     return {**statuses, "success": 0}

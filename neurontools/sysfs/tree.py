@@ -20,8 +20,8 @@ from neurontools.sysfs.aggregates import (
     host_sums,
     portion,
 )
-from neurontools.sysfs.counters import Baseline, Peaks
-from neurontools.sysfs.generation import OTHER, SUCCESS
+from neurontools.sysfs.counters import CounterBaseline, MemoryPeaks
+from neurontools.sysfs.driver_release import OTHER, SUCCESS
 from neurontools.sysfs.layout import (
     DEVICE_MODE,
     METRIC_MODE,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.snapshot import DeviceState, Snapshot
-    from neurontools.sysfs.generation import Generation
-    from neurontools.sysfs.layout import Layout
+    from neurontools.sysfs.driver_release import DriverRelease
+    from neurontools.sysfs.layout import TreeLayout
 
 DEVICES = "sys/devices/virtual/neuron_device"
 CLASS = "sys/class/neuron_device"
@@ -62,7 +62,7 @@ _HOST_PLACE = {f"stats/memory_usage/host_mem/{name}": place for place, name in e
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TreeFile:
     """A file of the tree."""
 
     text: str
@@ -70,17 +70,17 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class TreeLink:
     """A symbolic link of the tree."""
 
     target: str
 
 
-Entry = File | Link
+Entry = TreeFile | TreeLink
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TreePart:
     """The files of a device or of one of its cores, which change together.
 
     `key` is what they are made of: as long as it is the same, so are they. `numbers` and `texts` are those of the
@@ -88,13 +88,13 @@ class Part:
     """
 
     directory: str
-    layout: Layout
+    layout: TreeLayout
     key: object
     numbers: Amounts = field(repr=False)
     texts: tuple[str, ...] = field(repr=False)
 
 
-class Tree:
+class SysfsTree:
     """The tree of a machine whose instance type, id and LNC do not change.
 
     Args:
@@ -103,34 +103,36 @@ class Tree:
         power: tells the devices' power utilization.
     """
 
-    def __init__(self, instance: InstanceType, driver: Generation, power: PowerMeter | None = None) -> None:
+    def __init__(
+        self, instance: InstanceType, driver: DriverRelease, power: PowerMeter | None = None
+    ) -> None:
         self._instance = instance
         self._driver = driver
         self._power = power or PowerMeter()
         self._heartbeat = _core_generation(instance) >= _FIRST_WITH_HEARTBEAT
         self._core_layout = core_layout(driver)
         self._device_layout = device_layout(driver, heartbeat=self._heartbeat)
-        self._known: dict[str, Part] = {}
+        self._known: dict[str, TreePart] = {}
 
     def frame(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Return what is about the machine as a whole: links to the devices, UltraServer, versions, stand-ins."""
         present = _present(snapshot)
         entries: dict[str, Entry] = {
-            PROC_DEVICES: File(format_character_devices(), READ_ONLY),
-            MODULE_VERSION: File(f"{self._driver.driver_version}\n", READ_ONLY),
-            PRODUCT_NAME: File(f"{snapshot.instance_type}\n", READ_ONLY),
+            PROC_DEVICES: TreeFile(format_character_devices(), READ_ONLY),
+            MODULE_VERSION: TreeFile(f"{self._driver.driver_version}\n", READ_ONLY),
+            PRODUCT_NAME: TreeFile(f"{snapshot.instance_type}\n", READ_ONLY),
         }
         for device in present:
             name = f"neuron{device.index}"
-            entries[f"{NODES}/{name}"] = File("", DEVICE_MODE)
-            entries[f"{CLASS}/{name}"] = Link(f"../../devices/virtual/neuron_device/{name}")
-            entries[f"{DEVICES}/{name}/subsystem"] = Link("../../../../class/neuron_device")
+            entries[f"{NODES}/{name}"] = TreeFile("", DEVICE_MODE)
+            entries[f"{CLASS}/{name}"] = TreeLink(f"../../devices/virtual/neuron_device/{name}")
+            entries[f"{DEVICES}/{name}/subsystem"] = TreeLink("../../../../class/neuron_device")
         if snapshot.ultraserver is not None:
             for name, content in snapshot.ultraserver.files:
-                entries[f"{CLASS}/{name}"] = File(f"{content}\n", READ_ONLY)
+                entries[f"{CLASS}/{name}"] = TreeFile(f"{content}\n", READ_ONLY)
         return entries
 
-    def parts(self, snapshot: Snapshot, baseline: Baseline) -> Iterator[Part]:
+    def parts(self, snapshot: Snapshot, baseline: CounterBaseline) -> Iterator[TreePart]:
         """Yield the parts of every present device; an unchanged part is the same object as before."""
         sums = baseline.subtract_from(core_sums(snapshot), snapshot)
         hosts = host_sums(snapshot)
@@ -144,7 +146,9 @@ class Tree:
                     f"{directory}/neuron_core{index}", sums.get(core, NOTHING), place, snapshot.lnc
                 )
 
-    def _device_part(self, snapshot: Snapshot, device: DeviceState, directory: str, host: Amounts) -> Part:
+    def _device_part(
+        self, snapshot: Snapshot, device: DeviceState, directory: str, host: Amounts
+    ) -> TreePart:
         beats = int((snapshot.taken_unix_s - snapshot.started_unix_s) // 60) if self._heartbeat else 0
         power = self._power.line(device.index, snapshot.started_unix_s)
         key = (device.hardware, device.unhealthy, device.connected_to, host, power, max(0, beats))
@@ -152,7 +156,7 @@ class Tree:
         if known is None or known.key != key:
             numbers = tuple([_host_number(metric.directory, host) for metric in self._device_layout.metrics])
             texts = self._device_texts(snapshot, device, power, max(0, beats))
-            known = self._known[directory] = Part(directory, self._device_layout, key, numbers, texts)
+            known = self._known[directory] = TreePart(directory, self._device_layout, key, numbers, texts)
         return known
 
     def _device_texts(
@@ -180,14 +184,16 @@ class Tree:
                 texts.append(format_number(beats))
         return tuple(texts)
 
-    def _core_part(self, directory: str, core: CoreSum, place: int, lnc: int) -> Part:
+    def _core_part(self, directory: str, core: CoreSum, place: int, lnc: int) -> TreePart:
         known = self._known.get(directory)
         if known is None or known.key != core:
             numbers = self._core_numbers(core, place, lnc)
             texts = [f"{self._instance.device.sysfs.core_arch}\n"]
             if self._driver.has_tensor_counters:
                 texts.append(self._tensor_counters(core, place, lnc))
-            known = self._known[directory] = Part(directory, self._core_layout, core, numbers, tuple(texts))
+            known = self._known[directory] = TreePart(
+                directory, self._core_layout, core, numbers, tuple(texts)
+            )
         return known
 
     def _core_numbers(self, core: CoreSum, place: int, lnc: int) -> Amounts:
@@ -217,9 +223,9 @@ class Tree:
 def build_tree(
     snapshot: Snapshot,
     instance: InstanceType,
-    driver: Generation,
+    driver: DriverRelease,
     *,
-    baseline: Baseline | None = None,
+    baseline: CounterBaseline | None = None,
     power: PowerMeter | None = None,
 ) -> dict[str, Entry]:
     """Return the whole tree by path, sorted; every peak is the present value.
@@ -231,14 +237,16 @@ def build_tree(
         baseline: counters at the last reset, None if they were never reset.
         power: power utilization so far, None for none.
     """
-    tree, peaks = Tree(instance, driver, power), Peaks()
+    tree, peaks = SysfsTree(instance, driver, power), MemoryPeaks()
     entries = tree.frame(snapshot)
-    for part in tree.parts(snapshot, baseline or Baseline()):
+    for part in tree.parts(snapshot, baseline or CounterBaseline()):
         entries.update(part_files(part, peaks))
     return dict(sorted(entries.items()))
 
 
-def part_files(part: Part, peaks: Peaks, previous: Part | None = None) -> Iterator[tuple[str, File]]:
+def part_files(
+    part: TreePart, peaks: MemoryPeaks, previous: TreePart | None = None
+) -> Iterator[tuple[str, TreeFile]]:
     """Yield the files of a part by path; with a previous state only those whose value differs from it."""
     old_numbers = previous.numbers if previous else (None,) * len(part.numbers)
     for metric, old_number, amount in zip(part.layout.metrics, old_numbers, part.numbers, strict=True):
@@ -246,11 +254,11 @@ def part_files(part: Part, peaks: Peaks, previous: Part | None = None) -> Iterat
             for name in metric.files:
                 path = f"{part.directory}/{metric.directory}/{name}"
                 value = peaks.update(path, amount) if name == PEAK else amount
-                yield path, File(format_number(value), METRIC_MODE)
+                yield path, TreeFile(format_number(value), METRIC_MODE)
     old_texts = previous.texts if previous else (None,) * len(part.texts)
     for leaf, old_text, text in zip(part.layout.leaves, old_texts, part.texts, strict=True):
         if text != old_text:
-            yield f"{part.directory}/{leaf.path}", File(text, leaf.mode)
+            yield f"{part.directory}/{leaf.path}", TreeFile(text, leaf.mode)
 
 
 def _present(snapshot: Snapshot) -> list[DeviceState]:
@@ -268,7 +276,7 @@ def _host_number(directory: str, host: Amounts) -> int:
     return host[-1] if directory.endswith("/uncategorized") else 0
 
 
-def _by_status(core: CoreSum, driver: Generation) -> dict[str, int]:
+def _by_status(core: CoreSum, driver: DriverRelease) -> dict[str, int]:
     names = dict(driver.status_of)
     counts = {SUCCESS: core.executions}
     for status, count in core.failures:

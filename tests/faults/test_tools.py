@@ -10,8 +10,8 @@ import pytest
 
 from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Reach
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.sysfs.generation import generation
-from neurontools.sysfs.tree import File, tree
+from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.tree import TreeFile, build_tree
 from tests.faults.conftest import EXECUTE
 from tests.monitor.conftest import EVERYTHING, program
 
@@ -85,12 +85,12 @@ def test_neuron_monitor_counts_each_under_its_key(
 def test_the_sysfs_tree_counts_each_under_its_name(struck: Job, client: Client) -> None:
     for _ in range(len(FAILING) + 1):
         struck.try_to(EXECUTE)
-    driver = generation("2.32")
-    entries = tree(client.snapshot(), instance_type("trn1.32xlarge"), driver)
+    driver = driver_release("2.32")
+    entries = build_tree(client.snapshot(), instance_type("trn1.32xlarge"), driver)
 
     def number(path: str) -> int:
         entry = entries[f"sys/devices/virtual/neuron_device/{path}"]
-        assert isinstance(entry, File)
+        assert isinstance(entry, TreeFile)
         return int(entry.text)
 
     names = Counter(dict(driver.status_of).get(KINDS[kind].status, "generic_error") for kind in FAILING)
@@ -105,20 +105,20 @@ def test_a_lost_device_is_gone_from_both(client: Client, program: Any) -> None:
     client.inject("link-down", device=4, to=5)
     report = program("neuron-monitor").report()
     assert report["neuron_hardware_info"]["neuron_device_count"] == 15
-    entries = tree(client.snapshot(), instance_type("trn1.32xlarge"), generation("2.32"))
+    entries = build_tree(client.snapshot(), instance_type("trn1.32xlarge"), driver_release("2.32"))
     names = {path.split("/")[4] for path in entries if path.startswith("sys/devices/virtual/neuron_device/")}
     assert names == {f"neuron{device}" for device in range(16) if device != 3}
     neighbours = entries["sys/devices/virtual/neuron_device/neuron4/connected_devices"]
-    assert isinstance(neighbours, File)
+    assert isinstance(neighbours, TreeFile)
     assert neighbours.text == "0, 7, 8\n"
 
 
 def test_the_driver_calls_a_broken_device_unhealthy_until_it_is_reset(client: Client) -> None:
     def unhealthy() -> str:
-        entries = tree(client.snapshot(), instance_type("trn1.32xlarge"), generation("2.32"))
+        entries = build_tree(client.snapshot(), instance_type("trn1.32xlarge"), driver_release("2.32"))
         path = "neuron8/stats/hardware/health_status/unhealthy_components"
         entry = entries[f"sys/devices/virtual/neuron_device/{path}"]
-        assert isinstance(entry, File)
+        assert isinstance(entry, TreeFile)
         return entry.text
 
     assert unhealthy() == "\n"

@@ -24,8 +24,8 @@ from neurontools.machine.snapshot import (
     ProcessState,
     Snapshot,
 )
-from neurontools.monitor.report import MemoryInfo
-from neurontools.monitor.vcpus import VcpuSample
+from neurontools.monitor.host_reader import VcpuSample
+from neurontools.monitor.report import HostMemoryInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,8 +150,8 @@ class FixedHost:
         found = tuple((key, self.times[key]) for key in keys if key in self.times)
         return HostSample(self.now * 2, CpuTimes(0.0, 0.0), found)
 
-    def memory(self, period_s: float) -> MemoryInfo:
-        return MemoryInfo(period_s, "", 33110204416, 1284890624, 0, 0)
+    def memory(self, period_s: float) -> HostMemoryInfo:
+        return HostMemoryInfo(period_s, 33110204416, 1284890624, 0, 0)
 
 
 @pytest.fixture

@@ -212,6 +212,24 @@ def test_a_reader_that_goes_away_ends_it_plainly(program, config):
     assert monitor.stderr.read() == b""
 
 
+def test_a_reader_that_goes_away_while_the_machine_is_stopped_ends_it(program, config, machine):
+    monitor = program("neuron-monitor", "-c", config(**FAST))
+    monitor.report()
+    launch.stop("default")
+    assert b"waiting for it" in monitor.stderr.readline()
+    monitor.stdout.close()
+    assert monitor.process.wait(20) == 0
+    assert monitor.stderr.read() == b""
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_reader_that_goes_away_ends_it_before_the_next_line_is_due(program, config):
+    monitor = program("neuron-monitor", "-c", config(**{**FAST, "period": "1h"}))
+    monitor.report()
+    monitor.stdout.close()
+    assert monitor.process.wait(20) == 0
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_disk_that_is_full_is_an_error(program):
     with open("/dev/full", "wb") as full:
@@ -236,7 +254,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
     assert run.returncode == 0
     assert run.stderr == (
         "warning: m.conf:3: system_metrics[1].type: unknown metric group 'gpus' "
-        "(known: vcpu_usage, memory_info, neuron_hw_counters); left out\n"
+        "(known: vcpu_usage, memory_info, neuron_hw_counters); the entry is left out\n"
     )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     assert [list(line["system_data"]) for line in lines] == [["memory_info"], ["memory_info"]]
@@ -246,7 +264,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["-c", "broken.conf"], 1, "error: broken.conf:1:2: no JSON"),
+        (["-c", "broken.conf"], 1, "error: broken.conf:1:2: not JSON"),
         (["-c", "nowhere.conf"], 1, "error: cannot read nowhere.conf: No such file"),
         (["--verbose", "5"], 2, "argument --verbose: invalid choice: 5"),
         (["--count", "0"], 2, "error: --count 0 is less than 1"),

@@ -18,12 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from neurontools.machine import launch
 from neurontools.machine.info import StartOptions
-from neurontools.monitor.incoming import lines
-from neurontools.monitor.line import report_line
+from neurontools.monitor.codec import format_line, read_lines
 from tests.monitor.conftest import EVERYTHING
 from tests.monitor.test_exporter import FAMILIES, entry, report
 
-LINE = report_line(report(entry())).encode() + b"\n"
+LINE = format_line(report(entry())).encode() + b"\n"
 
 
 @pytest.fixture
@@ -52,7 +51,8 @@ def scrape(port, context=None):
     url = f"{scheme}://localhost:{port}/metrics"
     with urllib.request.urlopen(url, timeout=20, context=context) as answer:
         text = answer.read().decode()
-    return {family.name: family for family in text_string_to_metric_families(text)}
+    families = text_string_to_metric_families(text)
+    return {family.name: family for family in families if not family.name.startswith(("python_", "process_"))}
 
 
 def scraped(port, wanted, context=None):
@@ -98,8 +98,8 @@ def test_a_damaged_line_is_skipped_with_a_warning(companion):
     running = companion()
     write(running, LINE[:100] + b"\n\n\xff\xfe\n" + LINE)
     assert "neuroncore_utilization_ratio" in scraped(running.port, bool)
-    assert running.stderr.readline().startswith(b"warning: skipped a damaged line: no JSON")
-    assert running.stderr.readline().startswith(b"warning: skipped a damaged line: no JSON")
+    assert running.stderr.readline().startswith(b"warning: skipped a damaged line: not JSON")
+    assert running.stderr.readline().startswith(b"warning: skipped a damaged line: not JSON")
 
 
 def test_for_the_k8s_companion_the_lines_are_echoed(companion):
@@ -195,4 +195,4 @@ def test_the_pipe(config, home):
 
 def test_lines_have_a_limit():
     stream = io.BytesIO(b"short\n" + b"x" * 50 + b"\n\nlast")
-    assert list(lines(stream, longest_bytes=20)) == [b"short", b"x" * 20, b"last"]
+    assert list(read_lines(stream, longest_bytes=20)) == [b"short", b"x" * 20, b"last"]

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.monitor.config import MetricKey, default_config
-from neurontools.monitor.config_file import ConfigError, load_config, parse_config
-from neurontools.monitor.durations import DurationError, seconds
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
+from neurontools.monitor.config_file import (
+    ConfigError,
+    DurationError,
+    load_config,
+    parse_config,
+    parse_go_duration,
+)
+from neurontools.monitor.report import RuntimeGroup, SystemGroup
 
 COUNTERS, MEMORY = RuntimeGroup.NEURONCORE_COUNTERS, RuntimeGroup.MEMORY_USED
 
@@ -80,9 +85,12 @@ GOOD = '{"type": "memory_info"}'
     [
         (
             '{\n "period": "soon",\n "system_metrics": [' + GOOD + "]}",
-            "m.conf:2: period: 'soon' is not a duration; write a number and a unit",
+            "m.conf:2: period: invalid duration 'soon'; use a number with a unit",
         ),
-        ('{"period": 5, "system_metrics": [' + GOOD + "]}", "m.conf:1: period: expected a duration as text"),
+        (
+            '{"period": 5, "system_metrics": [' + GOOD + "]}",
+            "m.conf:1: period: expected a duration as a string",
+        ),
         (
             '{"period": "0s", "system_metrics": [' + GOOD + "]}",
             "m.conf:1: period: '0s' is not between 10ms and",
@@ -103,15 +111,15 @@ GOOD = '{"type": "memory_info"}'
         ),
         (
             '{"system_metrics": [' + GOOD + ",\n" + GOOD + "]}",
-            "m.conf:2: system_metrics[1].type: memory_info is named twice",
+            "m.conf:2: system_metrics[1].type: memory_info is listed twice",
         ),
         (
             '{"system_metrics": [' + GOOD + ', {"type": "memory_used"}]}',
-            "memory_used belongs into neuron_runtimes[].metrics",
+            "memory_used belongs in neuron_runtimes[].metrics",
         ),
         (
             '{"neuron_runtimes": [{"metrics": [{"type": "hw_counters"}]}], "system_metrics": [' + GOOD + "]}",
-            "m.conf:1: neuron_runtimes[0].metrics[0].type: neuron_hw_counters belongs into system_metrics",
+            "m.conf:1: neuron_runtimes[0].metrics[0].type: neuron_hw_counters belongs in system_metrics",
         ),
         ('{"system_metrics": [' + GOOD + '],\n "gpus": []}', "m.conf:2: gpus: unknown key; known: period,"),
         (
@@ -120,15 +128,15 @@ GOOD = '{"type": "memory_info"}'
         ),
         (
             '{"system_metrics": [' + GOOD + '], "neuron_runtimes": [\n{"tag_filter": "(", "metrics": []}]}',
-            "m.conf:2: neuron_runtimes[0].tag_filter: not a regular expression: missing )",
+            "m.conf:2: neuron_runtimes[0].tag_filter: invalid regular expression: missing )",
         ),
         (
             '{"system_metrics": [' + GOOD + '], "neuron_runtimes": [{"tag_filter": 7, "metrics": []}]}',
-            "neuron_runtimes[0].tag_filter: expected a regular expression as text",
+            "neuron_runtimes[0].tag_filter: expected a regular expression as a string",
         ),
         (
             '{"system_metrics": [' + GOOD + '], "neuron_runtimes": [{}]}',
-            "neuron_runtimes[0]: no metrics are named",
+            "neuron_runtimes[0]: no metrics listed",
         ),
     ],
 )
@@ -236,12 +244,12 @@ def test_any_json_gives_a_configuration_or_one_error(value):
     ],
 )
 def test_durations_as_go_reads_them(text, expected):
-    assert seconds(text) == pytest.approx(expected, rel=1e-12)
+    assert parse_go_duration(text) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     "text", ["", "s", "5", "1 s", "1d", "1s ", "1,5s", "--1s", ".s", "1e3s", "5 minutes", "1s30", "٣s"]
 )
 def test_what_go_refuses_is_refused(text):
-    with pytest.raises(DurationError, match="is not a duration"):
-        seconds(text)
+    with pytest.raises(DurationError, match="invalid duration"):
+        parse_go_duration(text)

@@ -10,10 +10,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from neurontools.monitor.counting import Counter, Freshness
-from neurontools.monitor.exporter import Exporter
+from neurontools.monitor.exporter import CounterSeries, Exporter, Freshness
 from neurontools.monitor.report import (
-    CoreCounters,
+    CoreActivity,
     CoreMemory,
     DeviceErrors,
     ErrorSummary,
@@ -21,8 +20,8 @@ from neurontools.monitor.report import (
     ExecutionSummary,
     HardwareErrors,
     HardwareInfo,
+    HostMemoryInfo,
     InstanceInfo,
-    MemoryInfo,
     MemoryUsed,
     MonitorReport,
     NeuroncoreCounters,
@@ -71,15 +70,12 @@ def entry(pid: int = 7, tag: str = "bert", *, period_s: float = 1.0, completed: 
         pid=pid,
         tag=tag,
         neuroncore_counters=NeuroncoreCounters(
-            period_s, "", ((0, CoreCounters(40.0, 9)), (1, CoreCounters(0.0)))
+            period_s, ((0, CoreActivity(40.0, 9)), (1, CoreActivity(0.0)))
         ),
-        memory_used=MemoryUsed(
-            period_s, "", 100, 200, cores=((0, CoreMemory(1, 2, 3, 4, 5)), (1, CoreMemory()))
-        ),
-        vcpu_usage=RuntimeVcpuUsage(period_s, "", 12.5, 2.5),
+        memory_used=MemoryUsed(period_s, 100, 200, cores=((0, CoreMemory(1, 2, 3, 4, 5)), (1, CoreMemory()))),
+        vcpu_usage=RuntimeVcpuUsage(period_s, 12.5, 2.5),
         execution_stats=ExecutionStats(
             period_s,
-            "",
             ErrorSummary(hardware=1),
             ExecutionSummary(completed=completed, timed_out=1),
             Percentiles(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
@@ -89,11 +85,11 @@ def entry(pid: int = 7, tag: str = "bert", *, period_s: float = 1.0, completed: 
 
 
 SYSTEM = SystemData(
+    HostMemoryInfo(1.0, 1000, 500, 100, 50),
+    HardwareErrors(1.0, (DeviceErrors(0, 1, 2, 3, 4), DeviceErrors(1))),
     VcpuUsage(
-        1.0, "", VcpuShares(60.0, 50.0, 10.0, 20.0, 5.0, 2.0, 1.0), ((0, VcpuShares()), (1, VcpuShares())), 9
+        1.0, VcpuShares(60.0, 50.0, 10.0, 20.0, 5.0, 2.0, 1.0), ((0, VcpuShares()), (1, VcpuShares())), 9
     ),
-    MemoryInfo(1.0, "", 1000, 500, 100, 50),
-    HardwareErrors(1.0, "", (DeviceErrors(0, 1, 2, 3, 4), DeviceErrors(1))),
 )
 INSTANCE = InstanceInfo(
     "default", "i-1", "trn1.2xlarge", "us-west-2a", "usw2-az1", "us-west-2", "ami-1", "subnet-1"
@@ -201,7 +197,7 @@ def test_counters_add_up_the_periods(bench):
 
 def test_errors_of_devices_follow_the_total_also_over_a_reset(bench):
     def corrected(count: int) -> SystemData:
-        return replace(SYSTEM, hardware_errors=HardwareErrors(1.0, "", (DeviceErrors(0, count),)))
+        return replace(SYSTEM, hardware_errors=HardwareErrors(1.0, (DeviceErrors(0, count),)))
 
     totals = []
     for second, count in enumerate((3, 3, 5, 0, 2)):
@@ -214,7 +210,7 @@ def test_errors_of_devices_follow_the_total_also_over_a_reset(bench):
 
 def test_a_device_that_is_gone_has_no_counters(bench):
     bench.tell(0)
-    bench.tell(1, system=replace(SYSTEM, hardware_errors=HardwareErrors(1.0, "", (DeviceErrors(0),))))
+    bench.tell(1, system=replace(SYSTEM, hardware_errors=HardwareErrors(1.0, (DeviceErrors(0),))))
     assert (
         bench.value("hardware_ecc_events_total", event_type="mem_ecc_corrected", neuron_device_index="1")
         is None
@@ -225,7 +221,7 @@ def test_processes_with_one_tag_are_one_series(bench):
     other = entry(8)
     other = replace(
         other,
-        neuroncore_counters=NeuroncoreCounters(1.0, "", ((0, CoreCounters(0.0)), (1, CoreCounters(70.0)))),
+        neuroncore_counters=NeuroncoreCounters(1.0, ((0, CoreActivity(0.0)), (1, CoreActivity(70.0)))),
         execution_stats=replace(other.execution_stats, total_latency=Percentiles(0, 0, 0, 0, 0, 0.65, 0.8)),
     )
     bench.tell(0, entry(7), other)
@@ -287,10 +283,10 @@ def test_when_no_lines_come_any_more_the_series_end(bench):
 
 def test_a_group_with_an_error_is_skipped_and_told_once(bench):
     broken = replace(
-        entry(), vcpu_usage=RuntimeVcpuUsage(1.0, "open /proc/7/stat: no such file or directory")
+        entry(), vcpu_usage=RuntimeVcpuUsage(1.0, error="open /proc/7/stat: no such file or directory")
     )
     for second in range(3):
-        bench.tell(second, broken, system=replace(SYSTEM, memory_info=MemoryInfo(1.0, "no memory")))
+        bench.tell(second, broken, system=replace(SYSTEM, memory_info=HostMemoryInfo(1.0, error="no memory")))
     assert "neuron_runtime_vcpu_usage_ratio" not in bench.families()
     assert "system_memory_used_bytes" not in bench.families()
     assert bench.value("neuroncore_utilization_ratio", neuroncore="0") == pytest.approx(0.4)
@@ -298,6 +294,36 @@ def test_a_group_with_an_error_is_skipped_and_told_once(bench):
         "skipped neuron_runtime_vcpu_usage of runtime bert (pid 7): open /proc/7/stat: no such file or directory",
         "skipped memory_info of the system: no memory",
     ]
+
+
+# Help texts of the real companion, from the captured metrics in the tests of Datadog's aws_neuron integration.
+HELP = {
+    "neuroncore_utilization_ratio": "NeuronCore utilization ratio",
+    "neuron_runtime_vcpu_usage_ratio": "Runtime vCPU utilization ratio",
+    "neuron_runtime_memory_used_bytes": "Runtime memory used bytes",
+    "neuroncore_memory_usage_constants": "NeuronCore memory utilization for constants",
+    "neuroncore_memory_usage_model_code": "NeuronCore memory utilization for model_code",
+    "neuroncore_memory_usage_model_shared_scratchpad": "NeuronCore memory utilization for model_shared_scratchpad",
+    "neuroncore_memory_usage_runtime_memory": "NeuronCore memory utilization for runtime_memory",
+    "neuroncore_memory_usage_tensors": "NeuronCore memory utilization for tensors",
+    "execution_errors": "Execution errors total",
+    "execution_status": "Execution status total",
+    "execution_latency_seconds": "Execution latency in seconds",
+    "hardware_ecc_events": "Hardware ecc events total",
+    "system_vcpu_count": "System vCPU count",
+    "system_vcpu_usage_ratio": "System CPU utilization ratio",
+    "system_memory_total_bytes": "System memory total_bytes bytes",
+    "system_memory_used_bytes": "System memory used_bytes bytes",
+    "system_swap_total_bytes": "System swap total_bytes bytes",
+    "system_swap_used_bytes": "System swap used_bytes bytes",
+    "instance": "EC2 instance information",
+    "neuron_hardware": "Neuron Hardware Information",
+}
+
+
+def test_the_help_texts_are_the_real_companions(bench):
+    bench.tell(0, entry())
+    assert {metric.name: metric.documentation for metric in bench.exporter.collect()} == HELP
 
 
 def test_hardware_with_an_error_has_no_info(bench):
@@ -313,7 +339,7 @@ def test_openmetrics_is_well_formed(bench):
 
 
 def test_a_counter_never_falls():
-    counter = Counter(0.0)
+    counter = CounterSeries(0.0)
     counter.add(3)
     counter.add(-2)
     assert counter.value == 3
@@ -321,6 +347,6 @@ def test_a_counter_never_falls():
 
 def test_the_short_first_period_does_not_count_as_the_period():
     fresh = Freshness()
-    fresh.told("g", 1, 0.05, 0.0)
+    fresh.note("g", 1, 0.05, 0.0)
     assert fresh.missing(1.0) == []
     assert fresh.missing(4.6) == [("g", 1)]

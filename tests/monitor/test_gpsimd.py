@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.monitor.collect import Collector
+from neurontools.monitor.codec import format_line, parse_line
+from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import default_config
 from neurontools.monitor.exporter import Exporter
-from neurontools.monitor.line import report_line
-from neurontools.monitor.parse import parse_line
 from tests.monitor.conftest import FixedHost, job, machine_at
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def report_of(before_ns: int, after_ns: int) -> MonitorReport:
 
 
 def text_of(report: MonitorReport) -> bytes:
-    line = report_line(report)
+    line = format_line(report)
     return line if isinstance(line, bytes) else line.encode()
 
 

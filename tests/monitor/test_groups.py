@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.monitor.collect import Collector
+from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import MetricKey, default_config
 from neurontools.monitor.latency import percentiles
 from neurontools.monitor.report import ErrorSummary, ExecutionSummary
@@ -254,7 +254,7 @@ def test_vcpus_of_the_host():
 
 
 def test_a_key_that_is_not_due_is_left_out_and_covers_longer_next_time():
-    from neurontools.monitor.groups import RuntimeGroup
+    from neurontools.monitor.report import RuntimeGroup
 
     counters = MetricKey(0, RuntimeGroup.NEURONCORE_COUNTERS)
     memory = MetricKey(0, RuntimeGroup.MEMORY_USED)

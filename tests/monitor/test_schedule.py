@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.errors import DaemonError, NoMachineError
 from neurontools.monitor.config_file import parse_config
-from neurontools.monitor.patience import PatientSource
-from neurontools.monitor.schedule import Schedule
-from neurontools.monitor.stream import recorded_reports, reports
+from neurontools.monitor.sampling import SamplingSchedule, recorded_reports, reports
 from tests.monitor.conftest import FixedHost, job, machine_at
 
 
 def due_times(periods, until_s):
-    schedule = Schedule(periods, 100.0)
+    schedule = SamplingSchedule(periods, 100.0)
     taken = []
     while (now := schedule.next_s()) <= 100.0 + until_s:
         taken.append((round(now - 100.0, 6), "".join(sorted(schedule.take(now)))))
@@ -34,14 +31,14 @@ def test_fractions_meet_too():
 
 
 def test_what_was_missed_is_not_made_up_for():
-    schedule = Schedule({"a": 1.0}, 0.0)
+    schedule = SamplingSchedule({"a": 1.0}, 0.0)
     schedule.take(0.0)
     assert schedule.take(7.4) == {"a"}
     assert schedule.next_s() == 8.0
 
 
 def test_nothing_is_never_due():
-    assert Schedule({}, 0.0).next_s() == float("inf")
+    assert SamplingSchedule({}, 0.0).next_s() == float("inf")
 
 
 @settings(max_examples=60)
@@ -50,7 +47,7 @@ def test_nothing_is_never_due():
     st.lists(st.floats(0, 5), max_size=20),
 )
 def test_time_never_stands_still(periods, delays):
-    schedule = Schedule(periods, 5.0)
+    schedule = SamplingSchedule(periods, 5.0)
     now = 5.0
     for delay in delays:
         now = max(now, schedule.next_s()) + delay
@@ -100,7 +97,7 @@ def stream(text, count, tags=("bert",)):
     assert problems == ()
     clock = Clock()
     source = Still(clock, tags)
-    found = reports(config, source, clock.host, clock=clock, sleep=clock.sleep)
+    found = reports(config, source.snapshot, clock.host, clock=clock, sleep=clock.sleep)
     told = [(round(clock.now - 50.0, 3), report) for report in itertools.islice(found, count)]
     return told, source
 
@@ -156,7 +153,7 @@ def test_after_a_machine_was_waited_for_one_line_covers_all_of_it():
                 clock.sleep(7.4)
             return super().snapshot()
 
-    found = reports(config, Slow(clock), clock.host, clock=clock, sleep=clock.sleep)
+    found = reports(config, Slow(clock).snapshot, clock.host, clock=clock, sleep=clock.sleep)
     times = [
         (round(clock.now - 50.0, 3), report.runtimes[0].memory_used) for report in itertools.islice(found, 5)
     ]
@@ -200,61 +197,6 @@ def test_each_process_is_one_entry_with_what_the_filters_that_find_it_ask_for():
         "serve": {"memory_used"},
         "102": {"neuroncore_counters", "execution_stats"},
     }
-
-
-class Falling:
-    """A source that fails as often as it is told."""
-
-    def __init__(self, errors):
-        self.errors = errors
-        self.closed = False
-
-    def snapshot(self):
-        assert not self.closed
-        if self.errors:
-            raise self.errors.pop(0)
-        return machine_at(1)
-
-    def close(self):
-        self.closed = True
-
-
-def patient(errors, opening=()):
-    told, starts, waits = [], [], []
-    opening = list(opening)
-
-    def opened(start):
-        starts.append(start)
-        if len(starts) > 1 and opening:
-            raise opening.pop(0)
-        return Falling(errors)
-
-    return PatientSource(opened, told.append, waits.append), told, starts, waits
-
-
-def test_a_machine_that_comes_back_at_once_is_no_news():
-    source, told, starts, _ = patient([DaemonError("broke")])
-    assert source.snapshot() == machine_at(1)
-    assert told == []
-    assert starts == [True, False]
-
-
-def test_a_machine_that_does_not_run_is_waited_for_and_told_once():
-    gone = [NoMachineError("machine 'default' ended") for _ in range(5)]
-    source, told, starts, waits = patient([DaemonError("broke")], opening=gone)
-    assert source.snapshot() == machine_at(1)
-    assert told == ["machine 'default' ended, waiting for it", "there is data again"]
-    assert starts == [True, *[False] * 6]
-    assert waits == sorted(waits)
-    assert max(waits) <= 1
-
-
-def test_a_machine_that_never_ran_is_an_error():
-    def opened(start):
-        raise NoMachineError("machine 'default' does not run")
-
-    with pytest.raises(NoMachineError):
-        PatientSource(opened, lambda text: None)
 
 
 def test_a_recording_gives_a_report_for_each_snapshot_without_this_host():

@@ -10,8 +10,7 @@ from contextlib import closing
 import pytest
 
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.monitor.address import ScrapeAddress, scrape_address
-from neurontools.monitor.serving import start_exporter
+from neurontools.monitor.scrape_server import ScrapeAddress, scrape_address, start_exporter
 from tests.monitor.test_exporter import entry, report
 
 
@@ -63,6 +62,25 @@ def test_http(serve, host):
     kind, text = get(f"http://127.0.0.1:{server.port}/metrics")
     assert kind.startswith("text/plain; version=")
     assert "neuroncore_utilization_ratio{" in text
+
+
+def test_the_default_collectors_of_prometheus_client_come_first(serve):
+    server = serve()
+    _, text = get(f"http://127.0.0.1:{server.port}/metrics")
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
+    assert names[:10] == [
+        "python_gc_objects_collected_total",
+        "python_gc_objects_uncollectable_total",
+        "python_gc_collections_total",
+        "python_info",
+        "process_virtual_memory_bytes",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+        "process_cpu_seconds_total",
+        "process_open_fds",
+        "process_max_fds",
+    ]
+    assert not any(name.startswith(("python_", "process_")) for name in names[10:])
 
 
 def test_openmetrics_is_given_to_those_who_ask(serve):

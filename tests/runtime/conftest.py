@@ -18,8 +18,8 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client, OutOfDeviceMemoryError, Registration
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
+from neurontools.runtime.core_claim import CoreClaim
 from neurontools.runtime.log import RuntimeLog
-from neurontools.runtime.opening import Claim
 from neurontools.runtime.session import Model, Runtime
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Place:
         page_path = str(directory / f"place-{next(_numbers)}.page")
         fd = create_page(page_path, identity, cores)
         registration = Registration(cores, fd, "trn1.2xlarge", 1, "nowhere")
-        claim = Claim(cast(Client, self.client), registration, instance_type("trn1.2xlarge"), 1)
+        claim = CoreClaim(cast(Client, self.client), registration, instance_type("trn1.2xlarge"), 1)
         self._page_fd = os.dup(fd)
         self.page = PageReader(self._page_fd)
         self.runtime = Runtime(claim, environ, RuntimeLog(environ))
@@ -156,6 +156,7 @@ class Job:
 
     PROGRAM = """
 import json, os, sys
+from neurontools.runtime.core_claim import CoreClaim
 from neurontools.runtime.session import Runtime
 from neurontools.machine.memory import MemoryCategory
 answers = os.fdopen(os.dup(1), "w")

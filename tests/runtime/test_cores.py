@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.runtime.cores import CoreWish, core_wish, not_available, parse_visible_cores
+from neurontools.runtime.cores import (
+    CoreRequest,
+    format_not_available,
+    parse_core_request,
+    parse_visible_cores,
+)
 from neurontools.runtime.status import NrtError, NrtStatus
 
 
@@ -61,26 +66,26 @@ def test_all_ways_to_write_a_run_agree(first: int, more: int) -> None:
 @pytest.mark.parametrize(
     ("environ", "wish"),
     [
-        ({}, CoreWish()),
-        ({"NEURON_RT_NUM_CORES": "0"}, CoreWish()),
-        ({"NEURON_RT_NUM_CORES": "2"}, CoreWish(count=2)),
-        ({"NEURON_RT_NUM_CORES": "", "NEURON_RT_VISIBLE_CORES": " "}, CoreWish()),
-        ({"NEURON_RT_VISIBLE_CORES": "1"}, CoreWish(cores=(1,))),
-        ({"NEURON_RT_VISIBLE_CORES": "1", "NEURON_RT_NUM_CORES": "nonsense"}, CoreWish(cores=(1,))),
+        ({}, CoreRequest()),
+        ({"NEURON_RT_NUM_CORES": "0"}, CoreRequest()),
+        ({"NEURON_RT_NUM_CORES": "2"}, CoreRequest(count=2)),
+        ({"NEURON_RT_NUM_CORES": "", "NEURON_RT_VISIBLE_CORES": " "}, CoreRequest()),
+        ({"NEURON_RT_VISIBLE_CORES": "1"}, CoreRequest(cores=(1,))),
+        ({"NEURON_RT_VISIBLE_CORES": "1", "NEURON_RT_NUM_CORES": "nonsense"}, CoreRequest(cores=(1,))),
     ],
 )
-def test_visible_cores_beat_their_number(environ: dict[str, str], wish: CoreWish) -> None:
-    assert core_wish(environ) == wish
+def test_visible_cores_beat_their_number(environ: dict[str, str], wish: CoreRequest) -> None:
+    assert parse_core_request(environ) == wish
 
 
 @pytest.mark.parametrize("count", ["-1", "two", "1.5"])
 def test_a_bad_number_of_cores(count: str) -> None:
     with pytest.raises(NrtError, match=f"NEURON_RT_NUM_CORES={count} is not a number of cores"):
-        core_wish({"NEURON_RT_NUM_CORES": count})
+        parse_core_request({"NEURON_RT_NUM_CORES": count})
 
 
 def test_the_line_of_named_cores() -> None:
-    line = not_available(CoreWish(cores=(0,)), 0, 64, 2, reason="cores busy, ret=-16")
+    line = format_not_available(CoreRequest(cores=(0,)), 0, 64, 2, reason="cores busy, ret=-16")
     assert line == (
         "Logical Neuron Core(s) not available - Requested:lnc0-lnc0 Available:0 Logical Core size:2 "
         "(cores busy, ret=-16)"
@@ -88,9 +93,9 @@ def test_the_line_of_named_cores() -> None:
 
 
 def test_the_line_of_a_number_of_cores() -> None:
-    line = not_available(CoreWish(count=2), 0, 32, 1)
+    line = format_not_available(CoreRequest(count=2), 0, 32, 1)
     assert line == "Logical Neuron Core(s) not available - Requested:2 Available:0 Logical Core size:1"
 
 
 def test_the_line_of_all_cores() -> None:
-    assert "Requested:32 Available:31" in not_available(CoreWish(), 31, 32, 1)
+    assert "Requested:32 Available:31" in format_not_available(CoreRequest(), 31, 32, 1)

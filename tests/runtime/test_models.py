@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,21 +25,54 @@ def test_a_loaded_model_has_its_memory_and_shows(place: Place) -> None:
     model = place.load(1, name="mlp", uuid=b"\x01" * 16)
     assert (model.model_id, model.nc, model.core) == (10001, 1, 1)
     assert place.runtime.memory_use(1) == MemoryUse(
-        model_code=1000, constants=2000, model_shared_scratchpad=3000
+        model_code=1000, constants=2000, model_shared_scratchpad=3000, runtime_memory=132_256
     )
     value = place.page.read(0)
     assert value is not None
     assert [(state.model_id, state.name, state.uuid, state.core) for state in value.models] == [
         (10001, "mlp", "01" * 16, 1)
     ]
-    assert value.host_memory.application_memory == len(b"neff")
     place.runtime.unload(model)
     place.runtime.unload(model)
     assert place.runtime.memory_use(1) == MemoryUse()
     value = place.page.read(0)
     assert value is not None
     assert value.models == ()
-    assert value.host_memory == MemoryUse()
+
+
+def test_application_memory_is_the_resident_memory_of_the_process(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resident_bytes = 10**9
+
+    def stat(_pid: int) -> SimpleNamespace:
+        return SimpleNamespace(resident_bytes=resident_bytes)
+
+    def shown() -> int:
+        value = place.page.read(time.monotonic_ns())
+        assert value is not None
+        return value.host_memory.application_memory
+
+    assert shown() > 1 << 20
+    monkeypatch.setattr("neurontools.runtime.session.read_stat", stat)
+    model = place.load(0)
+    assert shown() == 10**9
+    place.runtime.allocate(0, 300_000)
+    resident_bytes = 2 * 10**9
+    place.runtime.execute(model, lambda: None)
+    assert shown() == 10**9  # read again a second later
+    monkeypatch.setattr(place.runtime, "_host_memory_due_ns", 0)
+    place.runtime.execute(model, lambda: None)
+    assert shown() == 2 * 10**9 - 300_000
+
+
+def test_the_runtimes_own_memory_is_there_once_while_a_core_has_models(place: Place) -> None:
+    first, second = place.load(0), place.load(0)
+    assert [place.runtime.memory_use(nc).runtime_memory for nc in (0, 1)] == [132_256, 0]
+    place.runtime.unload(first)
+    assert place.runtime.memory_use(0).runtime_memory == 132_256
+    place.runtime.unload(second)
+    assert place.runtime.memory_use(0) == MemoryUse()
 
 
 def test_cores_are_machine_wide_in_the_model_and_the_page(new_place: Callable[..., Place]) -> None:

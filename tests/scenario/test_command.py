@@ -169,7 +169,7 @@ def test_a_damaged_line_is_a_failure_at_the_end(run, recorded, home):
     (home / "bad.jsonl").write_bytes(lines[0] + b"{]\n" + lines[1])
     done = run("replay", "bad.jsonl", "--no-wait")
     assert done.returncode == 1
-    assert done.stderr.startswith("warning: line 2: skipped: no JSON")
+    assert done.stderr.startswith("warning: line 2: skipped: not JSON")
     assert done.stdout.encode() == lines[0] + lines[1]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools import scenario
-from neurontools.monitor.parse import parse_line
+from neurontools.monitor.codec import parse_line
 from neurontools.scenario.offline import offline_lines
 from neurontools.scenario.recording import DamagedLine, LineTimer, read_recording, record, replay
 

@@ -17,10 +17,10 @@ import pytest
 
 from neurontools.machine.snapshot import busy_share, encode, snapshot_from_json
 from neurontools.sources import open_source
-from neurontools.sources.driver import NoDriverError
-from neurontools.sources.following import Follower, Trouble
 from neurontools.sources.host_monitor import find_monitor
-from neurontools.sysfs.mirror import Mirror
+from neurontools.sources.retrying import RetryingSource, SourceProblem
+from neurontools.sources.source import NoDriverError
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sources.lines import INSTANCE, MEMORY_INFO, TRN2, line, runtime
 from tests.sysfs.machines import busy, machine, tree_of
 
@@ -42,7 +42,7 @@ class Host:
         self.root = root
 
     def show(self, snapshot):
-        with Mirror(str(self.root), "default") as mirror:
+        with SysfsMirror(str(self.root), "default") as mirror:
             mirror.update(snapshot)
 
     def process(self, pid, *devices, command="python train.py", name="python", start_ticks=12345):
@@ -207,18 +207,18 @@ def test_a_monitor_that_says_nothing_is_done_without(host, monkeypatch):
 def test_a_monitor_that_ends_is_started_again(host):
     host.show(machine("trn1.2xlarge"))
     host.monitor(line(), linger=0)
-    with Follower("real", 0.05) as follower:
+    with RetryingSource("real", 0.05) as follower:
         updates = follower.updates()
-        assert not isinstance(next(updates), Trouble)
-        trouble = next(update for update in updates if isinstance(update, Trouble))
+        assert not isinstance(next(updates), SourceProblem)
+        trouble = next(update for update in updates if isinstance(update, SourceProblem))
         assert "neuron-monitor ended" in trouble.text
-        assert not isinstance(next(updates), Trouble)
+        assert not isinstance(next(updates), SourceProblem)
 
 
 def test_closing_from_another_thread_ends_the_monitor_at_once(host):
     host.show(machine("trn1.2xlarge"))
     host.monitor(line())
-    follower = Follower("real", 3600.0)
+    follower = RetryingSource("real", 3600.0)
     updates = follower.updates()
     next(updates)
     process = follower._source._monitor._process
@@ -229,14 +229,14 @@ def test_closing_from_another_thread_ends_the_monitor_at_once(host):
 
 def test_a_driver_that_is_unloaded_is_waited_for(host):
     host.show(machine("trn1.2xlarge"))
-    with Follower("real", 0.05) as follower:
+    with RetryingSource("real", 0.05) as follower:
         updates = follower.updates()
         next(updates)
         shutil.move(host.root / "sys", host.root / "gone")
-        trouble = next(update for update in updates if isinstance(update, Trouble))
+        trouble = next(update for update in updates if isinstance(update, SourceProblem))
         assert trouble.text.startswith("no Neuron driver")
         shutil.move(host.root / "gone", host.root / "sys")
-        back = next(update for update in updates if not isinstance(update, Trouble))
+        back = next(update for update in updates if not isinstance(update, SourceProblem))
         assert len(back.devices) == 1
 
 

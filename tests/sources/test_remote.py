@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from neurontools.errors import UsageError
 from neurontools.machine.view import machine_view
-from neurontools.monitor.address import ScrapeAddress
+from neurontools.monitor.codec import parse_line
 from neurontools.monitor.exporter import Exporter
-from neurontools.monitor.exposition import ExpositionError, Sample, samples
-from neurontools.monitor.parse import parse_line
-from neurontools.monitor.scrape import ScrapeServer
+from neurontools.monitor.scrape_server import ScrapeAddress, ScrapeServer
 from neurontools.sources import open_source
-from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.prometheus_text import ExpositionError, Sample, parse_samples
 from neurontools.sources.remote import RemoteSource
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 from neurontools.sources.scraping import ScrapeError, scrape_url
 from tests.sources.lines import TRN2, line, runtime
 
@@ -118,13 +117,13 @@ def test_neuron_ls_shows_it_too(exporter, tool):
 def test_an_exporter_that_goes_away_and_comes_back_is_followed(exporter):
     url = exporter(line(runtime(1, {0: 1.0})))
     port = int(url.rpartition(":")[2])
-    with serving(b"", status=503) as broken, Follower(broken, 0.05) as follower:
+    with serving(b"", status=503) as broken, RetryingSource(broken, 0.05) as follower:
         update = next(follower.updates())
-        assert update == Trouble(f"{broken} answers 503 Service Unavailable, retrying")
+        assert update == SourceProblem(f"{broken} answers 503 Service Unavailable, retrying")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        with Follower(gone, 0.05) as follower:
+        with RetryingSource(gone, 0.05) as follower:
             assert "Connection refused" in next(follower.updates()).text
     assert port
 
@@ -175,12 +174,12 @@ def test_samples_come_back_as_they_were_written(wanted):
         return f"{sample.name}{{{labels}}} {sample.value!r}" if labels else f"{sample.name} {sample.value!r}"
 
     text = "# HELP x y\n" + "\n".join(written(sample) for sample in wanted) + "\n"
-    assert list(samples(text)) == wanted
+    assert list(parse_samples(text)) == wanted
 
 
 @given(st.text())
 def test_any_text_gives_samples_or_an_error(text):
     try:
-        list(samples(text))
+        list(parse_samples(text))
     except ExpositionError:
         pass

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from neurontools.sources.following import Follower
+from neurontools.sources.retrying import RetryingSource
 from neurontools.sources.scraping import ScrapeError, Scraper, scrape_url
 
 
@@ -154,7 +154,7 @@ def test_a_password_goes_to_the_exporter_alone_and_into_no_message(serve):
     with pytest.raises(ScrapeError) as unreachable:
         fetched("http://me:secret@127.0.0.1:9")
     assert "secret" not in unreachable.value.message
-    with Follower("http://me:secret@127.0.0.1:9", 0.05) as follower:
+    with RetryingSource("http://me:secret@127.0.0.1:9", 0.05) as follower:
         assert "secret" not in next(follower.updates()).text
 
 

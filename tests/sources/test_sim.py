@@ -11,7 +11,7 @@ from neurontools.errors import NoMachineError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.info import StartOptions
 from neurontools.sources import open_source
-from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 
 
 def test_an_unknown_source_is_named():
@@ -44,11 +44,11 @@ def test_a_looker_is_listed_with_those_that_only_look():
 def test_watching_goes_on_after_the_daemon_was_killed(monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     info = launch.start(StartOptions("default", "trn1.2xlarge"))
-    with Follower("sim", 0.05) as follower:
+    with RetryingSource("sim", 0.05) as follower:
         updates = follower.updates()
         next(updates)
         os.kill(info.pid, signal.SIGKILL)
-        later = next(update for update in updates if not isinstance(update, Trouble))
+        later = next(update for update in updates if not isinstance(update, SourceProblem))
         assert later.started_unix_s == pytest.approx(info.started_unix_s, abs=1)
     assert launch.find("default").pid != info.pid
     launch.stop("default")
@@ -57,13 +57,13 @@ def test_watching_goes_on_after_the_daemon_was_killed(monkeypatch):
 def test_a_machine_that_was_stopped_is_waited_for_but_not_started(monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     launch.start(StartOptions("default", "trn1.2xlarge"))
-    with Follower("sim", 0.05) as follower:
+    with RetryingSource("sim", 0.05) as follower:
         updates = follower.updates()
         next(updates)
         launch.stop("default")
-        trouble = next(update for update in updates if isinstance(update, Trouble))
+        trouble = next(update for update in updates if isinstance(update, SourceProblem))
         assert trouble.text == "machine not running, waiting for it"
         assert launch.list_machines() == ()
         launch.start(StartOptions("default", "inf2.xlarge"))
-        back = next(update for update in updates if not isinstance(update, Trouble))
+        back = next(update for update in updates if not isinstance(update, SourceProblem))
         assert back.instance_type == "inf2.xlarge"

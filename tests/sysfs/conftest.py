@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.sysfs.mirror import Mirror
+from neurontools.sysfs.mirror import SysfsMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,15 +41,15 @@ def root(home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def mirrored(root: Path) -> Iterator[Callable[..., Mirror]]:
+def mirrored(root: Path) -> Iterator[Callable[..., SysfsMirror]]:
     """Make mirrors that are closed at the end."""
-    made: list[Mirror] = []
+    made: list[SysfsMirror] = []
 
     def make(
         path: Path = root,
         name: str = "default",
-    ) -> Mirror:
-        made.append(Mirror(str(path), name))
+    ) -> SysfsMirror:
+        made.append(SysfsMirror(str(path), name))
         return made[-1]
 
     yield make

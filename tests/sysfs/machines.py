@@ -9,8 +9,8 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
 from neurontools.machine.ultraserver import place_in_ultraserver
-from neurontools.sysfs.generation import Generation, emulated
-from neurontools.sysfs.tree import Entry, File, build_tree
+from neurontools.sysfs.driver_release import DriverRelease, emulated
+from neurontools.sysfs.tree import Entry, TreeFile, build_tree
 
 STARTED_S = 1_789_180_800.0
 
@@ -109,7 +109,7 @@ def ultraserver(node: int, modes: tuple[int, ...]) -> Snapshot:
     return machine("trn2u.48xlarge", ultraserver=place)
 
 
-def tree_of(snapshot: Snapshot, driver: Generation | None = None) -> dict[str, Entry]:
+def tree_of(snapshot: Snapshot, driver: DriverRelease | None = None) -> dict[str, Entry]:
     return build_tree(snapshot, instance_type(snapshot.instance_type), driver or emulated())
 
 
@@ -117,7 +117,7 @@ def listing(entries: dict[str, Entry]) -> str:
     """The tree as text: mode, path, content."""
     lines = []
     for path, entry in entries.items():
-        if isinstance(entry, File):
+        if isinstance(entry, TreeFile):
             lines.append(f"{entry.mode:04o} {path} {entry.text!r}")
         else:
             lines.append(f"link {path} -> {entry.target}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from neurontools.sysfs.mirror import Mirror
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import busy, job, machine
 
 CLASS = "sys/class/neuron_device"
@@ -17,10 +17,10 @@ VIRTUAL = "sys/devices/virtual/neuron_device"
 
 @pytest.fixture
 def mirror(root):
-    """Mirror a machine and return where its files are."""
+    """SysfsMirror a machine and return where its files are."""
 
     def make(snapshot):
-        with Mirror(str(root), "default") as kept:
+        with SysfsMirror(str(root), "default") as kept:
             kept.update(snapshot)
         return root
 

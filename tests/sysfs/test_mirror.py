@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sysfs.counters import Baseline, _path, _save
+from neurontools.sysfs.counters import CounterBaseline, _path, _save
 from neurontools.sysfs.mirror_lock import MARK, MirrorLostError
-from neurontools.sysfs.tree import CLASS, DEVICES, File
+from neurontools.sysfs.tree import CLASS, DEVICES, TreeFile
 from tests.sysfs.machines import STARTED_S, busy, job, machine, tree_of
 
 CORE = f"{DEVICES}/neuron0/neuron_core0/stats"
@@ -41,7 +41,7 @@ def contents(root):
 
 def expected(snapshot):
     return {
-        path: (entry.text, entry.mode) if isinstance(entry, File) else entry.target
+        path: (entry.text, entry.mode) if isinstance(entry, TreeFile) else entry.target
         for path, entry in tree_of(snapshot).items()
     }
 
@@ -126,7 +126,7 @@ def test_a_peak_stays_until_the_machine_or_its_counters_begin_anew(root, mirrore
     mirror.update(busy("trn1.2xlarge"))
     mirror.update(machine("trn1.2xlarge"))
     assert peak.read_text() == "1515\n"
-    _save(_path("default"), Baseline("i-0", 1, ()))
+    _save(_path("default"), CounterBaseline("i-0", 1, ()))
     mirror.update(machine("trn1.2xlarge"))
     assert peak.read_text() == "0\n"
 
@@ -246,14 +246,14 @@ class TestLinks:
 UNPRIVILEGED = """
 import os, sys
 sys.path.append(sys.argv[2])  # last: the installed package is what is tested
-from neurontools.sysfs.generation import generation
-from neurontools.sysfs.mirror import Mirror
+from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import STARTED_S, busy
-old = generation("2.28")
+old = driver_release("2.28")
 first, second = busy("trn1.2xlarge"), busy("inf2.xlarge")
 os.setgid(65534)
 os.setuid(65534)
-with Mirror(sys.argv[1], "default", driver=old) as mirror:
+with SysfsMirror(sys.argv[1], "default", driver=old) as mirror:
     mirror.update(first)
     mirror.update(second)
 path = sys.argv[1] + "/sys/class/neuron_device/neuron0/"

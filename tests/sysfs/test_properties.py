@@ -12,7 +12,7 @@ from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse
 from neurontools.sysfs.aggregates import ON_DEVICE
-from neurontools.sysfs.tree import DEVICES, File
+from neurontools.sysfs.tree import DEVICES, TreeFile
 from tests.sysfs.machines import job, machine, tree_of
 
 AMOUNT = st.integers(0, 2**40)
@@ -71,7 +71,7 @@ def machines(draw):
 @given(machines())
 def test_every_file_parses(snapshot):
     for path, entry in tree_of(snapshot).items():
-        if not isinstance(entry, File) or not path.startswith(f"{DEVICES}/") or "/power/" in path:
+        if not isinstance(entry, TreeFile) or not path.startswith(f"{DEVICES}/") or "/power/" in path:
             continue
         name = path.rpartition("/")[2]
         assert re.fullmatch(TEXTS.get(name, r"\d+\n"), entry.text), path

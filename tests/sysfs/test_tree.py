@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from neurontools.sysfs.aggregates import PowerMeter, core_sums
-from neurontools.sysfs.counters import Baseline
-from neurontools.sysfs.generation import generation
-from neurontools.sysfs.tree import CLASS, DEVICES, File, Link, build_tree
+from neurontools.sysfs.counters import CounterBaseline
+from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.tree import CLASS, DEVICES, TreeFile, TreeLink, build_tree
 from tests.sysfs.machines import STARTED_S, busy, job, listing, machine, tree_of, ultraserver
 
 CORE = f"{DEVICES}/neuron0/neuron_core0"
@@ -18,7 +18,7 @@ OTHER_INFO = f"{CORE}/stats/other_info"
 
 def text(entries, path):
     entry = entries[path]
-    assert isinstance(entry, File)
+    assert isinstance(entry, TreeFile)
     return entry.text
 
 
@@ -58,11 +58,11 @@ def test_every_core_and_every_device_has_the_same_files(lnc):
 
 
 def test_the_old_driver_has_other_names_and_modes(golden):
-    driver = generation("2.28")
+    driver = driver_release("2.28")
     whole = tree_of(busy("trn1.2xlarge"), driver)
     made = listing(whole)
     assert made == golden("trn1.2xlarge.2.28.txt", made)
-    assert whole[f"{DEVICES}/neuron0/core_count"] == File("2", 0o400)
+    assert whole[f"{DEVICES}/neuron0/core_count"] == TreeFile("2", 0o400)
     assert f"{CORE}/stats/status/execute_completed_with_num_error/total" in whole
     assert f"{DEVICES}/neuron0/stats/hardware/mem_ecc_corrected" not in whole
     assert not any("health_status" in path or "pe_cntrs" in path for path in whole)
@@ -77,8 +77,8 @@ def test_an_ultraserver_has_files_beside_the_devices(golden, node):
 
 def test_links_lead_to_the_devices_and_back():
     whole = tree_of(machine("inf2.24xlarge"))
-    assert whole[f"{CLASS}/neuron5"] == Link("../../devices/virtual/neuron_device/neuron5")
-    assert whole[f"{DEVICES}/neuron5/subsystem"] == Link("../../../../class/neuron_device")
+    assert whole[f"{CLASS}/neuron5"] == TreeLink("../../devices/virtual/neuron_device/neuron5")
+    assert whole[f"{DEVICES}/neuron5/subsystem"] == TreeLink("../../../../class/neuron_device")
     assert text(whole, f"{CLASS}/neuron5".replace(CLASS, DEVICES) + "/connected_devices") == "4\n"
 
 
@@ -116,10 +116,10 @@ def test_host_memory_goes_to_the_devices_of_a_process():
 
 def test_counters_count_from_their_reset():
     before = busy("trn1.2xlarge")
-    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+    baseline = CounterBaseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
 
     def counts(snapshot):
-        shown = build_tree(snapshot, _instance(snapshot), generation("2.32"), baseline=baseline)
+        shown = build_tree(snapshot, _instance(snapshot), driver_release("2.32"), baseline=baseline)
         names = ("inference_count/total", "inference_count/present", "flop_count/total")
         return [text(shown, f"{OTHER_INFO}/{name}") for name in names]
 
@@ -131,16 +131,16 @@ def test_counters_count_from_their_reset():
 
 def test_memory_in_use_is_not_a_counter():
     before = busy("trn1.2xlarge")
-    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
-    shown = build_tree(before, _instance(before), generation("2.32"), baseline=baseline)
+    baseline = CounterBaseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+    shown = build_tree(before, _instance(before), driver_release("2.32"), baseline=baseline)
     assert text(shown, f"{CORE}/stats/memory_usage/device_mem/tensors/total") == "505\n"
 
 
 def test_failures_count_from_their_reset():
     before = busy("trn1.2xlarge")
-    baseline = Baseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
+    baseline = CounterBaseline(before.instance_id, before.lnc, tuple(core_sums(before).items()))
     more = replace(before, processes=(job((0, 1), scale=2),))
-    shown = build_tree(more, _instance(more), generation("2.32"), baseline=baseline)
+    shown = build_tree(more, _instance(more), driver_release("2.32"), baseline=baseline)
     assert text(shown, f"{CORE}/stats/status/timeout/total") == "1\n"
     assert text(shown, f"{CORE}/stats/status/success/total") == "7\n"
 

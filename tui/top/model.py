@@ -13,7 +13,7 @@ from neurontools.dashboard.process_rows import ProcessRow, process_rows
 from neurontools.machine import host
 from neurontools.machine.view import ProcessKey, core_rates, device_processes, machine_view, process_key
 from neurontools.tui.top.pages.memory_tree import TreeCursor
-from neurontools.tui.top.source import TimedSnapshot, Trouble
+from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from neurontools.tui.widgets.lines import clean
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class TopModel:
 
     def update(self, update: Update) -> None:
         """Take in what the source yielded."""
-        if isinstance(update, Trouble):
+        if isinstance(update, SourceProblem):
             self.trouble = update.text
             if update.is_outage and self._newest:
                 self.monitor.lose(update.text, self._newest.snapshot.taken_unix_s)

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.snapshot_history import TimedSnapshot
-from neurontools.tui.top.source import Trouble
+from neurontools.tui.top.source import SourceProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ class PlaybackController:
 
     def take(self, update: Update) -> None:
         """Take an update of the source: show it, unless another snapshot is held."""
-        if isinstance(update, Trouble):
+        if isinstance(update, SourceProblem):
             self._model.update(update)
             return
         if self.is_replay:
@@ -308,7 +308,7 @@ class ReplaySource:
         if self._history.end == 0:
             notices = (*notices, f"{self.name} has no line with devices")
         if notices:
-            yield Trouble("; ".join(notices), is_outage=False)
+            yield SourceProblem("; ".join(notices), is_outage=False)
 
     def close(self) -> None:
         """End `updates` at its next step."""

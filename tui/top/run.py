@@ -14,7 +14,7 @@ from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FollowedSource, RecordedSource, Trouble, timed_snapshot
+from neurontools.tui.top.source import FollowedSource, RecordedSource, SourceProblem, timed_snapshot
 from neurontools.tui.widgets.lines import text_of
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> 
         for one in source.updates():
             machines[one.index].model.update(one.update)
             left = missing.pop(one.index, 0) - 1
-            if left > 0 and not isinstance(one.update, Trouble):
+            if left > 0 and not isinstance(one.update, SourceProblem):
                 missing[one.index] = left
             if not missing:
                 break

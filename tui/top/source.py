@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from neurontools.dashboard.snapshot_history import TimedSnapshot
 from neurontools.machine import host
-from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ __all__ = [
     "FollowedSource",
     "RecordedSource",
     "Source",
+    "SourceProblem",
     "TimedSnapshot",
-    "Trouble",
     "Update",
     "timed_snapshot",
 ]
@@ -28,7 +28,7 @@ __all__ = [
 _FIRST_INTERVAL_S = 0.25
 
 
-Update = TimedSnapshot | Trouble
+Update = TimedSnapshot | SourceProblem
 
 
 class Source(Protocol):
@@ -70,7 +70,7 @@ class FollowedSource:
         *,
         patient: bool = False,
     ) -> None:
-        self._follower = Follower(
+        self._follower = RetryingSource(
             name,
             period_s,
             machine=machine,
@@ -85,9 +85,9 @@ class FollowedSource:
     def updates(self) -> Iterator[Update]:
         """Yield a tick each period; of a recording one for each line, and at its end why there are no more."""
         for update in self._follower.updates():
-            yield update if isinstance(update, Trouble) else timed_snapshot(update)
+            yield update if isinstance(update, SourceProblem) else timed_snapshot(update)
         if not self.live:
-            yield Trouble("; ".join(("end of the recording", *self._follower.notices)), is_outage=False)
+            yield SourceProblem("; ".join(("end of the recording", *self._follower.notices)), is_outage=False)
 
     def close(self) -> None:
         """End `updates` at its next step."""
@@ -141,7 +141,7 @@ class RecordedSource:
                 if isinstance(update, TimedSnapshot):
                     self._recorder.take(update.snapshot)
                     if self._recorder.problem:
-                        yield Trouble(self._recorder.problem, is_outage=False)
+                        yield SourceProblem(self._recorder.problem, is_outage=False)
         finally:
             self._recorder.close()
 

@@ -13,7 +13,7 @@ from textual.app import App
 
 from neurontools.tui.top.machines.page import MachinesPage
 from neurontools.tui.top.machines.source import MachineUpdate
-from neurontools.tui.top.source import Trouble
+from neurontools.tui.top.source import SourceProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,5 +112,5 @@ def _tell(machine: Machine, silent_s: float) -> bool:
     trouble = machine.model.trouble
     if trouble and not trouble.startswith(_SILENT):
         return False
-    machine.model.update(Trouble(f"{_SILENT} {silent_s:.0f} s"))
+    machine.model.update(SourceProblem(f"{_SILENT} {silent_s:.0f} s"))
     return True

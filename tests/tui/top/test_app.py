@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.help import HelpScreen
-from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble, Update
+from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
 
@@ -289,19 +289,19 @@ async def test_a_terminal_that_is_too_small_says_what_is_needed(opened: Open, tr
 
 
 async def test_trouble_is_in_the_title_and_the_last_numbers_stay(opened: Open, training: Ticks) -> None:
-    async with opened(*training, Trouble("machine stopped, waiting for it")) as (app, _):
+    async with opened(*training, SourceProblem("machine stopped, waiting for it")) as (app, _):
         assert lines(app, "title")[0].endswith("machine stopped, waiting for it")
         assert "(Avg: 48.21%)" in "".join(lines(app, "cores"))
 
 
 async def test_recovery_clears_the_trouble(opened: Open, training: Ticks) -> None:
-    async with opened(training[0], Trouble("connection lost"), training[1]) as (app, _):
+    async with opened(training[0], SourceProblem("connection lost"), training[1]) as (app, _):
         assert lines(app, "title")[0].endswith("(trn1.32xlarge)")
         assert "(Avg: 48.21%)" in "".join(lines(app, "cores"))
 
 
 async def test_before_any_data_the_screen_says_what_it_waits_for(opened: Open) -> None:
-    async with opened(Trouble("machine stopped, waiting for it"), size=(80, 24)) as (app, pilot):
+    async with opened(SourceProblem("machine stopped, waiting for it"), size=(80, 24)) as (app, pilot):
         assert lines(app, "title")[0].endswith("machine stopped, waiting for it")
         await pilot.press("down", "enter", "x", "f", "a", "d", "1", "left", "right")
         assert app.is_running

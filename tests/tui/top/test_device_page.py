@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from neurontools.dashboard.recorder import SnapshotRecorder
-from neurontools.monitor.address import ScrapeAddress
+from neurontools.monitor.codec import parse_line
 from neurontools.monitor.exporter import Exporter
-from neurontools.monitor.parse import parse_line
-from neurontools.monitor.scrape import ScrapeServer
+from neurontools.monitor.scrape_server import ScrapeAddress, ScrapeServer
 from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.device import device_lines

@@ -19,7 +19,7 @@ from neurontools.tui.top.layout import (
 )
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.screen import panes, text_screen
-from neurontools.tui.top.source import TimedSnapshot, Trouble
+from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from neurontools.tui.widgets.lines import Role, dotted, text_of, width_of, wrapped
 
 Make = Callable[..., tuple[TimedSnapshot, TimedSnapshot]]
@@ -69,7 +69,7 @@ def test_every_line_fills_its_row(
         model.toggle_flops()
     model.tree.toggle_all()
     model.tree.move(moves)
-    model.update(Trouble(trouble)) if trouble else None
+    model.update(SourceProblem(trouble)) if trouble else None
     model.step_tab(moves % 3)
     lines = panes(model, *size).lines
     assert len(lines) == size[1]

@@ -14,8 +14,8 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.info import StartOptions
 from neurontools.sources import open_source
-from neurontools.sources.following import Follower, Trouble
-from neurontools.sources.several import Several
+from neurontools.sources.merged_feeds import MergedFeeds
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.machines.bar import choice_at, format_machine_bar
 from neurontools.tui.top.machines.source import MachineUpdate, SeveralSource, places_of
@@ -44,7 +44,7 @@ class Feed:
 
 def test_updates_come_with_their_feed_and_a_slow_feed_holds_up_nobody():
     slow = Feed(ends=False)
-    several = Several([Feed("a", "b"), slow, Feed("c")])
+    several = MergedFeeds([Feed("a", "b"), slow, Feed("c")])
     updates = several.updates()
     assert sorted(next(updates) for _ in range(3)) == [(0, "a"), (0, "b"), (2, "c")]
     several.close()
@@ -53,22 +53,22 @@ def test_updates_come_with_their_feed_and_a_slow_feed_holds_up_nobody():
 
 
 def test_they_end_when_all_ended():
-    assert sorted(Several([Feed("a"), Feed("b")]).updates()) == [(0, "a"), (1, "b")]
+    assert sorted(MergedFeeds([Feed("a"), Feed("b")]).updates()) == [(0, "a"), (1, "b")]
 
 
 def test_a_bug_in_a_feed_is_raised():
     with pytest.raises(ZeroDivisionError):
-        list(Several([Feed("a", ZeroDivisionError()), Feed(ends=False)]).updates())
+        list(MergedFeeds([Feed("a", ZeroDivisionError()), Feed(ends=False)]).updates())
 
 
 def test_a_patient_follower_starts_nothing_and_waits(monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
-    with Follower("sim", 0.05, machine="late", patient=True) as follower:
+    with RetryingSource("sim", 0.05, machine="late", patient=True) as follower:
         updates = follower.updates()
-        assert next(updates) == Trouble("machine not running, waiting for it")
+        assert next(updates) == SourceProblem("machine not running, waiting for it")
         assert launch.list_machines() == ()
         launch.start(StartOptions("late", "trn1.2xlarge"))
-        assert next(update for update in updates if not isinstance(update, Trouble)).machine == "late"
+        assert next(update for update in updates if not isinstance(update, SourceProblem)).machine == "late"
     launch.stop("late")
 
 
@@ -184,7 +184,7 @@ def test_an_update_says_whose_it_is():
     source = SeveralSource(places_of(["nobody"], []), 0.1)
     update = next(source.updates())
     source.close()
-    assert update == MachineUpdate(0, Trouble("machine not running, waiting for it"))
+    assert update == MachineUpdate(0, SourceProblem("machine not running, waiting for it"))
 
 
 def titled(app):
@@ -253,7 +253,7 @@ def test_a_recording_that_is_there_already_stops_all_of_them(tmp_path):
 def test_narrow_lists_leave_columns_out_before_what_is_wrong():
     source = SeveralSource(places_of(["c"], []), 1.0)
     app = TopApp(source, machines=[("c", "")])
-    app.machines[0].model.update(Trouble("machine not running, waiting for it"))
+    app.machines[0].model.update(SourceProblem("machine not running, waiting for it"))
     for width, heads in (
         (80, "TYPE CORES USED UTIL MEM STATE"),
         (130, "TYPE DEV CORES USED UTIL MEM OF PROC ECC STATE"),

@@ -21,7 +21,7 @@ from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages, page_text
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble
+from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -188,7 +188,7 @@ def test_one_of_several_machines(
 def of_several(minute: tuple[TimedSnapshot, ...], trn2: Ticks) -> Any:
     """A machine with alerts, one without, one that is not there."""
     told = [MachineUpdate(0, tick) for tick in minute] + [MachineUpdate(1, tick) for tick in trn2]
-    return FixedSource(*told, MachineUpdate(2, Trouble("machine not running, waiting for it")))  # type: ignore[arg-type]
+    return FixedSource(*told, MachineUpdate(2, SourceProblem("machine not running, waiting for it")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [80, 160])

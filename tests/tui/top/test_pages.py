@@ -20,7 +20,7 @@ from neurontools.machine.processes import start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble, Update
+from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, text_of
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
@@ -565,9 +565,16 @@ async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -
     def at(second: int) -> TimedSnapshot:
         return later(training[1], second)
 
-    silent = [Trouble(f"no data for {seconds} s") for seconds in (4, 5)]
-    recording = Trouble("recording ended: No space left on device", is_outage=False)
-    updates = (*training, *silent, at(12), recording, at(13), Trouble("machine not running, waiting for it"))
+    silent = [SourceProblem(f"no data for {seconds} s") for seconds in (4, 5)]
+    recording = SourceProblem("recording ended: No space left on device", is_outage=False)
+    updates = (
+        *training,
+        *silent,
+        at(12),
+        recording,
+        at(13),
+        SourceProblem("machine not running, waiting for it"),
+    )
     async with opened("events", *updates) as (app, pilot):
         told = [(one.kind, one.text) for one in app.model.monitor.events]
         assert told == [

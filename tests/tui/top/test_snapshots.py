@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.source import FixedSource, TimedSnapshot, Trouble
+from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -62,7 +62,7 @@ def test_flops_of_one_process(snap_compare: Compare, training: Ticks) -> None:
 
 
 def test_the_daemon_is_gone(snap_compare: Compare, training: Ticks) -> None:
-    app = TopApp(FixedSource(*training, Trouble("machine not running, waiting for it")))
+    app = TopApp(FixedSource(*training, SourceProblem("machine not running, waiting for it")))
     assert snap_compare(app, terminal_size=(120, 40), run_before=at_the_end)
 
 

@@ -15,7 +15,7 @@ import pytest
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.launch import StartOptions
-from neurontools.sources.following import Follower, Trouble
+from neurontools.sources.retrying import RetryingSource, SourceProblem
 from neurontools.sources.sim import SimSource
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.source import FollowedSource
@@ -159,7 +159,7 @@ def test_nonsense_from_a_daemon_is_a_trouble_and_no_end(
         return watch(self, period_s)
 
     monkeypatch.setattr(SimSource, "watch", broken)
-    with Follower("sim", 0.05) as follower:
+    with RetryingSource("sim", 0.05) as follower:
         updates = follower.updates()
-        assert isinstance(next(updates), Trouble)
-        assert not isinstance(next(updates), Trouble)
+        assert isinstance(next(updates), SourceProblem)
+        assert not isinstance(next(updates), SourceProblem)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
-from neurontools.sources.several import Several
-from neurontools.tui.top.source import FollowedSource, RecordedSource, TimedSnapshot, Trouble
+from neurontools.sources.merged_feeds import MergedFeeds
+from neurontools.tui.top.source import FollowedSource, RecordedSource, SourceProblem, TimedSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class MachineUpdate:
     """What one of several machines told."""
 
     index: int
-    update: TimedSnapshot | Trouble
+    update: TimedSnapshot | SourceProblem
 
 
 class SeveralSource:
@@ -61,7 +61,7 @@ class SeveralSource:
             feed if recorder is None else RecordedSource(feed, recorder)
             for feed, recorder in zip(followed, recorders, strict=True)
         ]
-        self._several: Several[TimedSnapshot | Trouble] = Several(self._feeds)
+        self._several: MergedFeeds[TimedSnapshot | SourceProblem] = MergedFeeds(self._feeds)
 
     @property
     def source_names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.dashboard.snapshot_history import SnapshotHistory, TimedSnapshot
-from neurontools.sources.following import Trouble
+from neurontools.sources.retrying import SourceProblem
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.playback import PlaybackController, duration
 
@@ -126,7 +126,7 @@ def test_keys_before_there_is_anything_do_nothing(tape):
 
 def test_trouble_is_shown_beside_the_position(live):
     live.toggle_pause()
-    live.take(Trouble("machine not running, waiting for it"))
+    live.take(SourceProblem("machine not running, waiting for it"))
     assert live._model.trouble == "machine not running, waiting for it"
     assert live._model.position.startswith("paused")
 

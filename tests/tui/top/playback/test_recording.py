@@ -10,8 +10,8 @@ import pytest
 from neurontools.dashboard.recorder import SnapshotRecorder
 from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.errors import NeuronToolsError
-from neurontools.sources.following import Trouble
 from neurontools.sources.recording import RecordingSource
+from neurontools.sources.retrying import SourceProblem
 from neurontools.tui.top.playback import ReplaySource
 from neurontools.tui.top.source import FixedSource, RecordedSource
 
@@ -116,8 +116,8 @@ def test_a_full_disk_ends_the_recording_after_a_whole_line_and_the_dashboard_goe
     recorder._file = Full(recorder._file, 7000)
     source = RecordedSource(FixedSource(*(tick_at(second) for second in range(11))), recorder)
     updates = list(source.updates())
-    assert sum(not isinstance(update, Trouble) for update in updates) == 11
-    assert updates[-1] == Trouble("recording ended: No space left on device", is_outage=False)
+    assert sum(not isinstance(update, SourceProblem) for update in updates) == 11
+    assert updates[-1] == SourceProblem("recording ended: No space left on device", is_outage=False)
     recorded = RecordingSource("rec.jsonl")
     assert len(list(recorded.snapshots())) == recorder.lines > 0
     assert recorded.notices == ()

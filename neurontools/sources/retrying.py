@@ -1,4 +1,4 @@
-"""Following a source through trouble: it is opened again until it tells something again."""
+"""A source of snapshots that is opened again after errors."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
     from neurontools.sources.source import Source
 
-_RETRY_S = (0.2, 0.5, 1.0, 2.0)
+_RETRY_S = (0.05, 0.2, 0.5, 1.0, 2.0)
+_ERRORS = (NeuronToolsError, OSError, ValueError, LookupError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Something is wrong, in a few words for the title bar; `is_outage` says that this is why no data comes."""
+class SourceProblem:
+    """A problem, short enough for a title bar; `is_outage` says that no data comes because of it."""
 
     text: str
     is_outage: bool = True
 
 
-class Follower:
-    """Snapshots of a source for as long as somebody wants them.
+class RetryingSource:
+    """Snapshots of a source that is opened again after errors. A simulated machine is started only at the beginning.
 
     Args:
         name: of the source, as `open_source` takes it.
-        period_s: time between two snapshots.
+        period_s: time between two snapshots of `updates`.
         machine: name of the simulated machine, None for the default.
         looker: list this process among those that look at the devices, under this command.
-        early_s: yield a second snapshot of a simulated machine after so much time, so that rates show at once.
+        early_s: yield a second snapshot of a simulated machine after this time, so that rates show at once.
         on_notice: gets a line for a person when a machine was started.
-        patient: start nothing, and wait for what can't be opened yet instead of raising an error.
+        on_open: gets the source's name each time that it was opened.
+        patient: start nothing, and wait for a source that can't be opened yet instead of raising an error.
+        wait: sleeps for some seconds between retries of `snapshot`.
 
     Raises:
         NeuronToolsError: the source can't be opened.
@@ -51,20 +54,24 @@ class Follower:
         looker: str | None = None,
         early_s: float | None = None,
         on_notice: Callable[[str], None] | None = None,
+        on_open: Callable[[str], None] = lambda _: None,
         patient: bool = False,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
         self._early_s = early_s
         self._kind = name
         self._period_s = period_s
         self._machine = machine
         self._looker = looker
+        self._on_open = on_open
         self._closed = threading.Event()
+        self._wait = wait or self._closed.wait
         self._source: Source | None = None
+        self._notices: tuple[str, ...] = ()
         self.name, self.live = f"{name}:{machine}" if machine else name, True
         if not patient:
             self._source = self._open(start=True, on_notice=on_notice)
             self.name, self.live = self._source.name, self._source.live
-        self.notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +79,12 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def updates(self) -> Iterator[Snapshot | Trouble]:
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Lines for the user about the data of the last source."""
+        return self._notices if self._source is None else self._source.notices
+
+    def updates(self) -> Iterator[Snapshot | SourceProblem]:
         """Yield a snapshot each period, or why there is none; ends when closed or where a recording ends."""
         failures = 0
         while not self._closed.is_set():
@@ -82,20 +94,39 @@ class Follower:
                     yield snapshot
                     if self._closed.is_set():
                         return
-            except NoMachineError as error:
-                trouble = _waiting(self._kind, error)
-            except NeuronToolsError as error:
-                trouble = f"{error.message}, retrying"
-            except (OSError, ValueError, LookupError, TypeError) as error:
-                trouble = f"no data ({error}), retrying"
+            except _ERRORS as error:
+                problem = self._problem(error)
             else:
                 return
             self._drop()
             if self._closed.is_set():
                 return
-            yield Trouble(trouble)
-            self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+            yield SourceProblem(problem)
+            self._closed.wait(_retry_delay(failures))
             failures += 1
+
+    def snapshot(self, on_problem: Callable[[str], None]) -> Snapshot:
+        """Return the current snapshot; waits as long as there is none.
+
+        Args:
+            on_problem: gets a line, once, when the second attempt fails too, and one when there is data again.
+        """
+        failures = 0
+        while True:
+            try:
+                if self._source is None:
+                    self._source = self._open(start=False)
+                snapshot = self._source.snapshot()
+            except _ERRORS as error:
+                self._drop()
+                failures += 1
+                if failures == 2:  # a source that is back at once is not news
+                    on_problem(self._problem(error))
+                self._wait(_retry_delay(failures - 1))
+            else:
+                if failures > 1:
+                    on_problem("there is data again")
+                return snapshot
 
     def close(self) -> None:
         """Close the source, which ends `updates` at its next step; may be called from another thread."""
@@ -116,16 +147,25 @@ class Follower:
             self._drop()
 
     def _open(self, *, start: bool, on_notice: Callable[[str], None] | None = None) -> Source:
-        return open_source(
+        source = open_source(
             self._kind, machine=self._machine, looker=self._looker, start=start, on_notice=on_notice
         )
+        self._on_open(source.name)
+        return source
 
     def _drop(self) -> None:
         if self._source is not None:
-            self.notices = self._source.notices
+            self._notices = self._source.notices
             self._source.close()
             self._source = None
 
+    def _problem(self, error: Exception) -> str:
+        if isinstance(error, NoMachineError):
+            return f"{'machine not running' if self._kind == SIM else error.message}, waiting for it"
+        if isinstance(error, NeuronToolsError):
+            return f"{error.message}, retrying"
+        return f"no data ({error}), retrying"
 
-def _waiting(kind: str, error: NoMachineError) -> str:
-    return "machine not running, waiting for it" if kind == SIM else f"{error.message}, waiting for it"
+
+def _retry_delay(failures: int) -> float:
+    return _RETRY_S[min(failures, len(_RETRY_S) - 1)]

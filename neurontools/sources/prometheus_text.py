@@ -7,13 +7,15 @@ one tag. A tag that is a number is taken for the pid; other processes get number
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+import re
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.monitor.report import (
-    CoreCounters,
+    CoreActivity,
     CoreMemory,
     DeviceErrors,
     ErrorSummary,
@@ -33,18 +35,33 @@ from neurontools.monitor.report import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from neurontools.monitor.exposition import Sample
+    from collections.abc import Iterable, Iterator
 
 _TAG = "runtime_tag"
 _MEMORY = "neuroncore_memory_usage_"
 _MEMORY_FIELDS = frozenset(field.name for field in fields(CoreMemory))
 _PERCENTILES = tuple(field.name for field in fields(Percentiles))
 _ECC = frozenset(field.name for field in fields(DeviceErrors)) - {"device_index"}
+_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 
-class Scrapes:
+class ExpositionError(NeuronToolsError):
+    """A text is not what an exporter serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a metric."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class ScrapeReader:
     """Makes reports of one exporter's scrapes; remembers its counters."""
 
     def __init__(self) -> None:
@@ -124,7 +141,7 @@ class _Scrape:
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self.tags: set[str] = set()
-        self.cores: dict[str, dict[int, CoreCounters]] = {}
+        self.cores: dict[str, dict[int, CoreActivity]] = {}
         self.core_memory: dict[str, dict[int, dict[str, int]]] = {}
         self.memory: dict[str, dict[str, float]] = {}
         self.vcpus: dict[str, dict[str, float]] = {}
@@ -151,7 +168,7 @@ class _Scrape:
     def _take_runtime(self, name: str, tag: str, labels: dict[str, str], value: float) -> None:
         if name == "neuroncore_utilization_ratio":
             core = _number(labels.get("neuroncore"))
-            self.cores.setdefault(tag, {})[core] = CoreCounters(utilization_percent=100 * value)
+            self.cores.setdefault(tag, {})[core] = CoreActivity(utilization_percent=100 * value)
         elif name.startswith(_MEMORY) and name.removeprefix(_MEMORY) in _MEMORY_FIELDS:
             of_core = self.core_memory.setdefault(tag, {}).setdefault(_number(labels.get("neuroncore")), {})
             of_core[name.removeprefix(_MEMORY)] = int(value)
@@ -228,3 +245,35 @@ def _growth(before: float | None, now: float) -> int:
 
 def _number(text: str | None) -> int:
     return int(text) if text is not None and text.isdecimal() else 0
+
+
+def parse_samples(text: str) -> Iterator[Sample]:
+    """Yield the samples of a text.
+
+    Raises:
+        ExpositionError: a line is neither comment nor sample.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _SAMPLE.fullmatch(line.strip())
+        if found is None:
+            raise ExpositionError(f"line {number} is no Prometheus metric: {line[:60]!r}")
+        name, labels, value = found.groups()
+        try:
+            yield Sample(name, _labels(labels or ""), float(value))
+        except ValueError as error:
+            raise ExpositionError(f"line {number} is no Prometheus metric: {line[:60]!r}") from error
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        found = _LABEL.match(text, at)
+        if found is None:
+            raise ValueError(text)
+        name, value = found.groups()
+        labels[name] = _ESCAPE.sub(lambda one: _ESCAPES.get(one.group(1), one.group(0)), value)
+        at = found.end()
+    return labels

@@ -6,19 +6,74 @@ import os
 import socket
 import ssl
 import threading
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import MissingDependencyError, NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from neurontools.monitor.address import ScrapeAddress
+    from collections.abc import Callable
+
     from neurontools.monitor.exporter import Exporter
 
 _CLIENT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeAddress:
+    """Where to listen, and the certificate and key for HTTPS. An empty host means every address of this computer."""
+
+    host: str
+    port: int
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        """HTTP or HTTPS."""
+        return "HTTPS" if self.cert_file else "HTTP"
+
+
+def scrape_address(text: str) -> tuple[str, int]:
+    """Return host and port of `[HOST]:PORT` or `PORT`; an IPv6 address stands in brackets.
+
+    Raises:
+        UsageError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host, port = "", ""
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise UsageError(f"bad address {text!r}", "give [HOST]:PORT, e.g. :8000, localhost:9100, [::1]:8000")
+    return host, int(port)
+
+
+def start_exporter(
+    address: ScrapeAddress, on_problem: Callable[[str], None]
+) -> tuple[Exporter, ScrapeServer]:
+    """Return an exporter without reports and the running server that shows it.
+
+    Args:
+        address: where to listen.
+        on_problem: told in a line why a group of a report was skipped.
+
+    Raises:
+        MissingDependencyError: prometheus_client is not installed.
+        NeuronToolsError: the server cannot listen there.
+    """
+    try:
+        from neurontools.monitor.exporter import Exporter
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"Prometheus metrics need {error.name}, which is not installed",
+            "pip install 'neurontools[prometheus]'",
+        ) from error
+    exporter = Exporter(on_problem)
+    return exporter, ScrapeServer(exporter, address)
 
 
 class ScrapeServer:
@@ -34,7 +89,19 @@ class ScrapeServer:
     """
 
     def __init__(self, exporter: Exporter, address: ScrapeAddress) -> None:
+        from prometheus_client import (
+            CollectorRegistry,
+            GCCollector,
+            PlatformCollector,
+            ProcessCollector,
+            make_wsgi_app,
+        )
+
         registry = CollectorRegistry()
+        # The real companion serves prometheus_client's default registry, which has these three.
+        GCCollector(registry)
+        PlatformCollector(registry)
+        ProcessCollector(registry=registry)
         registry.register(exporter)
         context = _tls(address)
         self._server = _bound(address, context)

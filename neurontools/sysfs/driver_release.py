@@ -74,7 +74,7 @@ _EXECUTION_STATUS_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class DriverRelease:
     """The names and modes of one driver.
 
     `statuses` are the directories below `stats/status`, `status_of` pairs of NRT status number and directory (others
@@ -92,12 +92,12 @@ class Generation:
 
 
 @cache
-def generation(release: str) -> Generation:
+def driver_release(release: str) -> DriverRelease:
     """Return the driver of a release of the tools, as NEURONTOOLS_EMULATE names it."""
     old = release == _OLD_RELEASE
     prefix = "execute_" if old else "infer_"
     named = {**_STATUS_OF, **{status: prefix + name for status, name in _EXECUTION_STATUS_OF.items()}}
-    return Generation(
+    return DriverRelease(
         driver_version=_OLD_DRIVER if old else DRIVER_VERSION,
         statuses=tuple(sorted((*_COMMON_STATUSES, *(prefix + name for name in _EXECUTION_STATUSES)))),
         status_of=tuple(sorted((int(status), name) for status, name in named.items())),
@@ -108,6 +108,6 @@ def generation(release: str) -> Generation:
     )
 
 
-def emulated() -> Generation:
+def emulated() -> DriverRelease:
     """Return the driver that NEURONTOOLS_EMULATE asks for."""
-    return generation(env.emulate())
+    return driver_release(env.emulate())

@@ -7,14 +7,13 @@ import re
 
 import pytest
 
-from neurontools.monitor.collect import Collector
+from neurontools.monitor.codec import format_line, format_number
+from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import default_config
-from neurontools.monitor.go_json import number
-from neurontools.monitor.line import report_line
 from neurontools.monitor.report import (
     HardwareInfo,
+    HostMemoryInfo,
     InstanceInfo,
-    MemoryInfo,
     MonitorReport,
     SystemData,
     VcpuShares,
@@ -53,11 +52,11 @@ def line_of(instance: str, *processes, lnc: int | None = None) -> str:
     host = FixedHost(now=1.0)
     collector = Collector(default_config(), before, host)
     host.now = 2.0
-    return report_line(collector.collect(default_config().periods().keys(), after))
+    return format_line(collector.collect(default_config().periods().keys(), after))
 
 
 def test_the_first_line_of_an_idle_machine_is_the_captured_one():
-    from neurontools.monitor.stream import reports
+    from neurontools.monitor.sampling import reports
 
     class Still:
         def snapshot(self):
@@ -70,8 +69,8 @@ def test_the_first_line_of_an_idle_machine_is_the_captured_one():
             self.now += 0.00047258
             return round(self.now * 1e9)
 
-    first = next(reports(default_config(), Still(), Host(), clock=lambda: 0.0, sleep=lambda _: None))
-    assert without_instance(report_line(first)) == CAPTURED
+    first = next(reports(default_config(), Still().snapshot, Host(), clock=lambda: 0.0, sleep=lambda _: None))
+    assert without_instance(format_line(first)) == CAPTURED
 
 
 def test_the_instance_has_the_documents_keys():
@@ -105,7 +104,7 @@ def test_percentiles_are_sorted_as_text():
     before, after = job(), job(statuses={0: 5}, latencies={20: 5})
     collector = Collector(default_config(), machine_at(1, before), FixedHost())
     report = collector.collect(default_config().periods().keys(), machine_at(2, after))
-    stats = json.loads(report_line(report))["neuron_runtime_data"][0]["report"]["execution_stats"]
+    stats = json.loads(format_line(report))["neuron_runtime_data"][0]["report"]["execution_stats"]
     assert list(stats["latency_stats"]["total_latency"]) == ["p0", "p1", "p100", "p25", "p50", "p75", "p99"]
 
 
@@ -132,12 +131,12 @@ def test_physical_cores_appear_at_lnc_2_only():
 
 
 def test_nothing_of_the_host_is_null():
-    assert '"system_data":null' in report_line(MonitorReport())
+    assert '"system_data":null' in format_line(MonitorReport())
 
 
 def test_whole_percents_have_no_fraction():
-    usage = VcpuUsage(1.0, "", VcpuShares(user=2.5, idle=97.0), ((0, VcpuShares(idle=100.0)),), 12)
-    line = report_line(MonitorReport(system=SystemData(vcpu_usage=usage)))
+    usage = VcpuUsage(1.0, VcpuShares(user=2.5, idle=97.0), ((0, VcpuShares(idle=100.0)),), 12)
+    line = format_line(MonitorReport(system=SystemData(vcpu_usage=usage)))
     assert (
         '"vcpu_usage":{"period":1,"average_usage":{"user":2.5,"nice":0,"system":0,"idle":97,"io_wait":0,"irq":0,'
         '"soft_irq":0},"usage_data":{"0":{"user":0,"nice":0,"system":0,"idle":100,"io_wait":0,"irq":0,"soft_irq":0}},'
@@ -172,13 +171,13 @@ def test_a_tag_is_a_text_whatever_is_in_it():
     ],
 )
 def test_numbers_are_printed_as_go_does(value, text):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_the_report_of_the_captured_line_gives_that_line():
     report = MonitorReport(
-        system=SystemData(memory_info=MemoryInfo(0.00047258, "", 33110204416, 1284890624, 0, 0)),
+        system=SystemData(memory_info=HostMemoryInfo(0.00047258, 33110204416, 1284890624, 0, 0)),
         instance=InstanceInfo(),
         hardware=HardwareInfo("trainium", "v2", "v2", 1, 34359738368, 2, 1, ""),
     )
-    assert without_instance(report_line(report)) == CAPTURED
+    assert without_instance(format_line(report)) == CAPTURED

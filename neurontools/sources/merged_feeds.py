@@ -25,7 +25,7 @@ class Feed(Protocol[Update_co]):
         ...
 
 
-class Several(Generic[Update]):
+class MergedFeeds(Generic[Update]):
     """The updates of several feeds as they come.
 
     Args:

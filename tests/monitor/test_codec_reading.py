@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.monitor import report as r
-from neurontools.monitor.line import report_line
-from neurontools.monitor.parse import DamagedLineError, parse_line
-from tests.monitor.test_line import CAPTURED
+from neurontools.monitor.codec import DamagedLineError, format_line, parse_line
+from tests.monitor.test_codec_writing import CAPTURED
 
 counts = st.integers(0, 2**53)
 shares = st.floats(0, 1e9, allow_nan=False)
@@ -29,9 +28,10 @@ def by_index(values):
 
 
 cores = st.builds(
-    r.CoreCounters,
+    r.CoreActivity,
     shares,
     counts,
+    shares,
     st.none() | st.builds(r.PhysicalCores, st.sampled_from(["v3d", "v4d"]), by_index(shares)),
 )
 subgraphs = st.builds(
@@ -39,13 +39,13 @@ subgraphs = st.builds(
     st.just("sg_00"),
     counts,
     counts,
-    counts,
-    counts,
     built(r.HostMemory, counts),
     built(r.SubgraphMemory, counts),
+    counts,
+    counts,
 )
 models = st.builds(
-    r.LoadedModel, texts, texts, counts, st.booleans(), st.lists(subgraphs, max_size=1).map(tuple)
+    r.ReportedModel, texts, texts, counts, st.booleans(), st.lists(subgraphs, max_size=1).map(tuple)
 )
 latencies = st.none() | built(r.Percentiles, shares)
 runtimes = st.builds(
@@ -54,40 +54,40 @@ runtimes = st.builds(
     tag=texts,
     address=texts,
     error=texts,
-    neuroncore_counters=st.none() | st.builds(r.NeuroncoreCounters, shares, texts, by_index(cores)),
+    neuroncore_counters=st.none() | st.builds(r.NeuroncoreCounters, shares, by_index(cores), texts),
     memory_used=st.none()
     | st.builds(
         r.MemoryUsed,
         shares,
-        texts,
         counts,
         counts,
         built(r.HostMemory, counts),
         by_index(built(r.CoreMemory, counts)),
         st.lists(models, max_size=2).map(tuple),
+        texts,
     ),
-    vcpu_usage=st.none() | st.builds(r.RuntimeVcpuUsage, shares, texts, shares, shares),
+    vcpu_usage=st.none() | st.builds(r.RuntimeVcpuUsage, shares, shares, shares, texts),
     execution_stats=st.none()
     | st.builds(
         r.ExecutionStats,
         shares,
-        texts,
         built(r.ErrorSummary, counts),
         built(r.ExecutionSummary, counts),
         latencies,
         latencies,
+        texts,
     ),
 )
 systems = st.builds(
     r.SystemData,
+    st.none() | st.builds(r.HostMemoryInfo, shares, counts, counts, counts, counts, texts),
     st.none()
     | st.builds(
-        r.VcpuUsage, shares, texts, built(r.VcpuShares, shares), by_index(built(r.VcpuShares, shares)), counts
+        r.HardwareErrors, shares, st.lists(built(r.DeviceErrors, counts), max_size=3).map(tuple), texts
     ),
-    st.none() | st.builds(r.MemoryInfo, shares, texts, counts, counts, counts, counts),
     st.none()
     | st.builds(
-        r.HardwareErrors, shares, texts, st.lists(built(r.DeviceErrors, counts), max_size=3).map(tuple)
+        r.VcpuUsage, shares, built(r.VcpuShares, shares), by_index(built(r.VcpuShares, shares)), counts, texts
     ),
 )
 hardware = st.builds(r.HardwareInfo, texts, texts, texts, counts, counts, counts, counts, texts)
@@ -110,21 +110,21 @@ json_values = st.recursive(
 @settings(max_examples=80)
 @given(reports)
 def test_what_was_written_is_read_again(report):
-    assert parse_line(report_line(report)) == report
+    assert parse_line(format_line(report)) == report
 
 
 @settings(max_examples=60)
 @given(reports, st.data())
 def test_a_line_that_was_cut_off_is_damaged(report, data):
-    line = report_line(report)
-    with pytest.raises(DamagedLineError, match="damaged line: no JSON"):
+    line = format_line(report)
+    with pytest.raises(DamagedLineError, match="damaged line: not JSON"):
         parse_line(line[: data.draw(st.integers(0, len(line) - 1))])
 
 
 @settings(max_examples=80)
 @given(reports, json_values, st.data())
 def test_a_value_of_another_kind_is_read_or_named_and_nothing_else(report, nonsense, data):
-    root = json.loads(report_line(report))
+    root = json.loads(format_line(report))
     node = root
     for _ in range(data.draw(st.integers(1, 6))):
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
@@ -171,7 +171,7 @@ def test_a_real_line_is_read():
 def test_either_name_of_the_flops_is_read(core, flops):
     group = {"period": 1, "neuroncores_in_use": {"3": {"neuroncore_utilization": 4, **core}}, "error": ""}
     line = json.dumps({"neuron_runtime_data": [{"pid": 1, "report": {"neuroncore_counters": group}}]})
-    assert parse_line(line).runtimes[0].neuroncore_counters.cores == ((3, r.CoreCounters(4.0, flops)),)
+    assert parse_line(line).runtimes[0].neuroncore_counters.cores == ((3, r.CoreActivity(4.0, flops)),)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_null_is_absent(line):
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        ("", "no JSON"),
-        ("hello", "no JSON"),
+        ("", "not JSON"),
+        ("hello", "not JSON"),
         ("[]", "the whole line: expected an object"),
         ("{}", "none of neuron-monitor's keys"),
         ('{"neuron_runtime_data":7}', "neuron_runtime_data: expected a list, found 7"),
@@ -199,9 +199,9 @@ def test_null_is_absent(line):
         ('{"system_data":{"memory_info":{"period":1e999}}}', "system_data.memory_info.period"),
         (
             '{"system_data":{"vcpu_usage":{"usage_data":{"x":{}}}}}',
-            "system_data.vcpu_usage.usage_data: 'x' is no index",
+            "system_data.vcpu_usage.usage_data: 'x' is not an index",
         ),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_a_damaged_line_names_the_place(line, place):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import psutil
 
 from neurontools.machine import host
-from neurontools.monitor.report import MemoryInfo, VcpuShares, VcpuUsage
+from neurontools.monitor.report import HostMemoryInfo, VcpuShares, VcpuUsage
 
 if TYPE_CHECKING:
     from neurontools.machine.view import ProcessKey
@@ -55,14 +55,14 @@ def vcpu_usage(before: VcpuSample, after: VcpuSample) -> VcpuUsage:
     )
 
 
-def memory_info(period_s: float) -> MemoryInfo:
+def memory_info(period_s: float) -> HostMemoryInfo:
     """Read the host's memory.
 
     Args:
         period_s: the time that the group covers.
     """
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    return MemoryInfo(
+    return HostMemoryInfo(
         period_s=period_s,
         memory_total_bytes=memory.total,
         memory_used_bytes=memory.used,
@@ -86,7 +86,7 @@ class HostReader(Protocol):
         """Return the CPU time of processes, those that are not visible left out."""
         ...
 
-    def memory(self, period_s: float) -> MemoryInfo:
+    def memory(self, period_s: float) -> HostMemoryInfo:
         """Return the host's memory."""
         ...
 
@@ -106,7 +106,7 @@ class PsutilHost:
         """Return the CPU time of processes, those that are not visible left out."""
         return host.sample(keys)
 
-    def memory(self, period_s: float) -> MemoryInfo:
+    def memory(self, period_s: float) -> HostMemoryInfo:
         """Return the host's memory."""
         return memory_info(period_s)
 

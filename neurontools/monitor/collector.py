@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,23 +10,21 @@ from typing import TYPE_CHECKING
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
 from neurontools.machine.view import device_processes, process_key
-from neurontools.monitor import facts, processes
+from neurontools.monitor import processes
 from neurontools.monitor.config import MetricKey
-from neurontools.monitor.groups import RuntimeGroup, SystemGroup
+from neurontools.monitor.host_reader import vcpu_usage
+from neurontools.monitor.processes import NOT_ON_THIS_HOST, ProcessTimes, measured_usage, recorded_usage
 from neurontools.monitor.report import (
     DeviceErrors,
     HardwareErrors,
+    HardwareInfo,
+    InstanceInfo,
     MonitorReport,
     RuntimeEntry,
+    RuntimeGroup,
     SystemData,
+    SystemGroup,
 )
-from neurontools.monitor.runtime_vcpus import (
-    NOT_ON_THIS_HOST,
-    ProcessTimes,
-    measured_usage,
-    recorded_usage,
-)
-from neurontools.monitor.vcpus import vcpu_usage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,9 +32,13 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
     from neurontools.machine.view import ProcessKey
     from neurontools.monitor.config import MonitorConfig
-    from neurontools.monitor.report import HardwareInfo, InstanceInfo, MemoryInfo, RuntimeVcpuUsage, VcpuUsage
-    from neurontools.monitor.vcpus import HostReader, VcpuSample
+    from neurontools.monitor.host_reader import HostReader, VcpuSample
+    from neurontools.monitor.report import HostMemoryInfo, RuntimeVcpuUsage, VcpuUsage
 
+# A simulated machine stands in no data centre; these are our decision, in the real shape.
+_REGION = "us-west-2"
+_ZONE = "us-west-2a"
+_ZONE_ID = "usw2-az1"
 _TAG_MAX = 255
 _STALE = "the telemetry page cannot be read, these are its last good values"
 
@@ -132,8 +135,8 @@ class Collector:
             self._facts = (
                 identity,
                 _Facts(
-                    facts.instance_info(snapshot),
-                    facts.hardware_info(snapshot),
+                    _instance_info(snapshot),
+                    _hardware_info(snapshot),
                     processes.CoreFrame(snapshot),
                     _vcpu_count(snapshot.instance_type),
                 ),
@@ -173,12 +176,14 @@ class Collector:
             execution_stats=processes.execution_stats(executions) if executions else None,
         )
 
-    def _change(self, key: MetricKey, process: ProcessState, now: _Moment) -> processes.Change:
+    def _change(self, key: MetricKey, process: ProcessState, now: _Moment) -> processes.ProcessChange:
         last = self._last[key]
         before = last.states.get(process_key(process))
         if before is None and process.registered_ns <= last.snapshot.taken_ns:
             before = process  # it was there but not seen: what it did in this period is not known
-        return processes.Change(before, process, max(0, now.snapshot.taken_ns - last.snapshot.taken_ns))
+        return processes.ProcessChange(
+            before, process, max(0, now.snapshot.taken_ns - last.snapshot.taken_ns)
+        )
 
     def _runtime_vcpu(
         self, key: MetricKey, process: ProcessState, now: _Moment, vcpu_count: int
@@ -195,7 +200,7 @@ class Collector:
         last = self._last[key].vcpus
         return None if last is None else vcpu_usage(last, now.vcpus)
 
-    def _memory_info(self, due: Collection[MetricKey], now: _Moment) -> MemoryInfo | None:
+    def _memory_info(self, due: Collection[MetricKey], now: _Moment) -> HostMemoryInfo | None:
         key = MetricKey(None, SystemGroup.MEMORY_INFO)
         if key not in due:
             return None
@@ -226,3 +231,48 @@ def _vcpu_count(instance_type: str) -> int:
         return catalogue.instance_type(instance_type).vcpus
     except NeuronToolsError:
         return os.cpu_count() or 1
+
+
+def _instance_info(snapshot: Snapshot) -> InstanceInfo:
+    """Return EC2's facts: id and type of the machine, its name as the instance's, made-up ones for the rest.
+
+    Of a real host or a recording only id and type are known; the rest stays empty.
+    """
+    if snapshot.source != "sim":
+        return InstanceInfo(instance_id=snapshot.instance_id, instance_type=snapshot.instance_type)
+    digest = hashlib.sha256(snapshot.instance_id.encode()).hexdigest()
+    return InstanceInfo(
+        instance_name=snapshot.machine,
+        instance_id=snapshot.instance_id,
+        instance_type=snapshot.instance_type,
+        instance_availability_zone=_ZONE,
+        instance_availability_zone_id=_ZONE_ID,
+        instance_region=_REGION,
+        ami_id=f"ami-0{digest[:16]}",
+        subnet_id=f"subnet-0{digest[16:32]}",
+    )
+
+
+def _hardware_info(snapshot: Snapshot) -> HardwareInfo:
+    """Return what devices there are; those that fell off the bus are not counted.
+
+    An instance type that the catalogue does not know leaves type and version of the device empty.
+    """
+    devices = [device for device in snapshot.devices if not device.lost]
+    kind = version = ""
+    error = "" if devices else "no neuron device found"
+    try:
+        device_type = catalogue.instance_type(snapshot.instance_type).device
+        kind, version = device_type.device_type, device_type.device_version
+    except NeuronToolsError:
+        error = error or f"unknown instance type {snapshot.instance_type!r}"
+    return HardwareInfo(
+        neuron_device_type=kind,
+        neuron_device_version=version,
+        neuroncore_version=snapshot.neuroncore_version,
+        neuron_device_count=len(devices),
+        neuron_device_memory_size=devices[0].memory_bytes if devices else 0,
+        neuroncore_per_device_count=len(devices[0].core_ids) if devices else 0,
+        logical_neuroncore_config=snapshot.lnc,
+        error=error,
+    )
