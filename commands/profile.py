@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY = "./output"
 FORMATS = ("summary-text", "summary-json", "json", "chrome", "perfetto")
-_REMOVED = {"db": "there is no database", "parquet": "Parquet is not written"}
+_REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
 _NOTICE_S = 2.0
 
 EXAMPLES = """examples:
@@ -101,34 +101,33 @@ def _verb(
     parser.add_argument("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
     parser.add_argument("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
     parser.add_argument("--from", dest="from_time", metavar="TIME", help="from this time on, such as 1.5ms")
-    parser.add_argument("--to", dest="to_time", metavar="TIME", help="up to this time")
+    parser.add_argument("--to", dest="to_time", metavar="TIME", help="up to this time, such as 20ms")
     parser.add_argument("--skip-warmup", action="store_true", help="without loads and first executions")
     return parser
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def _load(arguments: argparse.Namespace) -> Trace:
+    from neurontools.base.units import parse_duration_ns
     from neurontools.errors import UsageError
-    from neurontools.profiler.dependency import numpy
+    from neurontools.profiler.records import require_numpy
 
-    numpy()
-    from neurontools.profiler.selection import Selection, select
+    require_numpy()
     from neurontools.profiler.settings import parse_numbers
-    from neurontools.profiler.trace import load
-    from neurontools.profiler.units import parse_duration
+    from neurontools.profiler.trace import Selection, load, select
 
     given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
     if len(given) > 1:
         raise UsageError(f"several profiles given: {', '.join(given)}", "give one of DIR, -d and -s")
     wanted = Selection(
         ncs=parse_numbers(arguments.nc, "--nc") if arguments.nc else None,
-        from_ns=parse_duration(arguments.from_time) if arguments.from_time else None,
-        to_ns=parse_duration(arguments.to_time) if arguments.to_time else None,
+        from_ns=parse_duration_ns(arguments.from_time, needs_unit=True) if arguments.from_time else None,
+        to_ns=parse_duration_ns(arguments.to_time, needs_unit=True) if arguments.to_time else None,
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
     )
@@ -154,7 +153,7 @@ def _terminal(trace: Trace) -> int:
 
     if trace.event_count == 0:
         raise NeuronToolsError(
-            "the profile holds no events: the program executed nothing on a NeuronCore",
+            "the profile has no events: the program executed nothing on a NeuronCore",
             "capture a run that uses the device",
         )
     from neurontools.tui.profile.app import ProfileApp

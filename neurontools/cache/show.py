@@ -161,7 +161,7 @@ def _graph(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> Gr
     stored = next((file for name in layouts.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
-    from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
+    from neurontools.cache.graphs.graph_reader import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
 
     try:
         facts = read_graph(tree.read_start(f"{place.path}/{stored.name}", MAX_GRAPH_BYTES))

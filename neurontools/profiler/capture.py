@@ -5,30 +5,213 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from neurontools import __version__, env
+from neurontools.base.procfs import read_boot_id
 from neurontools.errors import NeuronToolsError
+from neurontools.machine.naming import instance_id
 from neurontools.profiler import records
-from neurontools.profiler.meta import ProfileError
-from neurontools.profiler.model import LoadedModel, Program, model_line, program_line
-from neurontools.profiler.program import pairing_hash, program_of_neff
+from neurontools.profiler.meta import Meta, Peaks, ProfileError
+from neurontools.profiler.model import (
+    LoadedModel,
+    Program,
+    model_line,
+    pairing_hash,
+    program_line,
+    program_of_neff,
+)
+from neurontools.profiler.records import (
+    EVENTS_FILE,
+    MODELS_FILE,
+    TRACK_OF_LABEL,
+    Track,
+    record_dtype,
+    require_numpy,
+)
 from neurontools.profiler.settings import (
     CaptureOptions,
     DeviceProfile,
     options_from_environ,
     output_directory,
 )
-from neurontools.profiler.template import DeviceTemplate
-from neurontools.profiler.writer import CaptureFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from neurontools.profiler.machine import Machine
     from neurontools.runtime.session import Model, Runtime
+
+
+_BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureMachine:
+    """The machine of one process. `cores` are machine-wide ids; a position in it is the process-local NC."""
+
+    instance_type: str
+    instance_id: str
+    lnc: int
+    cores: tuple[int, ...]
+    peaks: Peaks
+
+    def describe(self, options: CaptureOptions, command: tuple[str, ...] | None) -> Meta:
+        """Return the description of a capture that starts now in this process."""
+        return Meta(
+            instance_type=self.instance_type,
+            instance_id=self.instance_id,
+            lnc=self.lnc,
+            cores=self.cores,
+            pid=os.getpid(),
+            command=command if command is not None else tuple(sys.orig_argv),
+            boot_id=read_boot_id(),
+            started_ns=time.monotonic_ns(),
+            started_unix_ns=time.time_ns(),
+            device_profile=options.device.value,
+            max_events_per_nc=options.max_events_per_nc,
+            peaks=self.peaks,
+            version=__version__,
+        )
+
+
+def describe_machine(runtime: Runtime) -> CaptureMachine:
+    """Return the description of the runtime's machine; peaks are those of one logical NeuronCore at bfloat16."""
+    device = runtime.instance.device
+    return CaptureMachine(
+        instance_type=runtime.instance.name,
+        instance_id=instance_id(env.machine(), os.getuid()),
+        lnc=runtime.lnc,
+        cores=runtime.cores,
+        peaks=Peaks(
+            tensor_flops_s=device.core.tensor_flops_s("bfloat16") * runtime.lnc,
+            hbm_bytes_s=device.memory_bandwidth_bytes_s * runtime.lnc / device.physical_cores,
+            clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
+        ),
+    )
+
+
+class DeviceTemplate:
+    """One MODEL record that spans the execution, then one record per operation.
+
+    Args:
+        program: the operations and the modelled time.
+        model: whose number and NeuronCore the records carry.
+    """
+
+    def __init__(self, program: Program, model: LoadedModel) -> None:
+        operations = program.operations
+        records: Any = require_numpy().zeros(len(operations) + 1, dtype=record_dtype())
+        records["model"] = model.model
+        records["nc"] = model.nc
+        records["track"][0] = Track.MODEL
+        records["duration_ns"][0] = program.total_ns
+        records["start_ns"][1:] = [operation.start_ns for operation in operations]
+        records["duration_ns"][1:] = [operation.duration_ns for operation in operations]
+        records["operation"][1:] = range(len(operations))
+        records["track"][1:] = [TRACK_OF_LABEL[operation.engine] for operation in operations]
+        self._records = records
+        self._offsets = records["start_ns"].copy()
+        self.count = len(records)
+        self.total_ns = program.total_ns
+
+    def at(self, start_ns: int, execution: int, status: int) -> bytes:
+        """Return the records of an execution that starts on the device at `start_ns`."""
+        records = self._records
+        records["start_ns"] = self._offsets + start_ns
+        records["execution"] = execution & 0xFFFFFFFF
+        records["status"] = status
+        return bytes(records.tobytes())
+
+
+FLUSH_BYTES = 1 << 18
+FLUSH_NS = 200_000_000
+
+
+class CaptureFiles:
+    """The append-only files of one capture.
+
+    Records are written in whole blocks, when 256 KiB are buffered or 0.2 s after the last write, so that a killed
+    process loses little. The first failure (a full disk) ends the capture with one warning and never raises. A forked
+    child writes nothing.
+
+    Args:
+        directory: an existing, empty directory.
+        on_warning: gets one line when writing fails.
+    """
+
+    def __init__(self, directory: str, on_warning: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._on_warning = on_warning
+        self._pid = os.getpid()
+        self._buffer = bytearray()
+        self._flushed_ns = 0
+        self._fds = {name: self._open(name) for name in (EVENTS_FILE, MODELS_FILE)}
+
+    @property
+    def writable(self) -> bool:
+        """Whether the capture still goes on."""
+        return bool(self._fds)
+
+    def append_model(self, line: bytes) -> None:
+        """Store a line about a program or a model at once: it must be there before the first event that needs it."""
+        self._write(MODELS_FILE, line)
+
+    def append_events(self, records: bytes, now_ns: int) -> None:
+        """Store whole records, soon."""
+        self._buffer += records
+        if len(self._buffer) >= FLUSH_BYTES or now_ns - self._flushed_ns >= FLUSH_NS:
+            self._flushed_ns = now_ns
+            self.flush()
+
+    def flush(self) -> None:
+        """Write buffered records."""
+        if self._buffer:
+            self._write(EVENTS_FILE, self._buffer)
+            self._buffer = bytearray()
+
+    def store_once(self, name: str, data: bytes) -> None:
+        """Store a file of its own unless it is there already."""
+        path = os.path.join(self._directory, name)
+        if not self._fds or os.path.exists(path):
+            return
+        try:
+            with open(path + ".part", "wb") as file:
+                file.write(data)
+            os.replace(path + ".part", path)
+        except OSError as error:
+            self._stop(error)
+
+    def close(self) -> None:
+        """Write buffered records and close the files."""
+        self.flush()
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds = {}
+
+    def _open(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(os.path.join(self._directory, name), flags, 0o644)
+
+    def _write(self, name: str, data: bytes | bytearray) -> None:
+        if not self._fds or os.getpid() != self._pid:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fds[name], view) :]
+        except OSError as error:
+            self._stop(error)
+
+    def _stop(self, error: OSError) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds = {}
+        self._on_warning(f"profile capture in {self._directory} ended early: {error.strerror}")
+
 
 _COMPLETED = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
 _DIRECTORIES = 1000
@@ -66,7 +249,7 @@ class Capture:
 
     Args:
         directory: where captures go; this process gets a directory of its own in it.
-        machine: what the capture says about the machine.
+        machine: the description of the machine to store.
         options: what to record; default: system events only.
         command: the command line to store; default: this process's.
         on_warning: gets one line about a limit or a failure; default: the logger `neurontools.profiler`.
@@ -80,7 +263,7 @@ class Capture:
     def __init__(
         self,
         directory: str,
-        machine: Machine,
+        machine: CaptureMachine,
         options: CaptureOptions | None = None,
         *,
         command: tuple[str, ...] | None = None,
@@ -239,17 +422,15 @@ def capture_from_environ(runtime: Runtime, environ: Mapping[str, str] | None = N
     The caller adds it to `runtime.observers`.
 
     Raises:
-        UsageError: a NEURON_RT_INSPECT_* variable makes no sense.
+        UsageError: a NEURON_RT_INSPECT_* variable is invalid.
         ProfileError: the output directory cannot be made.
         MissingDependencyError: device records are wanted and numpy is not installed.
     """
-    from neurontools.profiler.machine import machine_of
-
     environ = os.environ if environ is None else environ
     directory = output_directory(environ)
     if directory is None:
         return None
-    return Capture(directory, machine_of(runtime), options_from_environ(environ))
+    return Capture(directory, describe_machine(runtime), options_from_environ(environ))
 
 
 def _make_directory(parent: str, name: str) -> str:
@@ -265,7 +446,9 @@ def _make_directory(parent: str, name: str) -> str:
             return path
     except OSError as error:
         raise ProfileError(
-            f"cannot make profile directory {parent}: {error.strerror}",
+            f"cannot create profile directory {parent}: {error.strerror}",
             "choose another with NEURON_RT_INSPECT_OUTPUT_DIR",
         ) from error
-    raise ProfileError(f"{parent} holds {_DIRECTORIES} captures named {name}", "remove old ones")
+    raise ProfileError(
+        f"{parent} already contains {_DIRECTORIES} captures named {name}", "remove old captures"
+    )

@@ -1,13 +1,18 @@
-"""Busy time as the union of intervals: overlaps count once, exact in int64 nanoseconds."""
+"""Intervals in numpy arrays: unions, busy time, and lanes on which no intervals overlap."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from neurontools.profiler.arrays import Int64s
+Int64s: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[np.uint32]
+Mask: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Records: TypeAlias = NDArray[Any]
 
 
 def union(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
@@ -51,3 +56,29 @@ class BusyIndex:
         at = np.maximum(index, 0)
         inside = np.clip(edges - self.starts[at], 0, self.ends[at] - self.starts[at])
         return np.diff(np.where(index < 0, 0, self._before[at] + inside))
+
+
+def lanes(start: Int64s, duration: Int64s) -> Codes:
+    """Return the lane (0, 1, ...) of every event, greedily the lowest free one.
+
+    Args:
+        start: sorted, int64 nanoseconds.
+        duration: of the same length.
+    """
+    end = start + duration
+    found: Codes = np.zeros(len(start), dtype=np.uint32)
+    if len(start) < 2 or not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):
+        return found
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []
+    count = 0
+    for number, (opened, closed) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while taken and taken[0][0] <= opened:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, count = count, count + 1
+        found[number] = lane
+        heapq.heappush(taken, (closed, lane))
+    return found

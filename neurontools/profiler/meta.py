@@ -18,7 +18,7 @@ CLOCKS = {
 
 
 class ProfileError(NeuronToolsError):
-    """A directory or file is no capture of ours, or a damaged one."""
+    """A directory or file is not a capture, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Meta:
     dropped: tuple[tuple[int, int, int], ...] = ()
 
     def finished(self, ended_ns: int, dropped: tuple[tuple[int, int, int], ...]) -> Meta:
-        """Return the description with its end and what was dropped."""
+        """Return the description with its end and the number of dropped events."""
         return replace(self, ended_ns=ended_ns, dropped=dropped)
 
     def write(self, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""The vendor's summary metrics of one NeuronCore (profiler.md section 1.6), from modelled device records.
+"""The vendor's summary metrics of one NeuronCore (AWS Neuron documentation, neuron-profile user guide), from modelled device records.
 
 Times are unions of intervals unless the name says `instruction_time` or `transfer_time` (sums, overlaps added).
 `total_time` adds up the executions, idle engines included and the host between executions excluded. What the cost
@@ -16,7 +16,7 @@ from neurontools.profiler.intervals import busy_ns
 from neurontools.profiler.records import ENGINES, Track
 
 if TYPE_CHECKING:
-    from neurontools.profiler.arrays import Int64s
+    from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.meta import Peaks
     from neurontools.profiler.trace import Row, Trace
 
@@ -73,7 +73,7 @@ class _Core:
         self._opcode = np.array([action.opcode for action in actions], dtype=object)
 
     def work(self, track: Track, opcode: str | None = None) -> _Work:
-        """Return what a row did, with one opcode or all."""
+        """Return the totals of a row, with one opcode or all."""
         if (track, opcode) not in self._works:
             self._works[track, opcode] = self._work(track, opcode)
         return self._works[track, opcode]
@@ -102,7 +102,7 @@ class _Core:
         return busy_ns(start, duration)
 
     def exec_ns(self) -> int:
-        """Return the sum over executions of first to last instruction that is no setup."""
+        """Return the sum over executions of the time from first to last instruction, setup excluded."""
         start, duration, action = self._instructions()
         setup = np.array([name in SETUP_OPCODES for name in self._opcode], dtype=bool)
         real = ~setup[action]

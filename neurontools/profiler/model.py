@@ -1,14 +1,18 @@
-"""Programs (what a NEFF holds) and loaded models: the lines of models.jsonl, and their values."""
+"""Programs of NEFFs and loaded models: the lines of models.jsonl, and their values."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neurontools.profiler.meta import ProfileError
 from neurontools.profiler.records import MODELS_FILE, TRACK_OF_LABEL
+
+if TYPE_CHECKING:
+    from neurontools.compiler.cost import GraphCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +120,39 @@ def _model(stored: dict[str, Any], expected: int, programs: dict[str, Program]) 
         core=int(stored["core"]),
         neff_hash=str(stored["neff_hash"]),
     )
+
+
+def pairing_hash(neff: bytes) -> str:
+    """Return the decimal number that pairs a NEFF with its records, as in the vendor's `neff_<hash>.neff`."""
+    return str(int.from_bytes(hashlib.sha256(neff).digest()[:8], "big"))
+
+
+def program_of_neff(neff: bytes) -> Program:
+    """Return the operations of a NEFF as its cost model scheduled them.
+
+    Raises:
+        NeffError: the bytes are not a NEFF of this simulator.
+    """
+    from neurontools.compiler.neff import parse
+
+    return program_of_cost(pairing_hash(neff), parse(neff).cost)
+
+
+def program_of_cost(neff_hash: str, cost: GraphCost) -> Program:
+    """Return the operations of a cost model."""
+    operations = tuple(
+        Operation(
+            name=op.name,
+            opcode=op.opcode,
+            engine=op.engine.value,
+            start_ns=op.start_ns,
+            duration_ns=op.duration_ns,
+            flops=op.flops,
+            read_bytes=op.read_bytes,
+            write_bytes=op.write_bytes,
+            shape=op.shape,
+            source=op.source,
+        )
+        for op in cost.ops
+    )
+    return Program(neff_hash, cost.total_ns, operations)

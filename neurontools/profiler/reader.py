@@ -1,4 +1,4 @@
-"""Opening captures: one directory of a process, or a directory that holds several."""
+"""Opening captures: the directory of one process, or a directory with several."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.profiler.dependency import numpy
 from neurontools.profiler.meta import Meta, ProfileError, read_meta
 from neurontools.profiler.model import LoadedModel, Program, read_models
-from neurontools.profiler.records import EVENTS_FILE, META_FILE, RECORD, SYSTEM_EVENTS, Track, record_dtype
+from neurontools.profiler.records import (
+    EVENTS_FILE,
+    META_FILE,
+    RECORD,
+    SYSTEM_EVENTS,
+    Track,
+    record_dtype,
+    require_numpy,
+)
 
 if TYPE_CHECKING:
-    from neurontools.profiler.arrays import Records
+    from neurontools.profiler.intervals import Records
 
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
 _DEPTH = 2
@@ -41,10 +48,10 @@ def open_captures(path: str) -> tuple[ProcessCapture, ...]:
         path: a process's directory, one above it, or the events.bin of one.
 
     Raises:
-        ProfileError: nothing there, nothing of ours, or damaged.
+        ProfileError: the path does not exist, is not a capture, or is damaged.
         MissingDependencyError: numpy is not installed.
     """
-    numpy()
+    require_numpy()
     directory = _directory(path)
     found = sorted(_find(directory, _DEPTH))
     if not found:
@@ -89,7 +96,7 @@ def _foreign(directory: str) -> ProfileError:
         return _real_ntff(os.path.join(directory, real))
     if not names:
         return ProfileError(f"{directory} is empty: the run used no NeuronCore or was not profiled", _CAPTURE)
-    return ProfileError(f"{directory} holds no profile (no {META_FILE})", _CAPTURE)
+    return ProfileError(f"{directory} is not a profile: it has no {META_FILE}", _CAPTURE)
 
 
 def _real_ntff(path: str) -> ProfileError:
@@ -110,7 +117,7 @@ def _open(directory: str) -> ProcessCapture:
 
 def _map(path: str) -> Records:
     """Map the whole records of a file; a partial one at the end, or a tail that never reached the disk, is cut."""
-    np = numpy()
+    np = require_numpy()
     try:
         count = os.path.getsize(path) // RECORD.size
         if count == 0:
@@ -128,7 +135,7 @@ def _check(
     directory: str, events: Records, programs: dict[str, Program], models: tuple[LoadedModel, ...]
 ) -> None:
     """Refuse records that point nowhere: everything above may index without looking."""
-    np = numpy()
+    np = require_numpy()
     sizes = np.array([len(programs[model.neff_hash].operations) for model in models], dtype=np.int64)
     bad = (events["model"] >= len(models)) | (events["track"] > max(Track))
     bad |= (events["start_ns"] <= 0) | (events["duration_ns"] < 0)
@@ -138,6 +145,6 @@ def _check(
     if bad.any():
         number = int(np.argmax(bad))
         raise ProfileError(
-            f"{os.path.join(directory, EVENTS_FILE)} is damaged: record {number} of {len(events)} makes no sense",
+            f"{os.path.join(directory, EVENTS_FILE)} is damaged: record {number} of {len(events)} is invalid",
             "capture the run again",
         )

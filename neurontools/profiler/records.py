@@ -16,6 +16,8 @@ import struct
 from enum import IntEnum
 from typing import Any
 
+from neurontools.errors import MissingDependencyError
+
 FORMAT = "neurontools-profile"
 SCHEMA = 1
 
@@ -58,7 +60,7 @@ class Track(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that the vendor's tools use (profiler.md section 1.5)."""
+        """The name that the vendor's tools use (AWS Neuron documentation, neuron-profile user guide)."""
         return _LABELS[self]
 
     @property
@@ -74,6 +76,19 @@ TRACK_OF_LABEL = {track.label: track for track in Track}
 
 def record_dtype() -> Any:
     """Return the numpy dtype of a record."""
-    from neurontools.profiler.dependency import numpy
+    return require_numpy().dtype(list(RECORD_FIELDS))
 
-    return numpy().dtype(list(RECORD_FIELDS))
+
+def require_numpy() -> Any:
+    """Return the numpy module.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise MissingDependencyError(
+            "profiles need numpy, which is not installed", "pip install 'neurontools[profile]'"
+        ) from error
+    return np

@@ -1,4 +1,4 @@
-"""What the user asked to be captured: the NEURON_RT_INSPECT_* variables (profiler.md section 1.2)."""
+"""Capture options: the NEURON_RT_INSPECT_* variables (AWS Neuron documentation, neuron-profile user guide)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CaptureOptions:
         device: which executions get modelled instruction records.
         system_events: numbers of the system events to record, see `SYSTEM_EVENTS`.
         ncs: process-local NeuronCores to record; None for all.
-        max_events_per_nc: per NeuronCore at most so many system events, and at most so many device records.
+        max_events_per_nc: maximum number of system events, and of device records, per NeuronCore.
     """
 
     device: DeviceProfile = DeviceProfile.OFF
@@ -55,7 +55,7 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
     """Return the capture options of an environment.
 
     Raises:
-        UsageError: a variable has a value that makes no sense.
+        UsageError: a variable is invalid.
     """
     system = _system_events(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
     return CaptureOptions(
@@ -100,16 +100,16 @@ def _max_events(environ: Mapping[str, str]) -> int:
 
 
 def parse_numbers(text: str, name: str) -> frozenset[int]:
-    """Return the numbers of a list such as `0,2,4-7`; `name` is who asks.
+    """Return the numbers of a list such as `0,2,4-7`; `name` is that of the variable or flag.
 
     Raises:
-        UsageError: it is no such list.
+        UsageError: the list is invalid.
     """
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"{name}={text} is no list of cores", "write it like 0,2,4-7")
+            raise UsageError(f"invalid list of cores {name}={text}", "use for example 0,2,4-7")
         found.update(range(int(first), min(int(last or first), _MAX_NC) + 1))
     return frozenset(found)
 

@@ -12,7 +12,7 @@ from neurontools.profiler.metrics import Metric, core_metrics
 from neurontools.profiler.records import NC_EXEC_RUNNING, NRT_EXECUTE, Track
 
 if TYPE_CHECKING:
-    from neurontools.profiler.arrays import Int64s
+    from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.meta import Meta
     from neurontools.profiler.trace import Row, Trace
 

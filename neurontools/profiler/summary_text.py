@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.profiler import units
+from neurontools.base import units
 from neurontools.profiler.operators import engine_totals, top_operators
 from neurontools.profiler.summary import summarise
 
@@ -88,9 +88,9 @@ def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
             shorten(operator.name, 32),
             operator.engine,
             str(operator.count),
-            units.duration(operator.total_ns),
+            units.format_ns(operator.total_ns),
             f"{operator.share:.1%}",
-            units.count(operator.flops),
+            units.format_count(operator.flops),
         )
         for operator in operators
     ]
@@ -102,15 +102,15 @@ def metric_text(metric: Metric) -> str:
     """Return a metric's value with its unit."""
     match metric.unit:
         case "s":
-            return units.duration(metric.value * 1e9)
+            return units.format_ns(metric.value * 1e9)
         case "%":
             return f"{metric.value:.2f} %"
         case "B":
-            return units.count(metric.value) + "B" if metric.value >= 1000 else f"{metric.value:.0f} B"
+            return units.format_count(metric.value) + "B" if metric.value >= 1000 else f"{metric.value:.0f} B"
         case "#":
             return str(metric.value)
         case _:
-            return units.count(metric.value)
+            return units.format_count(metric.value)
 
 
 def shorten(text: str, width: int) -> str:
@@ -139,7 +139,7 @@ def _head(summary: Summary) -> str:
         _number(len(summary.processes), "process", "processes"),
         _number(len(summary.cores), "NeuronCore", "NeuronCores"),
         _number(summary.event_count, "event", "events"),
-        units.duration(summary.span_ns),
+        units.format_ns(summary.span_ns),
     )
     lines = [f"Profile of a simulated {', '.join(kinds)}: {', '.join(counts)}"]
     for meta in summary.processes:
@@ -157,8 +157,8 @@ def _wall(cores: tuple[CoreSummary, ...]) -> str:
     rows = [
         (
             f"{core.pid} NC{core.nc}",
-            units.duration(core.wall_span_ns),
-            units.duration(core.wall_busy_ns),
+            units.format_ns(core.wall_span_ns),
+            units.format_ns(core.wall_busy_ns),
             f"{core.wall_busy_ns / core.wall_span_ns if core.wall_span_ns else 0:.1%}",
         )
         for core in cores
@@ -178,9 +178,9 @@ def _models(models: tuple[ModelSummary, ...]) -> str:
             f"NC{model.nc}",
             str(model.executions),
             str(model.failures),
-            units.duration(model.warmup_wall_ns),
-            units.duration(model.wall_median_ns),
-            units.duration(model.modelled_ns) if model.modelled_ns else "-",
+            units.format_ns(model.warmup_wall_ns),
+            units.format_ns(model.wall_median_ns),
+            units.format_ns(model.modelled_ns) if model.modelled_ns else "-",
         )
         for model in models
     ]
@@ -215,7 +215,7 @@ def _engines(engines: tuple[EngineTotal, ...]) -> str:
     if not engines:
         return ""
     rows = [
-        (engine.engine, str(engine.count), units.duration(engine.total_ns), units.duration(engine.busy_ns))
+        (engine.engine, str(engine.count), units.format_ns(engine.total_ns), units.format_ns(engine.busy_ns))
         for engine in engines
     ]
     return "\n".join(["Engines, modelled", *table(("engine", "instructions", "sum", "busy"), rows)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from neurontools.cache import layouts
 from neurontools.cache.graphs.graph_facts import GraphForm, Tensor
-from neurontools.cache.graphs.graph_reading import UnreadableGraphError, read_graph
+from neurontools.cache.graphs.graph_reader import UnreadableGraphError, read_graph
 from neurontools.cache.graphs.hlo import HloError, read_hlo
 from neurontools.cache.why.diff import diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
@@ -70,7 +70,7 @@ def test_what_is_lost_is_told_and_the_rest_is_read() -> None:
     assert len(cut.unread) == 1
     lost = [Op(2, "negate", shape("f32", 2), (1,))]
     facts = read_graph(module(computation("main", 1, 2, lost), entry=1))
-    assert facts.unread == ("1 operands refer to instructions that are not there",)
+    assert facts.unread == ("1 operands refer to instructions that do not exist",)
 
 
 @pytest.mark.parametrize("content", [b"", b"hlo", b"\x00", b"\xff" * 40, data(1, "name"), b"\x1f\x8bno"])

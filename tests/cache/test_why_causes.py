@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import events, layouts
-from neurontools.cache.graphs.graph_reading import facts_of_graph
+from neurontools.cache.graphs.graph_reader import facts_of_graph
 from neurontools.cache.why.causes import CauseName, Confidence, find_causes
 from neurontools.cache.why.compare import EntryFacts, compare
 from neurontools.cache.why.sequences import CompiledGraph, find_shared_causes
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_said(tree: Tree, capsys: pytest.CaptureFixture[s
     report = ask(capsys, one, other)
     assert report["graph"] is None
     assert [item["text"] for item in report["differences"]] == ["--target=trn1 -> --target=trn2"]
-    assert "its graph (model.hlo_module.pb): it holds no HLO module" in report["unread"][0]
+    assert "its graph (model.hlo_module.pb): it is not an HLO module" in report["unread"][0]
     assert main(["why", one, other]) == 0
     assert "what could not be read" in capsys.readouterr().out
 

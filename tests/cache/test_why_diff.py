@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
-from neurontools.cache.graphs.graph_reading import facts_of_graph
+from neurontools.cache.graphs.graph_reader import facts_of_graph
 from neurontools.cache.why.align import align
 from neurontools.cache.why.diff import Aspect, diff_graphs
 from neurontools.cache.why.diff_text import diff_lines

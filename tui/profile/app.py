@@ -11,10 +11,9 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
+from neurontools.base import units
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler import units
-from neurontools.profiler.details import event_details
-from neurontools.profiler.operators import top_operators
+from neurontools.profiler.operators import event_details, top_operators
 from neurontools.profiler.summary_text import report, to_text
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.screens import TextScreen
@@ -124,10 +123,10 @@ class ProfileApp(App[int]):
                 operator.opcode,
                 operator.engine,
                 operator.count,
-                units.duration(operator.total_ns),
+                units.format_ns(operator.total_ns),
                 f"{operator.share:.1%}",
-                units.count(operator.flops),
-                units.count(operator.bytes_moved),
+                units.format_count(operator.flops),
+                units.format_count(operator.bytes_moved),
             )
             for operator in top_operators(self._trace, TABLE_ROWS)
         )
@@ -187,6 +186,6 @@ class ProfileApp(App[int]):
         if not text:
             return
         try:
-            self.query_one(TimelineView).go_to(units.parse_duration(text))
+            self.query_one(TimelineView).go_to(units.parse_duration_ns(text, needs_unit=True))
         except NeuronToolsError as error:
             self.notify(error.message, severity="error")

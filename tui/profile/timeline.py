@@ -13,9 +13,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from neurontools.profiler import units
-from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, Timeline
-from neurontools.profiler.viewport import Viewport
+from neurontools.base import units
+from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, Timeline, Viewport, format_tick, tick_step
 
 if TYPE_CHECKING:
     from textual import events
@@ -340,11 +339,11 @@ class TimelineView(Widget, can_focus=True):
 
     def _axis(self) -> list[Segment]:
         view = self.view
-        step = units.tick_step(view.span_ns, view.columns // _TICK_CELLS)
+        step = tick_step(view.span_ns, view.columns // _TICK_CELLS)
         text = [" "] * view.columns
         free = 0
         for time_ns in range(-(-view.start_ns // step) * step, view.end_ns, step):
-            mark = "╵" + units.tick(time_ns, step)
+            mark = "╵" + format_tick(time_ns, step)
             column = view.column_of(time_ns)
             if free <= column <= view.columns - len(mark):
                 text[column : column + len(mark)] = mark
@@ -355,8 +354,8 @@ class TimelineView(Widget, can_focus=True):
         view = self.view
         in_view = sum(row.count_between(view.start_ns, view.end_ns) for row in self.timeline.rows)
         second = (
-            f"{units.duration(view.start_ns)} to {units.duration(view.end_ns)}, "
-            f"{units.duration(view.ns_per_cell)} a cell, {in_view} events start here"
+            f"{units.format_ns(view.start_ns)} to {units.format_ns(view.end_ns)}, "
+            f"{units.format_ns(view.ns_per_cell)} a cell, {in_view} events start here"
         )
         if self.pattern:
             position = f"{self._match_number() + 1} of " if len(self.matches) else ""
@@ -372,7 +371,7 @@ class TimelineView(Widget, can_focus=True):
         event, trace = self.selected_event, self.trace
         action = trace.actions[trace.action[event]]
         place = (
-            f"at {units.duration(int(trace.start[event]))} for {units.duration(int(trace.duration[event]))}"
+            f"at {units.format_ns(int(trace.start[event]))} for {units.format_ns(int(trace.duration[event]))}"
         )
         return f"{head}  {action.name} {place}, run {int(trace.execution[event])}"
 

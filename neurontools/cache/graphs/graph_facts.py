@@ -1,7 +1,4 @@
-"""What a stored graph says, whoever wrote it: operators, shapes, constants, wiring and source lines.
-
-Our canonical graphs and the HLO modules of real compilers both become this, so that what compares graphs knows one form.
-"""
+"""A stored graph in one form for canonical graphs and HLO modules: operators, shapes, constants, wiring, source lines."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from typing import NamedTuple
 
 
 class GraphForm(StrEnum):
-    """How a graph was stored: our canonical JSON, or an HLO module."""
+    """How a graph was stored: canonical JSON, or an HLO module."""
 
     CANONICAL = "canonical"
     HLO = "hlo"
 
 
 class Tensor(NamedTuple):
-    """A tensor that a graph gets or gives. A tuple: of a large graph a hundred thousand are compared and counted."""
+    """Type and shape of a tensor. A tuple: a hundred thousand of a large graph are compared and counted."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,7 +28,7 @@ class Tensor(NamedTuple):
 class Operand:
     """A tensor argument: result `result` of operation `producer`, or, below 0, of input `-1 - producer`.
 
-    `window` is how a strided view lies on its buffer, "" for the plain case.
+    `window` is the layout of a strided view on its buffer, "" for a contiguous tensor.
     """
 
     producer: int
@@ -41,7 +38,7 @@ class Operand:
 
     @property
     def input_number(self) -> int:
-        """The graph's input that it is, -1 for the result of an operation."""
+        """The number of the graph's input, -1 for the result of an operation."""
         return -1 - self.producer if self.producer < 0 else -1
 
 
@@ -62,7 +59,7 @@ class Operation:
 
     @property
     def detail(self) -> tuple[object, ...]:
-        """What two operations share that do the same to other inputs: everything but wiring and source line."""
+        """Everything but wiring and source line: equal for two operations that do the same to other inputs."""
         return (
             self.name,
             tuple([(operand.tensor, operand.window) for operand in self.operands]),
@@ -78,14 +75,14 @@ class GraphFacts:
     Args:
         form: how it was stored.
         inputs: its inputs in order.
-        input_names: their names, "" where none is known.
+        input_names: their names, "" if unknown.
         operations: in order.
-        outputs: what somebody can see when it ends.
+        outputs: tensors that are visible when it ends.
         aliases: outputs that share an input's buffer, as text.
         libraries: digests of custom operators' libraries.
         cut: what ended the recording, as `cause at file:line`, or "".
-        unread: what could not be read, one sentence each.
-        buffers_bytes: the size of all of its buffers, 0 where that is not known.
+        unread: parts that could not be read, one sentence each.
+        buffers_bytes: the size of all of its buffers, 0 if unknown.
     """
 
     form: GraphForm

@@ -12,7 +12,7 @@ from neurontools.base.text import plural
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.graphs.graph_facts import GraphForm
-from neurontools.cache.graphs.graph_reading import (
+from neurontools.cache.graphs.graph_reader import (
     MAX_GRAPH_BYTES,
     UnreadableGraphError,
     facts_of_graph,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.base.text import plural
-from neurontools.cache.graphs.graph_reading import MAX_GRAPH_BYTES
+from neurontools.cache.graphs.graph_reader import MAX_GRAPH_BYTES
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.walk import walk
 from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_facts

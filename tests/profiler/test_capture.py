@@ -189,7 +189,7 @@ def test_a_full_disk_ends_the_capture_with_one_warning_and_not_the_run(home: Pat
 
 def test_an_unusable_directory_is_named(home: Path, maker: Maker) -> None:
     (home / "file").write_text("")
-    with pytest.raises(ProfileError, match="cannot make profile directory"):
+    with pytest.raises(ProfileError, match="cannot create profile directory"):
         maker.capture(home / "file" / "p")
 
 

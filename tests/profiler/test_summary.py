@@ -11,10 +11,9 @@ from neurontools.profiler.meta import Peaks, ProfileError
 from neurontools.profiler.metrics import core_metrics
 from neurontools.profiler.operators import engine_totals, top_operators
 from neurontools.profiler.records import ENGINES, Track
-from neurontools.profiler.selection import Selection, select
 from neurontools.profiler.summary import summarise
 from neurontools.profiler.summary_text import report, to_json, to_text
-from neurontools.profiler.trace import load
+from neurontools.profiler.trace import Selection, load, select
 
 if TYPE_CHECKING:
     from pathlib import Path

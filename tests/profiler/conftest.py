@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.profiler.capture import Capture
-from neurontools.profiler.machine import Machine
+from neurontools.profiler.capture import Capture, CaptureMachine
 from neurontools.profiler.meta import Peaks
-from neurontools.profiler.model import Operation, Program
-from neurontools.profiler.program import pairing_hash
+from neurontools.profiler.model import Operation, Program, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace import Trace, load
 
@@ -37,7 +35,7 @@ class Maker:
     """Makes programs, models and captures."""
 
     start_ns = 5_000_000_000_000
-    machine = Machine("trn1.2xlarge", "i-0123456789abcdef0", 1, (0, 1), Peaks(92e12, 410e9, 1.4e9))
+    machine = CaptureMachine("trn1.2xlarge", "i-0123456789abcdef0", 1, (0, 1), Peaks(92e12, 410e9, 1.4e9))
 
     @staticmethod
     def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> Operation:

@@ -1,4 +1,4 @@
-"""From the file of an entry's graph to `GraphFacts`: our canonical graph, or an HLO module."""
+"""Read an entry's graph file to `GraphFacts`: a canonical graph of this simulator, or an HLO module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
 from neurontools.cache.graphs.hlo import HloError, read_hlo
-from neurontools.cache.graphs.hlo_facts import facts_of_hlo
 from neurontools.compiler.graph import GraphError, Lifted, Symbol, View, graph_from_bytes
 
 if TYPE_CHECKING:
@@ -20,44 +19,42 @@ _FLOAT_INPUT = "$"
 
 
 class UnreadableGraphError(Exception):
-    """The file holds no graph that can be read; the message says why."""
+    """The file is not a graph that can be read; the message is the reason."""
 
 
 def read_graph(data: bytes) -> GraphFacts:
-    """Return what a stored graph says.
+    """Return a stored graph.
 
     Args:
-        data: the file's content; gzip is undone.
+        data: the file's content, which may be compressed by gzip.
 
     Raises:
-        UnreadableGraphError: it is empty, damaged beyond use, or something else.
+        UnreadableGraphError: it is empty, damaged beyond use, or not a graph.
     """
     if data.startswith(b"\x1f\x8b"):
-        data = _inflated(data)
+        data = _decompress(data)
     if not data:
         raise UnreadableGraphError("the graph file is empty or cannot be read")
     try:
-        # An HLO module is a protocol buffer, and ours is JSON: a brace says which.
-        return (
-            facts_of_graph(graph_from_bytes(data)) if data.startswith(b"{") else facts_of_hlo(read_hlo(data))
-        )
+        # An HLO module is a protocol buffer, a canonical graph is JSON and starts with a brace.
+        return facts_of_graph(graph_from_bytes(data)) if data.startswith(b"{") else read_hlo(data)
     except (GraphError, HloError) as error:
         raise UnreadableGraphError(str(error)) from error
 
 
 def facts_of_graph(graph: Graph) -> GraphFacts:
-    """Return what a canonical graph says."""
-    return _Reader(graph).read()
+    """Return the facts of a canonical graph."""
+    return _GraphReader(graph).read()
 
 
-class _Reader:
+class _GraphReader:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._inputs = {slot: number for number, slot in enumerate(graph.inputs)}
-        self._makers: dict[int, tuple[int, int]] = {slot: (-1 - n, 0) for slot, n in self._inputs.items()}
+        self._producers: dict[int, tuple[int, int]] = {slot: (-1 - n, 0) for slot, n in self._inputs.items()}
         self._first: dict[int, View] = {}
         self._last: dict[int, View] = {}
-        # A large graph has few kinds of tensors, and very many of each.
+        # A large graph has few kinds of tensors, and many of each.
         self._windows: dict[tuple[tuple[int, ...], ...], str] = {}
 
     def read(self) -> GraphFacts:
@@ -87,20 +84,20 @@ class _Reader:
                 constants.append(f"{name}={text}" if name else text)
         for position, view in enumerate(node.results):
             if view is not None:
-                self._see(view)
-                self._makers.setdefault(view.slot, (number, position))
+                self._note(view)
+                self._producers.setdefault(view.slot, (number, position))
         results = tuple(_tensor(view) for view in node.results if view is not None)
         return Operation(node.op, tuple(operands), results, tuple(constants), node.source)
 
     def _argument(self, arg: Arg, operands: list[Operand]) -> str:
-        """Return the text of a constant argument, "" for a tensor, which is added to the operands."""
+        """Return a constant argument as text; append a tensor to the operands and return ""."""
         match arg:
             case View():
-                self._see(arg)
+                self._note(arg)
                 operands.append(self._operand(arg))
                 return ""
             case Lifted():
-                # Which of the float inputs it is follows from the order of the operators.
+                # Its number follows from the order of the operators.
                 return _FLOAT_INPUT
             case Symbol():
                 return arg.name
@@ -115,7 +112,7 @@ class _Reader:
                 return repr(arg)
 
     def _operand(self, view: View) -> Operand:
-        producer, result = self._makers.get(view.slot, (-1 - len(self._inputs), 0))
+        producer, result = self._producers.get(view.slot, (-1 - len(self._inputs), 0))
         kind = (view.shape, view.strides, (view.offset,))
         window = self._windows.get(kind)
         if window is None:
@@ -125,7 +122,7 @@ class _Reader:
     def _output(self, slot: int) -> Operand:
         return self._operand(self._last[slot])
 
-    def _see(self, view: View) -> None:
+    def _note(self, view: View) -> None:
         self._first.setdefault(view.slot, view)
         self._last[view.slot] = view
 
@@ -144,7 +141,7 @@ def _window(view: View) -> str:
     return f"strides {','.join(map(str, view.strides))} at {view.offset}"
 
 
-def _inflated(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, MAX_GRAPH_BYTES)
     except zlib.error as error:

@@ -33,7 +33,7 @@ def test_what_is_not_a_profile_is_named_with_its_reason(home: Path) -> None:
     (home / "notes.txt").write_text("x")
     assert "no such directory" in refused(home / "missing")
     assert "is empty" in refused(home / "empty")
-    assert "holds no profile" in refused(home / "other")
+    assert "is not a profile" in refused(home / "other")
     assert "is a file" in refused(home / "notes.txt")
 
 

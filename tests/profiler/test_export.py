@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.profiler.export import TraceFormat, export
-from neurontools.profiler.export_chrome import write_chrome
-from neurontools.profiler.export_json import write_json
-from neurontools.profiler.export_perfetto import write_perfetto
+from neurontools.profiler.export import TraceFormat, export, write_json
+from neurontools.profiler.export_timeline import write_chrome, write_perfetto
 from neurontools.profiler.meta import ProfileError
 from neurontools.profiler.operators import engine_totals, top_operators
-from neurontools.profiler.protobuf import varint
 from neurontools.profiler.summary_text import report, to_json
 
 if TYPE_CHECKING:
@@ -219,12 +216,6 @@ def test_the_vendors_json_holds_summary_instructions_and_system_events(trace: Tr
     assert len(data["system_profile"]) == 2 * 11
     assert {each["label"] for each in data["instruction"]} >= {"Tensor", "DMA", "Model"}
     assert data["instruction"][0]["timestamp"] >= trace.origin_unix_ns
-
-
-def test_varints_are_base_128() -> None:
-    assert varint(0) == b"\0"
-    assert varint(300) == b"\xac\x02"
-    assert varint(2**64 - 1) == b"\xff" * 9 + b"\x01"
 
 
 def test_export_replaces_a_file_only_when_it_is_complete(trace: Trace, home: Path) -> None:

@@ -1,0 +1,312 @@
+"""Timelines for other viewers: Chrome trace_event JSON and Perfetto's native format.
+
+Both have groups (one per process, clock and core) of lines on which no events overlap.
+
+Chrome: one event per line of the file. Thread ids count from 1 and are unique, times are microseconds with three decimals
+that keep every nanosecond. The file is readable even if writing it was interrupted.
+
+Perfetto: encoded by hand, two packets per event, names interned. The parts that all events of an action on a line share
+are encoded once; only the timestamp is new. Events of a line never overlap, so begin and end packets nest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurontools.base.protowire import encode_message, encode_number, encode_text, encode_varint
+from neurontools.profiler.intervals import lanes
+from neurontools.profiler.meta import CLOCKS
+from neurontools.profiler.records import Track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.profiler.intervals import Int64s
+    from neurontools.profiler.trace import Row, Trace
+
+    Progress = Callable[[int, int], None]
+    from neurontools.profiler.trace import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an exported timeline. `number` and `group` are unique and count from 1; `events` index the trace."""
+
+    number: int
+    group: int
+    name: str
+    events: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines of one clock of one NeuronCore of one process."""
+
+    number: int
+    name: str
+
+
+def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
+    """Return the groups and the lines of a trace; a row whose events overlap becomes several lines."""
+    groups: dict[tuple[int, int, bool], Group] = {}
+    lines: list[Line] = []
+    for row in trace.rows:
+        key = (row.process, row.nc, row.track.measured)
+        group = groups.setdefault(key, Group(len(groups) + 1, _group_name(row)))
+        lane = lanes(trace.start[row.span], trace.duration[row.span])
+        for number in range(int(lane.max()) + 1 if len(lane) else 0):
+            name = row.track.label if number == 0 else f"{row.track.label} {number + 1}"
+            events: Int64s = np.flatnonzero(lane == number) + row.first
+            lines.append(Line(len(lines) + 1, group.number, name, events))
+    return tuple(groups.values()), tuple(lines)
+
+
+def _group_name(row: Row) -> str:
+    clock = "wall clock, measured" if row.track.measured else "device clock, modelled"
+    return f"pid {row.pid} NC{row.nc} ({clock})"
+
+
+_BLOCK = 4096
+
+
+def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
+    """Write a trace.
+
+    Args:
+        trace: the events.
+        file: open for text.
+        progress: called with the number of events written and of all.
+    """
+    groups, lines = layout(trace)
+    file.write('{"displayTimeUnit":"ns","otherData":' + _dump(_about(trace)) + ',"traceEvents":[\n')
+    metadata = []
+    for group in groups:
+        metadata.append(_metadata("process_name", group.number, 0, {"name": group.name}))
+        metadata.append(_metadata("process_sort_index", group.number, 0, {"sort_index": group.number}))
+    for line in lines:
+        metadata.append(_metadata("thread_name", line.group, line.number, {"name": line.name}))
+        metadata.append(_metadata("thread_sort_index", line.group, line.number, {"sort_index": line.number}))
+    file.write(",\n".join(metadata))
+    done = 0
+    for line in lines:
+        done = _write_line(trace, line, file, done, progress)
+    file.write("\n]}\n")
+
+
+def _write_line(trace: Trace, line: Line, file: IO[str], done: int, progress: Progress | None) -> int:
+    known: dict[int, tuple[str, str]] = {}
+    place = f'"pid":{line.group},"tid":{line.number}'
+    for first in range(0, len(line.events), _BLOCK):
+        block = line.events[first : first + _BLOCK]
+        columns = (trace.start, trace.duration, trace.action, trace.execution, trace.status)
+        text = []
+        for start, duration, action, execution, status in zip(
+            *(column[block].tolist() for column in columns), strict=True
+        ):
+            if action not in known:
+                known[action] = _static(trace.actions[action], place)
+            head, arguments = known[action]
+            text.append(
+                f',\n{head},"ts":{_microseconds(start)},"dur":{_microseconds(duration)},'
+                f'"args":{{"execution":{execution},"status":{status}{arguments}}}}}'
+            )
+        file.write("".join(text))
+        done += len(block)
+        if progress is not None:
+            progress(done, trace.event_count)
+    return done
+
+
+def _static(action: Action, place: str) -> tuple[str, str]:
+    category = "modelled" if action.track > Track.HARDWARE else "measured"
+    head = f'{{"ph":"X","name":{_dump(action.name)},"cat":"{category}",{place}'
+    fields: dict[str, Any] = {
+        "opcode": action.opcode,
+        "flops": action.flops,
+        "read_bytes": action.read_bytes,
+        "write_bytes": action.write_bytes,
+        "shape": action.shape,
+        "source": action.source,
+    }
+    return head, "".join(f",{_dump(name)}:{_dump(value)}" for name, value in fields.items() if value)
+
+
+def _microseconds(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _metadata(name: str, pid: int, tid: int, arguments: dict[str, Any]) -> str:
+    place = {"pid": pid, "tid": tid} if tid else {"pid": pid}
+    return _dump({"ph": "M", "name": name, **place, "args": arguments})
+
+
+def _about(trace: Trace) -> dict[str, Any]:
+    return {
+        "is_simulation": True,
+        "origin_unix_ns": str(trace.origin_unix_ns),
+        "clocks": CLOCKS,
+        "processes": [
+            {"pid": meta.pid, "instance_type": meta.instance_type, "command": list(meta.command)}
+            for meta in trace.processes
+        ],
+    }
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+_BLOCK = 4096
+_SEQUENCE = 1
+# Field numbers of perfetto/trace/*.proto
+_TRACE_PACKET = 1
+_TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 8, 10, 11, 12, 13, 60
+_CLEARED, _NEEDS_STATE = 1, 2
+_UUID, _NAME, _PROCESS, _THREAD, _PARENT, _ORDERING, _RANK = 1, 2, 3, 4, 5, 11, 12
+_EXPLICIT = 3
+_TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
+_BEGIN, _END = 1, 2
+_GROUP_UUID = 1 << 32
+_EXECUTION = "execution"
+_NUMBERS = ("flops", "read_bytes", "write_bytes")
+_TEXTS = ("opcode", "shape", "source")
+_ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
+_PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
+
+
+def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = None) -> None:
+    """Write a trace.
+
+    Args:
+        trace: the events; timestamps in the file are nanoseconds since the first one.
+        file: open for bytes.
+        progress: called with the number of events written and of all.
+    """
+    groups, lines = layout(trace)
+    names = _names(trace)
+    file.write(_packet(encode_number(_FLAGS, _CLEARED), _interned(names)))
+    for group in groups:
+        file.write(_packet(_group(group)))
+    for line in lines:
+        file.write(_packet(_line(line)))
+    done = 0
+    for line in lines:
+        encoder = _LineEncoder(trace, line, names)
+        for first in range(0, len(line.events), _BLOCK):
+            block = line.events[first : first + _BLOCK]
+            file.write(encoder.encode(block))
+            done += len(block)
+            if progress is not None:
+                progress(done, trace.event_count)
+
+
+class _LineEncoder:
+    """Packets of the events of one line."""
+
+    def __init__(self, trace: Trace, line: Line, names: dict[str, int]) -> None:
+        self._trace = trace
+        self._names = names
+        self._uuid = encode_number(_EVENT_UUID, line.number)
+        self._end = _tail(encode_number(_TYPE, _END), self._uuid)
+        self._begin: dict[int, bytes] = {}
+
+    def encode(self, block: object) -> bytes:
+        """Return the packets of some events, by their numbers."""
+        trace = self._trace
+        parts: list[bytes] = []
+        columns = (trace.start, trace.duration, trace.action, trace.execution)
+        for start, duration, action, execution in zip(
+            *(column[block].tolist() for column in columns), strict=True
+        ):
+            begin = self._begin.get(action) or self._encode_begin(action, execution)
+            parts += (_timed(start, begin), _timed(start + duration, self._end))
+        return b"".join(parts)
+
+    def _encode_begin(self, action: int, execution: int) -> bytes:
+        known = self._trace.actions[action]
+        begin = _tail(
+            encode_number(_TYPE, _BEGIN),
+            self._uuid,
+            encode_number(_NAME_IID, self._names[known.name]),
+            _annotations(known, execution),
+        )
+        if known.track not in _PER_EXECUTION:
+            self._begin[action] = begin
+        return begin
+
+
+def _timed(timestamp: int, tail: bytes) -> bytes:
+    stamp = encode_varint(timestamp)
+    return b"\x0a" + encode_varint(1 + len(stamp) + len(tail)) + b"\x40" + stamp + tail
+
+
+def _tail(*event: bytes) -> bytes:
+    return (
+        encode_number(_SEQUENCE_ID, _SEQUENCE)
+        + encode_message(_TRACK_EVENT, *event)
+        + encode_number(_FLAGS, _NEEDS_STATE)
+    )
+
+
+def _annotations(action: Action, execution: int) -> bytes:
+    numbers = (action.flops, action.read_bytes, action.write_bytes)
+    texts = (action.opcode, action.shape, action.source)
+    found = [
+        _annotation(name, encode_number(4, value))
+        for name, value in zip(_NUMBERS, numbers, strict=True)
+        if value
+    ]
+    found += [
+        _annotation(name, encode_text(6, value)) for name, value in zip(_TEXTS, texts, strict=True) if value
+    ]
+    if action.track in _PER_EXECUTION:
+        found.append(_annotation(_EXECUTION, encode_number(4, execution)))
+    return b"".join(found)
+
+
+def _annotation(name: str, value: bytes) -> bytes:
+    return encode_message(_ANNOTATION, encode_number(1, _ANNOTATION_NAMES.index(name) + 1), value)
+
+
+def _packet(*parts: bytes) -> bytes:
+    return encode_message(_TRACE_PACKET, encode_number(_SEQUENCE_ID, _SEQUENCE), *parts)
+
+
+def _names(trace: Trace) -> dict[str, int]:
+    names: dict[str, int] = {}
+    for action in trace.actions:
+        names.setdefault(action.name, len(names) + 1)
+    return names
+
+
+def _interned(names: dict[str, int]) -> bytes:
+    events = [encode_message(2, encode_number(1, iid), encode_text(2, name)) for name, iid in names.items()]
+    annotations = [
+        encode_message(3, encode_number(1, iid), encode_text(2, name))
+        for iid, name in enumerate(_ANNOTATION_NAMES, 1)
+    ]
+    return encode_message(_INTERNED, *events, *annotations)
+
+
+def _group(group: Group) -> bytes:
+    process = encode_message(_PROCESS, encode_number(1, group.number), encode_text(6, group.name))
+    return encode_message(
+        _DESCRIPTOR,
+        encode_number(_UUID, _GROUP_UUID + group.number),
+        process,
+        encode_number(_ORDERING, _EXPLICIT),
+    )
+
+
+def _line(line: Line) -> bytes:
+    return encode_message(
+        _DESCRIPTOR,
+        encode_number(_UUID, line.number),
+        encode_text(_NAME, line.name),
+        encode_number(_PARENT, _GROUP_UUID + line.group),
+        encode_number(_RANK, line.number),
+    )
