@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_neff import add_info, add_unpack
+from neurontools.commands.cache.neff import add_info, add_unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

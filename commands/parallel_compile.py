@@ -134,7 +134,7 @@ def _trial_run(arguments: argparse.Namespace) -> Collected:
 def _compile_what_waits(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
-    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.cache.options import print_json
     from neurontools.commands.progress import ProgressCounter
     from neurontools.precompile import compiling, report
 
@@ -161,7 +161,7 @@ def _compile_what_waits(
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import analysis
 
     found = analysis.analyze(_trial_run(arguments))
@@ -175,7 +175,7 @@ def _analyze(arguments: argparse.Namespace) -> int:
 
 
 def _scan(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import work
 
     groups = work.groups_of(_directory())
@@ -191,7 +191,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.entries import scan
     from neurontools.cache.pruning.prune import prepare_pruning
     from neurontools.cache.pruning.rules import PruneRules
-    from neurontools.commands.cache_removal import remove, show_plan
+    from neurontools.commands.cache.removal import remove, show_plan
 
     found = scan(_directory_to_clear("clean"), details=False)
     work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True)
@@ -205,7 +205,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 def _clear_locks(arguments: argparse.Namespace) -> int:
     from neurontools.cache.lock_list import list_locks
     from neurontools.cache.walk import walk
-    from neurontools.commands.cache_removal import break_stale
+    from neurontools.commands.cache.removal import break_stale
 
     root = _directory_to_clear("locks --break-stale 0")
     found = list_locks(walk(root).places)
@@ -214,7 +214,7 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
 
 
 def _clear_neffs(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache_options import print_json
+    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import clearing, work
 
     root = _directory_to_clear("rm")

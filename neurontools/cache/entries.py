@@ -277,8 +277,8 @@ def check_root_exists(location: Location, found: Scan | Walk) -> None:
         NotACacheError: it is not.
     """
     if not found.exists and location.source == ARGUMENT_SOURCE:
-        why = "no object's name begins so" if location.is_remote else "no such directory"
-        raise NotACacheError(f"there is no compile cache at {location.root}: {why}", HINT)
+        why = "no object has this prefix" if location.is_remote else "no such directory"
+        raise NotACacheError(f"no compile cache at {location.root}: {why}", HINT)
 
 
 def read_entry(root: str, path: str, *, details: bool = True) -> Entry | None:

@@ -78,11 +78,11 @@ def derive_note(state: State, lock: LockState | None, log: str, files: Mapping[s
             unread = "the log cannot be read" if files[layouts.LOG].st_size else "the log is empty"
             return first_error_line(log) or unread
         case State.INTERRUPTED if lock is not None:
-            return f"left behind by {lock.holder}"
+            return f"left by {lock.holder}"
         case State.INTERRUPTED if layouts.NEFF in files:
             return "neff without done marker"
         case State.INTERRUPTED:
-            return "compile ended from outside"
+            return "compile was killed"
         case _:
             return ""
 

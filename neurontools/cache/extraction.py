@@ -158,10 +158,12 @@ def _store(
         except OSError as error:
             raise NeuronToolsError(
                 f"cannot store an extracted graph in {entry}: {error.strerror}",
-                "extraction needs a compile cache that can be written to; NEURON_COMPILE_CACHE_URL names another",
+                "graph extraction needs a writable cache; set NEURON_COMPILE_CACHE_URL to another one",
             ) from error
         return
-    raise NeuronToolsError(f"the entry {entry} keeps disappearing", "stop what prunes this cache meanwhile")
+    raise NeuronToolsError(
+        f"the entry {entry} keeps disappearing", "stop other processes that prune this cache"
+    )
 
 
 def _store_library(path: str, library: NativePart) -> None:

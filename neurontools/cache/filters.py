@@ -1,7 +1,7 @@
-"""Filters on entries: `state=failed`, `size>1GB`, `used>30d`, `compiler~2.16`; conditions side by side must all hold.
+"""Filters on entries: `state=failed`, `size>1GB`, `used>30d`, `compiler~2.16`.
 
-A condition is a field, an operator and values; commas part values of which one must fit, quotes protect blanks and
-commas. Text knows `=`, `!=`, `~` (contains) and `!~`, in any case of letters; what is measured also `<`, `<=`, `>`, `>=`.
+An entry matches if all conditions hold. A condition is a field, an operator and values; comma-separated values match any
+of them, and quotes protect blanks and commas. Text is compared without regard to case.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import suggest, table
 from neurontools.base.units import parse_size
 from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field, parse_age
 from neurontools.errors import UsageError
@@ -43,27 +43,25 @@ _OPERATORS = {
 
 
 class FilterSyntaxError(UsageError):
-    """A filter that cannot be read; `position` counts characters from 0."""
+    """A filter with a syntax error; `position` counts characters from 0."""
 
     def __init__(self, text: str, position: int, reason: str, remedy: str) -> None:
         shown = "".join(character if character.isprintable() else "?" for character in text)
-        message = (
-            f"cannot read the filter at character {position + 1}: {reason}\n  {shown}\n  {' ' * position}^"
-        )
+        message = f"invalid filter at character {position + 1}: {reason}\n  {shown}\n  {' ' * position}^"
         super().__init__(message, remedy)
         self.position = position
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCondition:
-    """One condition: values are texts, bytes, seconds or numbers, as the field's kind says."""
+    """One condition; its values are text, bytes, seconds or numbers, depending on the field."""
 
     field: Field
     operator: str
     values: tuple[str | float, ...]
 
     def matches(self, entry: Entry, now: float) -> bool:
-        """Return whether an entry fulfils it at a time (Unix seconds)."""
+        """Return whether an entry matches at a time (Unix seconds)."""
         value = self.field.value(entry, now)
         if self.operator.startswith("!"):
             return not any(self._fits(value, wanted) for wanted in self.values)
@@ -79,25 +77,25 @@ class FilterCondition:
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Conditions that must all hold; none is true of every entry."""
+    """Conditions that must all hold; without conditions, every entry matches."""
 
     conditions: tuple[FilterCondition, ...] = ()
 
     @property
     def needs_details(self) -> bool:
-        """Whether it asks for what only the files' content tells."""
+        """Whether a field is read from the content of files."""
         return any(condition.field.details for condition in self.conditions)
 
     def matches(self, entry: Entry, now: float) -> bool:
-        """Return whether an entry fulfils every condition at a time (Unix seconds)."""
+        """Return whether an entry matches every condition at a time (Unix seconds)."""
         return all(condition.matches(entry, now) for condition in self.conditions)
 
 
 def parse_filters(texts: Iterable[str]) -> EntryFilter:
-    """Return the filter that all texts together say.
+    """Return the filter with the conditions of all texts.
 
     Raises:
-        FilterSyntaxError: one cannot be read; it points at the character.
+        FilterSyntaxError: a text is invalid; the message points at the character.
     """
     return EntryFilter(tuple(condition for text in texts for condition in _Parser(text).conditions()))
 
@@ -113,13 +111,13 @@ class _Parser:
         found = []
         self._skip_blanks()
         if self._ended():
-            raise self._error("it is empty", _EXAMPLE)
+            raise self._error("the filter is empty", _EXAMPLE)
         while not self._ended():
             found.append(self._condition())
             before = self._at
             self._skip_blanks()
             if self._at == before and not self._ended():
-                raise self._error("expected a blank or the end", _EXAMPLE)
+                raise self._error("expected a blank or the end of the filter", _EXAMPLE)
         return found
 
     def _condition(self) -> FilterCondition:
@@ -137,12 +135,12 @@ class _Parser:
         start = self._at
         name = self._take(_NAME)
         if not name:
-            raise self._error("expected the name of a field", _fields())
+            raise self._error("expected the name of a field", _field_names())
         field = find_field(name.lower())
         if field is None:
-            near = get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=1, cutoff=0.7)
-            remedy = f"did you mean {near[0]}?" if near else _fields()
-            raise self._error(f"there is no field {name!r}", remedy, start)
+            near = suggest(name.lower(), [*FIELDS, *ALIASES], cutoff=0.7)
+            remedy = f"did you mean {near}?" if near else _field_names()
+            raise self._error(f"unknown field {name!r}", remedy, start)
         return field
 
     def _operator(self, field: Field) -> str:
@@ -152,9 +150,9 @@ class _Parser:
         if sign in allowed:
             return sign
         reason = (
-            f"{field.name} does not know {sign!r}" if sign else f"expected an operator after {field.name}"
+            f"{field.name} does not support {sign!r}" if sign else f"expected an operator after {field.name}"
         )
-        raise self._error(reason, f"{field.name} takes {' '.join(allowed)}", start)
+        raise self._error(reason, f"operators of {field.name}: {' '.join(allowed)}", start)
 
     def _value(self, field: Field) -> str | float:
         start = self._at
@@ -170,7 +168,7 @@ class _Parser:
         quote, start = self._text[self._at], self._at
         end = self._text.find(quote, start + 1)
         if end < 0:
-            raise self._error("this quote is not closed", f"write {quote} behind the value")
+            raise self._error("unclosed quote", f"add {quote} after the value")
         self._at = end + 1
         return self._text[start + 1 : end]
 
@@ -191,10 +189,21 @@ class _Parser:
         return FilterSyntaxError(self._text, self._at if position is None else position, reason, remedy)
 
 
-_EXAMPLE = "write for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
+_EXAMPLE = "for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
 
 
-def _fields() -> str:
+def describe_fields() -> str:
+    """Return one line for each field: name, aliases, operators, meaning."""
+    rows = []
+    for field in FIELDS.values():
+        aliases = [alias for alias, name in ALIASES.items() if name == field.name]
+        names = field.name + (f" ({', '.join(aliases)})" if aliases else "")
+        meaning = field.meaning + (f": {', '.join(field.words)}" if field.words else "")
+        rows.append(("  " + names, " ".join(_OPERATORS[field.kind]), meaning))
+    return table(None, rows, "<<<")
+
+
+def _field_names() -> str:
     return f"fields: {', '.join(FIELDS)}"
 
 
@@ -206,10 +215,10 @@ def _converted(field: Field, text: str) -> str | float:
             return parse_age(text)
         case FieldKind.NUMBER:
             if not text.isascii() or not text.isdigit():
-                raise UsageError(f"not a number: {text!r}", "write for example 0 or 12")
+                raise UsageError(f"invalid number {text!r}", "use for example 0 or 12")
             return float(text)
         case FieldKind.WORD if text.lower() not in field.words:
-            raise UsageError(f"{field.name} is never {text!r}", f"choose from {', '.join(field.words)}")
+            raise UsageError(f"unknown {field.name} {text!r}", f"choose from {', '.join(field.words)}")
         case FieldKind.WORD:
             return text.lower()
         case _:
@@ -217,7 +226,7 @@ def _converted(field: Field, text: str) -> str | float:
 
 
 def describe(conditions: Sequence[FilterCondition]) -> str:
-    """Return conditions in words that `parse_filters` reads again."""
+    """Return conditions as text that `parse_filters` reads."""
     return " ".join(_described(condition) for condition in conditions)
 
 

@@ -119,7 +119,7 @@ def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Can
             return None
         first = stored["first"][_order_name(key, descending)]
         return Candidates(
-            tuple(str(item) for item in (*first, *stored["unfinished"])),
+            tuple(str(item) for item in (*first[:limit], *stored["unfinished"])),
             int(stored["skipped"]),
             float(stored["made_unix_s"]),
         )

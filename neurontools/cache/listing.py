@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
 from neurontools.cache import index
-from neurontools.cache.entries import Scan, check_root_exists, read_entry, scan_walk
+from neurontools.cache.entries import EntryReader, Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Events
 from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.layouts import display_path
 from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
-from neurontools.cache.walk import walk
+from neurontools.cache.walk import parse_entry_path, walk
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     unknown = [name for name in names if find_field(name) is None]
     if unknown or not names:
-        what = f"there is no column {unknown[0]!r}" if unknown else "no column is named"
+        what = f"unknown column {unknown[0]!r}" if unknown else "no columns named"
         raise UsageError(what, f"choose from {', '.join([*FIELDS, *ALIASES])}")
     return names
 
@@ -82,7 +82,7 @@ def check_limit(limit: int | None) -> None:
         UsageError: it is negative.
     """
     if limit is not None and limit < 0:
-        raise UsageError(f"a limit of {limit} makes no sense", "give 0 or more")
+        raise UsageError(f"invalid limit {limit}", "use 0 or more")
 
 
 def select(
@@ -262,10 +262,12 @@ def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
     used = {event.module for event in Events(root).read(candidates.made_unix_s)}
     if not used <= {os.path.basename(path) for path in candidates.paths}:
         return None
-    entries = [read_entry(root, path) for path in dict.fromkeys(candidates.paths)]
+    reader = EntryReader(root)
+    places = [parse_entry_path(root, path) for path in candidates.paths]
+    entries = [reader.read(place) for place in places if place is not None]
     found = tuple(entry for entry in entries if entry is not None)
     return (
         Scan(root, exists=True, entries=found, skipped=candidates.skipped)
-        if len(found) == len(entries)
+        if len(found) == len(places)
         else None
     )

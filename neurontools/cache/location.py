@@ -100,5 +100,5 @@ def _root(chosen: Candidate) -> str:
             "name a directory or s3://BUCKET/PREFIX, and copy or mount other remote caches",
         )
     if "\0" in value:
-        raise UsageError(f"the path of the compile cache ({chosen.source}) holds a NUL character")
+        raise UsageError(f"the path of the compile cache ({chosen.source}) contains a NUL character")
     return os.path.abspath(os.path.expanduser(value))

@@ -50,7 +50,7 @@ class LockState:
     def holder(self) -> str:
         """Words for people: which process on which host, and whether it lives."""
         if self.owner is None:
-            return "a process that left no name"
+            return "an unnamed process"
         return f"process {self.owner.pid} on {self.owner.host} ({self.liveness})"
 
 

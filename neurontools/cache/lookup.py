@@ -193,7 +193,7 @@ class Lookup:
                 text = f"Another process must be compiling {self._entry}/{layouts.GRAPH}, "
                 text += f"been waiting for: {waited_s / 60:.1f} minutes"
                 logs.log(logging.INFO, logs.CACHE, text)
-                logs.log(logging.INFO, logs.CACHE, f"The lock is that of {state.holder}")
+                logs.log(logging.INFO, logs.CACHE, f"The lock is held by {state.holder}")
             if self._request.wait_s is not None and waited_s >= self._request.wait_s:
                 text = (
                     f"Waited {waited_s:.1f} s for {state.holder} to compile {self._entry}/{layouts.GRAPH}. "

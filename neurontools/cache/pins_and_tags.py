@@ -83,7 +83,8 @@ def check_taggable(places: Sequence[EntryRef]) -> None:
 def _checked(tag: str) -> str:
     if not _TAG.fullmatch(tag):
         raise UsageError(
-            f"not a tag: {tag!a}", "a tag has 1 to 64 letters, digits and . _ @ + -, a letter or digit first"
+            f"invalid tag {tag!a}",
+            "use 1 to 64 letters, digits and . _ @ + -, starting with a letter or digit",
         )
     return tag
 
@@ -125,6 +126,6 @@ def _held(place: EntryRef) -> int:
 
 def _failure(place: EntryRef, error: OSError) -> TagError:
     return TagError(
-        f"cannot mark the entry {place.path}: {error.strerror}",
+        f"cannot pin or tag the entry {place.path}: {error.strerror}",
         "run this as the owner of the cache, on a host where it is writable",
     )

@@ -56,7 +56,7 @@ def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
 def _places(root: str) -> list[EntryRef]:
     walked = walk(root)
     if not walked.exists:
-        raise NoSuchEntryError(f"there is no compile cache at {root}", HINT)
+        raise NoSuchEntryError(f"no compile cache at {root}", HINT)
     return walked.places
 
 
@@ -83,15 +83,15 @@ def _by_name(root: str, places: Sequence[EntryRef], name: str) -> EntryRef:
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        short = f"; {_SHORTEST} characters at least" if len(wanted) < _SHORTEST else ""
+        short = f"; {_SHORTEST} characters or more are needed" if len(wanted) < _SHORTEST else ""
         raise NoSuchEntryError(
             f"no entry {name!a} in {root}{short}",
-            "'neuron-cache ls' lists them; give a path or the start of a name",
+            "'neuron-cache ls' lists entries; use a path or the start of a name",
         )
     shown = ", ".join(place.path.removeprefix(root + "/") for place in fits[:_NAMES_SHOWN])
     more = f" and {len(fits) - _NAMES_SHOWN} more" if len(fits) > _NAMES_SHOWN else ""
     raise NoSuchEntryError(
-        f"{name!a} names {len(fits)} entries: {shown}{more}", "give more of the name, or the path"
+        f"{name!a} matches {len(fits)} entries: {shown}{more}", "use a longer prefix, or the path"
     )
 
 
@@ -123,7 +123,7 @@ def select_entries(
     )
     if not places:
         raise NoSuchEntryError(
-            f"no entry in {location.root} fulfils the conditions", "'neuron-cache ls' lists what is there"
+            f"no entry in {location.root} matches the filter", "'neuron-cache ls' lists all entries"
         )
     return places
 
@@ -152,8 +152,8 @@ def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], 
 
     def judge(entry: Entry) -> str:
         if entry.compiler != COMPILER_VERSION:
-            return f"of another compiler ({entry.compiler})"
+            return f"other compiler version ({entry.compiler})"
         own = tuple(flag for flag in entry.flags if not flag.startswith(added or ("\0",)))
-        return "" if own == wanted else "of other flags"
+        return "" if own == wanted else "other compiler flags"
 
     return judge

@@ -203,7 +203,7 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
         _add(lines, "flags", " ".join(entry.flags) or "(none)")
         _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
     elif any(file.name == layouts.FLAGS for file in details.files):
-        _add(lines, "flags", f"cannot be read, or no JSON list of flags: {layouts.FLAGS}")
+        _add(lines, "flags", f"unreadable or not a JSON list of flags: {layouts.FLAGS}")
     lines += _graph_lines(details.graph)
     for library in details.libraries:
         size = format_size(library.size_bytes)

@@ -289,7 +289,7 @@ def _usage_text(stats: Stats) -> str:
     usage = stats.usage
     share = usage.hit_share
     if share is None:
-        return "no lookups counted yet"
+        return "no lookups yet"
     line = f"{plural(usage.hits, 'hit', 'hits')}, {plural(usage.misses, 'miss', 'misses')} ({share:.1%} hits)"
     if usage.failures:
         line += f", {plural(usage.failures, 'failed compile', 'failed compiles')}"

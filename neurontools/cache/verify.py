@@ -115,7 +115,7 @@ def verify_orphans(root: str) -> tuple[VerifyProblem, ...]:
     if is_remote(root):
         return ()
     left = [(item.path, item.words) for item in find_orphans(root)]
-    left += [(path, "counts hits of an entry that is gone") for path in Usage(root).orphan_counters()]
+    left += [(path, "hit counter of a removed entry") for path in Usage(root).orphan_counters()]
     return tuple(VerifyProblem(path, ProblemKind.LEFTOVER, words, None) for path, words in left)
 
 
@@ -153,10 +153,10 @@ def _check_current(entry: Entry) -> Iterator[VerifyProblem]:
             yield VerifyProblem(f"{entry.path}/{name}", ProblemKind.EMPTY, "the graph is empty", entry)
     if layouts.NEFF in names:
         if layouts.DONE not in names:
-            yield VerifyProblem(entry.path, ProblemKind.UNMARKED, "a compile was ended while it wrote", entry)
+            yield VerifyProblem(entry.path, ProblemKind.UNMARKED, "a compile was killed while writing", entry)
         yield from _check_neff(entry, f"{entry.path}/{layouts.NEFF}")
     elif layouts.DONE in names:
-        yield VerifyProblem(entry.path, ProblemKind.NO_NEFF, "marked as done without a neff", entry)
+        yield VerifyProblem(entry.path, ProblemKind.NO_NEFF, "marked as done, but there is no neff", entry)
     yield from _check_leftovers(entry, names)
 
 
@@ -188,7 +188,7 @@ def _check_flags(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
     elif flags_rule(entry.module, stored) is FlagsRule.NONE:
         wanted = entry.module.rpartition("+")[2]
         yield VerifyProblem(
-            path, ProblemKind.FLAGS, f"the flags do not give the {wanted} of the directory's name", entry
+            path, ProblemKind.FLAGS, f"the flags do not match {wanted} in the directory's name", entry
         )
 
 
@@ -200,7 +200,7 @@ def _check_neff(entry: Entry, path: str) -> Iterator[VerifyProblem]:
         return
     length = _length(path) - HEADER_BYTES
     if length != header.data_bytes:
-        words = f"{length} bytes of data, {header.data_bytes} announced"
+        words = f"{length} bytes of data, the header says {header.data_bytes}"
         yield VerifyProblem(path, ProblemKind.SIZE, words, entry)
     elif not _hash_matches(path, header):
         yield VerifyProblem(path, ProblemKind.HASH, "the data does not match the header's hash", entry)
@@ -223,9 +223,7 @@ def _check_content(entry: Entry, path: str) -> Iterator[VerifyProblem]:
         return
     split = layouts.split_module(entry.module)
     if split is not None and module_hash_of(neff.graph.digest()) != split[0]:
-        yield VerifyProblem(
-            path, ProblemKind.CONTENT, "its graph is not the one in the directory's name", entry
-        )
+        yield VerifyProblem(path, ProblemKind.CONTENT, "its graph does not match the directory's name", entry)
 
 
 def _hash_matches(path: str, header: NeffHeader) -> bool:
@@ -297,7 +295,7 @@ def _repairs(root: str, findings: Sequence[VerifyProblem]) -> Iterator[Repair]:
             gone = _remove(root, finding.path)
             yield Repair(finding.path, gone, "removed" if gone else "cannot be removed")
         elif finding.problem is ProblemKind.UNREADABLE:
-            yield Repair(finding.path, False, f"left as it is, {finding.words}")
+            yield Repair(finding.path, False, f"unchanged, {finding.words}")
         elif finding.entry is not None and finding.entry.path not in seen:
             seen.add(finding.entry.path)
             reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")

@@ -129,7 +129,7 @@ def test_for_ci_takes_what_would_be_hit(
     monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
     assert main(["import", "--for-ci", packed, "--cache-dir", str(home / "other"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.partition("\n")[2])
-    assert [row["reason"] for row in shown["unwanted"]] == ["of other flags"]
+    assert [row["reason"] for row in shown["unwanted"]] == ["other compiler flags"]
     assert main(["export", "--for-ci", str(home / "y.tar")]) == 1
     monkeypatch.delenv("NEURON_CC_FLAGS")
     foreign = entry.parents[1] / layouts.compiler_name("2.99.0.0+abcd") / entry.name

@@ -89,7 +89,7 @@ def test_an_error_points_at_the_character(text: str, position: int) -> None:
         parse_filters([text])
     assert caught.value.position == position
     lines = caught.value.message.splitlines()
-    assert lines[0].startswith(f"cannot read the filter at character {position + 1}: ")
+    assert lines[0].startswith(f"invalid filter at character {position + 1}: ")
     assert lines[2].index("^") == position + 2
     assert caught.value.remedy
 
@@ -98,7 +98,7 @@ def test_the_command_points_too(tree: Tree, capsys: pytest.CaptureFixture[str]) 
     tree.done()
     assert main(["ls", "--filter", "state=done", "size>huge"]) == 2
     assert capsys.readouterr().err == (
-        "error: cannot read the filter at character 6: invalid size 'huge'\n  size>huge\n       ^\n"
+        "error: invalid filter at character 6: invalid size 'huge'\n  size>huge\n       ^\n"
         "hint: use bytes or a unit, for example 4096, 20GB or 512MiB\n"
     )
 
@@ -157,3 +157,10 @@ def test_a_negation_matches_what_the_condition_does_not(made: FilterCondition) -
 def test_other_names_are_names_of_fields() -> None:
     assert set(ALIASES.values()) <= set(FIELDS)
     assert not set(ALIASES) & set(FIELDS)
+
+
+def test_help_lists_every_field_as_the_table_of_fields_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    from neurontools.cache.filters import describe_fields
+    from neurontools.commands.cache import entries
+
+    assert describe_fields() in entries._LS_EXAMPLES

@@ -334,12 +334,12 @@ def test_stale_locks_are_broken_and_fresh_ones_are_not(
     assert main(["prune", "--break-stale", "4h", "--dry-run"]) == 0
     assert (stale / layouts.LOCK).exists()
     assert main(["prune", "--break-stale", "4h", "-y"]) == 0
-    assert f"lock {stale / layouts.LOCK} of a process that left no name" in capsys.readouterr().out
+    assert f"lock {stale / layouts.LOCK} of an unnamed process" in capsys.readouterr().out
     assert [(path / layouts.LOCK).exists() for path in (fresh, stale, living)] == [True, False, True]
 
 
 def test_prune_wants_a_rule(tree: Tree) -> None:
-    with pytest.raises(UsageError, match="nothing says what to remove"):
+    with pytest.raises(UsageError, match="no rule given"):
         prepare_pruning(scan(str(tree.root)), PruneRules())
 
 

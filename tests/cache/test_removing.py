@@ -287,7 +287,7 @@ def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.Captu
     [
         (["prune", "--max-size", "1XB"], "--max-size: invalid size '1XB'"),
         (["prune", "--older-than", "30"], "--older-than: duration '30' needs a unit"),
-        (["prune", "--keep-last", "few"], "--keep-last: not a number of entries: 'few'"),
+        (["prune", "--keep-last", "few"], "--keep-last: invalid number of entries 'few'"),
         (["prune", "--break-stale", "old"], "--break-stale: invalid duration"),
         (["clean", "--grace", "x"], "--grace: invalid duration"),
         (["locks", "--break-stale", "x"], "--break-stale: invalid duration"),

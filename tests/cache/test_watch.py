@@ -115,7 +115,7 @@ def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> 
     process.communicate()
     (found,) = watch.look()
     assert found.kind is WatchEventKind.INTERRUPTED
-    assert f"left behind by process {process.pid}" in found.words
+    assert f"left by process {process.pid}" in found.words
 
 
 def test_who_waits_for_a_compile_is_told(tree: Tree) -> None:

@@ -75,7 +75,7 @@ def required_policy(environ: Mapping[str, str] | None = None) -> Policy:
     policy = read_policy(environ)
     if policy.is_empty:
         raise UsageError(
-            "no policy for the compile cache is set",
+            "no pruning policy is configured",
             "set cache_max_size, cache_older_than, cache_keep_last or cache_remove in config.yaml",
         )
     return policy
@@ -130,7 +130,7 @@ def parse_count(text: str) -> int:
         UsageError: not a number.
     """
     if not text.strip().isascii() or not text.strip().isdigit():
-        raise UsageError(f"not a number of entries: {text!r}", "write for example 10")
+        raise UsageError(f"invalid number of entries {text!r}", "use for example 10")
     return int(text)
 
 
@@ -138,7 +138,7 @@ def _parts(text: str) -> frozenset[str]:
     parts = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
     unknown = sorted(parts - set(_PARTS))
     if unknown:
-        raise UsageError(f"{unknown[0]!r} is nothing that can be removed", f"choose from {', '.join(_PARTS)}")
+        raise UsageError(f"cannot remove {unknown[0]!r}", f"choose from {', '.join(_PARTS)}")
     return parts
 
 
@@ -180,5 +180,5 @@ def check_settings_file() -> None:
     where = f"{found.path}:{first.line}: " if first.line else f"{found.path} "
     raise UsageError(
         f"{where}{first.key}: {first.message}",
-        "correct the file: nothing is removed by a policy that is not understood whole",
+        "fix the file; until then, the policy removes nothing",
     )

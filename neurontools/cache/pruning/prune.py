@@ -117,8 +117,8 @@ def prepare_pruning(
     """
     if rules.is_empty and break_stale_s is None:
         raise UsageError(
-            "nothing says what to remove",
-            "give --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
+            "no rule given",
+            "add --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
             "--locks or --policy",
         )
     network = is_network_root(found.root)

@@ -186,7 +186,7 @@ def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, 
     try:
         descriptor = os.open(planned.path, _OPEN)
     except FileNotFoundError:
-        return "gone already"
+        return "already removed"
     except OSError as error:
         return f"cannot be removed: {error.strerror}"
     try:
@@ -243,7 +243,7 @@ def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, net
     place = EntryRef(planned.path, planned.layout, planned.compiler, planned.module)
     found = reader.read(place, details=False)
     if found is None:
-        return "gone already"
+        return "already removed"
     if found.state is not planned.state or found.used_unix_s > planned.used_unix_s:
         return "used meanwhile"
     return reason_to_spare(found, rules, time.time(), network=network)

@@ -111,7 +111,7 @@ def make_plan(
     def is_spared(entry: Entry) -> bool:
         reason = reason_to_spare(entry, rules, now, network=network)
         if not reason and entry.path in kept:
-            reason = f"among the {rules.keep_last} last used"
+            reason = f"among the {rules.keep_last} most recently used"
         if not reason and in_use(entry.path):
             reason = "in use"
         if reason:
@@ -147,7 +147,7 @@ def reason_to_remove(
     if entry.path in rules.named:
         return "named"
     if rules.everything:
-        return "everything goes"
+        return "all entries"
     if rules.failed and entry.state is State.FAILED:
         return "failed"
     if rules.interrupted and entry.state is State.INTERRUPTED:
@@ -155,11 +155,11 @@ def reason_to_remove(
     if rules.incomplete and entry.state is State.TODO:
         return "never compiled"
     if current is not None and entry.compiler and entry.compiler not in current:
-        return f"made by the old compiler {entry.compiler}"
+        return f"old compiler {entry.compiler}"
     if rules.older_than_s is not None and now - entry.used_unix_s > rules.older_than_s:
         return _unused(entry, now)
     if rules.keep_last is not None and not rules.selects:
-        return f"not among the {rules.keep_last} last used"
+        return f"not among the {rules.keep_last} most recently used"
     return ""
 
 
@@ -182,7 +182,7 @@ def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: boo
         grace_s = NETWORK_GRACE_S if network else 0.0 if _may_go_at_once(entry) else FOREIGN_GRACE_S
     unused_s = now - max(entry.used_unix_s, entry.made_unix_s)
     if unused_s < grace_s:
-        return f"used {format_age(unused_s)} ago, within the grace of {format_age(grace_s)}"
+        return f"used {format_age(unused_s)} ago, grace period {format_age(grace_s)}"
     return ""
 
 

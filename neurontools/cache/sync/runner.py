@@ -103,7 +103,7 @@ def plan_sync(
         raise UsageError(f"{source} and {target} are the same or in each other", "name two caches")
     found = scan(source, details=details, on_listed=listed)
     if not found.exists:
-        raise NotACacheError(f"there is no compile cache at {source}", HINT)
+        raise NotACacheError(f"no compile cache at {source}", HINT)
     return make_plan(found, scan(target, details=details, on_listed=listed), selection)
 
 

@@ -278,7 +278,7 @@ def test_delete_shows_asks_and_spares(bucket: str, home: Path, run: Run) -> None
     planned = run("sync", here, bucket, *options, "--dry-run")
     assert "1 entry to remove" in planned.out
     unasked = run("sync", here, bucket, *options)
-    assert (unasked.code, "nobody can answer here" in unasked.err) == (2, True)
+    assert (unasked.code, "stdin is not a terminal" in unasked.err) == (2, True)
     assert done_in(bucket) == 3
     done = run("sync", here, bucket, *options, "-y", "--json").json
     assert [item["path"] for item in done["removed"]] == [f"{bucket}/{gone[1].relative_to(here)}"]
@@ -316,12 +316,12 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
         (["here", "here/inner"], 2, "same or in each other"),
         (["nowhere", "there"], 1, "there is no compile cache at"),
         (["here", "there", "--jobs", "0"], 2, "0 jobs"),
-        (["here", "there", "--grace", "1d"], 2, "--grace is for --delete"),
+        (["here", "there", "--grace", "1d"], 2, "--grace needs --delete"),
         (["here", "there", "--dry-run", "-y"], 2, "exclude each other"),
         (["here", "there", "--filter", "size>"], 2, "size>"),
         (["here", "gs://bucket/x"], 2, "not supported"),
         (["here", "s3://"], 2, "names no bucket"),
-        (["here", ""], 2, "must be named"),
+        (["here", ""], 2, "must not be empty"),
     ],
 )
 def test_nonsense_is_refused(words: list[str], code: int, says: str, home: Path, run: Run) -> None:

@@ -190,7 +190,7 @@ def test_filter_sort_and_group(some: Tree) -> None:
     async def body(pilot: Pilot[int], app: CacheApp) -> None:
         await press(pilot, "slash", *"state=faile")
         title = app.screen.query_one("#prompt-title", LinePane).lines[0]
-        assert "cannot read the filter at character 7" in text_of(title)
+        assert "invalid filter at character 7" in text_of(title)
         await press(pilot, "d", "enter")
         assert [entry.module[:11] for entry in app.browser.shown] == ["MODULE_4444"]
         assert "filter: state=failed" in screen(app)[1]
@@ -329,7 +329,7 @@ def test_picture(
 def test_without_a_terminal_it_is_one_line(tool: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = tool("neuron-cache", "tui")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: the browser needs a terminal\n")
+    assert done.stderr.startswith("error: neuron-cache tui needs a terminal\n")
 
 
 @pytest.fixture
@@ -376,8 +376,8 @@ def test_a_sigterm_restores_the_terminal(some: Tree, terminal: Callable[..., Ter
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--theme", "pink"), "there is no theme 'pink'"),
-        (("--filter", "state=failde"), "cannot read the filter at character 7"),
+        (("--theme", "pink"), "unknown theme 'pink'"),
+        (("--filter", "state=failde"), "invalid filter at character 7"),
         (("--cache-dir", "s3://bucket/x"), "tui works on a directory"),
     ],
 )

@@ -1,4 +1,4 @@
-"""neuron-cache: look into the compile cache and keep it small. Each group of verbs is a module of its own."""
+"""neuron-cache: inspect and prune the compile cache. Each module holds a group of verbs, loaded with the parser."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from neurontools.commands import (
-    cache_archive,
-    cache_list,
-    cache_locks,
-    cache_marks,
-    cache_neff,
-    cache_prune,
-    cache_stats,
-    cache_sync,
-    cache_tui,
-    cache_verify,
-    cache_watch,
-    cache_why,
-    console,
-)
+from neurontools.commands import console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_DESCRIPTION = "Look into the compile cache and keep it small. Starts nothing, and changes nothing unless the verb says so."
-_EXAMPLES = """examples:
+_EPILOG = """examples:
   neuron-cache ls --sort size --limit 10
   neuron-cache ls --filter state=failed 'used>30d'
   neuron-cache show 92195234
@@ -42,33 +27,37 @@ _EXAMPLES = """examples:
   neuron-cache export --filter 'name~bert' bert.tar.zst
   neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/prefix
   neuron-cache neff info model.neff
-  neuron-cache path"""
+  neuron-cache path
+
+exit codes: 0 success, 1 failed or a problem was found, 2 usage error, 130 interrupted"""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
+    from neurontools.commands.cache import checks, entries, neff, removal, stats, transfer
+
     parser = argparse.ArgumentParser(
         prog="neuron-cache",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
+        description="Inspect the compile cache and keep it small. No daemon is needed or started.",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for group in (
-        cache_list,
-        cache_tui,
-        cache_watch,
-        cache_stats,
-        cache_why,
-        cache_prune,
-        cache_locks,
-        cache_verify,
-        cache_marks,
-        cache_archive,
-        cache_sync,
-        cache_neff,
+    for add in (
+        entries.add_list,
+        entries.add_browser,
+        stats.add_watch,
+        stats.add_stats,
+        checks.add_why,
+        removal.add_prune,
+        removal.add_locks,
+        checks.add_verify,
+        entries.add_pins_and_tags,
+        transfer.add_archives,
+        transfer.add_sync,
+        neff.add_neff,
     ):
-        group.add(verbs)
+        add(verbs)
     return parser
 
 

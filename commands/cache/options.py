@@ -1,4 +1,4 @@
-"""What several verbs of neuron-cache share: options, the question before a removal, JSON."""
+"""Options, questions and output that the verbs of neuron-cache share."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
     Run = Callable[[argparse.Namespace], int]
 
+
 _T = TypeVar("_T")
 _LEFT_OUT_SHOWN = 10
 
@@ -32,7 +33,7 @@ def add_verb(
     json: bool = True,
     cache_dir: bool = True,
 ) -> argparse.ArgumentParser:
-    """Return the parser of a verb with the options that all verbs have."""
+    """Return the parser of a new verb with the options that all verbs have."""
     parser = verbs.add_parser(
         name,
         help=words,
@@ -63,23 +64,23 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="CONDITION",
-        help="only entries that fulfil all of: state=failed size>1GB used>30d compiler~2.16 (quote < and >)",
+        help="only entries that match every condition: state=failed size>1GB used>30d compiler~2.16 (quote < and >)",
     )
 
 
 def add_confirmation(
-    parser: argparse.ArgumentParser, dry_run: str = "say what would be removed and remove nothing"
+    parser: argparse.ArgumentParser, dry_run: str = "list what would be removed, remove nothing"
 ) -> None:
-    """Add `--dry-run`, with words on it, and `-y`."""
+    """Add `--dry-run` and `-y`."""
     parser.add_argument("--dry-run", action="store_true", help=dry_run)
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
 def exclude_each_other(arguments: argparse.Namespace, *names: str) -> None:
-    """Refuse options that contradict each other.
+    """Reject options that exclude each other.
 
     Raises:
-        UsageError: more than one of the named ones is given.
+        UsageError: more than one of them is given.
     """
     given = [name for name in names if getattr(arguments, name) not in (None, False, [])]
     if len(given) > 1:
@@ -88,21 +89,21 @@ def exclude_each_other(arguments: argparse.Namespace, *names: str) -> None:
 
 
 def location(arguments: argparse.Namespace, *, remote: bool = False) -> Location:
-    """Return which cache is meant.
+    """Return the cache that the command line or a setting names.
 
     Args:
         arguments: the command line.
-        remote: whether the verb can do with a cache in a bucket.
+        remote: whether the verb works on a cache in a bucket.
 
     Raises:
-        UsageError: the setting that wins names nothing usable, or a bucket where the verb needs a directory.
+        UsageError: the setting that applies is invalid, or names a bucket where the verb needs a directory.
     """
     from neurontools.cache.location import resolve
 
     found = resolve(url=arguments.cache_dir)
     if found.is_remote and not remote:
         raise UsageError(
-            f"{arguments.verb} works on a directory, and the compile cache is {found.root} ({found.source})",
+            f"{arguments.verb} needs a local cache, but the compile cache is {found.root} ({found.source})",
             f"copy it with 'neuron-cache sync {found.root} DIR', then add --cache-dir DIR",
         )
     return found
@@ -112,7 +113,7 @@ def duration(text: str | None) -> float | None:
     """Return the seconds of an option, None where it is not given.
 
     Raises:
-        UsageError: it is no duration.
+        UsageError: it is not a duration.
     """
     from neurontools.cache.fields import parse_age
 
@@ -123,7 +124,7 @@ def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T])
     """Return the value of an option, None where it is not given.
 
     Raises:
-        UsageError: the text makes no sense; the message names the option.
+        UsageError: the value is invalid; the message names the option.
     """
     text = getattr(arguments, name)
     try:
@@ -133,7 +134,7 @@ def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T])
 
 
 def show_left_out(rows: list[tuple[str, str]]) -> None:
-    """Warn of entries that were not taken, the first of many: path and reason of each."""
+    """Warn about entries that were skipped, with the reason of each; at most ten."""
     from neurontools.base.text import printable
 
     for path, reason in rows[:_LEFT_OUT_SHOWN]:
@@ -143,15 +144,15 @@ def show_left_out(rows: list[tuple[str, str]]) -> None:
 
 
 def confirmed(verb: str, what: str, question: str) -> bool:
-    """Show what goes and ask on the terminal; no answer is no. Nothing of this is data, so stdout stays free of it.
+    """Show what will be removed and ask for confirmation on stderr; no answer means no.
 
     Raises:
-        UsageError: nobody can answer here.
+        UsageError: stdin is not a terminal.
     """
     sys.stderr.write(f"{what}\n")
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{verb} asks before it removes, and nobody can answer here", "add -y, or --dry-run to look only"
+            f"{verb} needs a confirmation, and stdin is not a terminal", "add -y, or --dry-run to list only"
         )
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
@@ -166,7 +167,7 @@ def confirmed(verb: str, what: str, question: str) -> bool:
 
 
 def width() -> int | None:
-    """Return how wide a text may be: the terminal's columns, None in a pipe."""
+    """Return the width of the terminal, None in a pipe."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -6,21 +6,22 @@ import argparse
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache_options import print_json
+from neurontools.commands.cache.options import print_json
 
 if TYPE_CHECKING:
-    from neurontools.commands.cache_options import Verbs
+    from neurontools.commands.cache.options import Verbs
     from neurontools.compiler.neff_file import NeffFile
+
 
 _PROGRAM = "neuron-cache neff"
 
 
-def add(verbs: Verbs) -> None:
+def add_neff(verbs: Verbs) -> None:
     """Add the verb `neff` with its own two."""
     parser = verbs.add_parser(
         "neff",
-        help="look into a NEFF file, or unpack it",
-        description="Look into a NEFF file, or unpack it; ours and real ones. Nothing in it is run.",
+        help="inspect or unpack a NEFF file",
+        description="Inspect or unpack a NEFF file, simulated or real. Nothing in it is executed.",
     )
     inner = parser.add_subparsers(dest="neff_verb", metavar="COMMAND", required=True)
     for verb in (add_info(inner, _PROGRAM), add_unpack(inner, _PROGRAM)):
@@ -34,10 +35,10 @@ def add_info(verbs: Verbs, program: str) -> argparse.ArgumentParser:
         "info",
         "print the header, inputs and outputs",
         f"examples:\n  {program} info model.neff\n  {program} info -s model.neff\n\n"
-        "Exit code 1 says that it is no NEFF, or that its data is damaged.",
+        "Exit code 1: it is not a NEFF, or its data is damaged.",
     )
-    parser.add_argument("-w", "--weights", action="store_true", help="show variables that hold weights, too")
-    parser.add_argument("-s", "--shapes", action="store_true", help="show only shapes and data types")
+    parser.add_argument("-w", "--weights", action="store_true", help="show weights too")
+    parser.add_argument("-s", "--shapes", action="store_true", help="show shapes and data types only")
     parser.add_argument("--json-output", "--json", dest="json", action="store_true", help="print JSON: bytes")
     parser.set_defaults(run=_info)
     return parser
@@ -55,10 +56,10 @@ def add_unpack(verbs: Verbs, program: str) -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="DIR",
-        help="a directory that is new or empty (default: the file's name without .neff, here)",
+        help="new or empty directory (default: the file's name without .neff)",
     )
     parser.add_argument(
-        "--max-size", default="64GiB", metavar="SIZE", help="refuse an archive of more (default: %(default)s)"
+        "--max-size", default="64GiB", metavar="SIZE", help="reject a larger archive (default: %(default)s)"
     )
     parser.set_defaults(run=_unpack)
     return parser
@@ -72,7 +73,7 @@ def _add(verbs: Verbs, name: str, words: str, epilog: str) -> argparse.ArgumentP
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="the NEFF")
+    parser.add_argument("file", metavar="FILE", help="NEFF file")
     return parser
 
 

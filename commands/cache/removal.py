@@ -1,0 +1,333 @@
+"""Verbs of neuron-cache that remove: prune, rm, clean, locks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache.options import (
+    add_confirmation,
+    add_verb,
+    confirmed,
+    exclude_each_other,
+    location,
+    option,
+    print_json,
+    width,
+)
+from neurontools.commands.progress import ProgressCounter
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from neurontools.cache.lock_list import HeldLock
+    from neurontools.cache.pruning.prune import Pruning
+    from neurontools.cache.pruning.removal import BrokenLock
+    from neurontools.cache.pruning.rules import PruneRules
+    from neurontools.commands.cache.options import Verbs
+
+
+_PRUNE_EXAMPLES = """examples:
+  neuron-cache prune --max-size 20GB --dry-run
+  neuron-cache prune --older-than 30d --failed -y
+  neuron-cache prune --older-than 30d --keep-last 10
+  neuron-cache prune --locks --interrupted -y
+  neuron-cache prune --policy -y
+
+An entry is removed if any rule selects it. --keep-last protects entries from the other rules; alone, it removes all others.
+Entries that are pinned, locked or loaded are spared. On network file systems, where loaded entries are not visible, entries
+used within 24 hours are spared. Entries of other tools and graphs not yet compiled are spared for 10 minutes."""
+_RM_EXAMPLES = """examples:
+  neuron-cache rm MODULE_9219523464496887986+e30acd3a -y
+  neuron-cache rm $(neuron-cache ls -q --filter state=failed) --dry-run"""
+
+
+def add_prune(verbs: Verbs) -> None:
+    """Add the verbs."""
+    parser = add_verb(
+        verbs,
+        "prune",
+        _prune,
+        words="remove entries by rules",
+        description="Remove the entries that any rule selects.",
+        examples=_PRUNE_EXAMPLES,
+    )
+    parser.add_argument(
+        "--max-size", metavar="SIZE", help="remove the least recently used entries until the rest fits"
+    )
+    parser.add_argument("--older-than", metavar="AGE", help="remove entries not used for AGE (30d, 12h)")
+    parser.add_argument("--keep-last", metavar="N", help="keep the N most recently used finished entries")
+    parser.add_argument("--failed", action="store_true", help="remove cached failures")
+    parser.add_argument("--interrupted", action="store_true", help="remove leftovers of killed compiles")
+    parser.add_argument("--incomplete", action="store_true", help="remove graphs that were never compiled")
+    parser.add_argument(
+        "--old-compilers", action="store_true", help="remove entries of other compiler versions"
+    )
+    parser.add_argument(
+        "--locks", action="store_true", help="remove locks of dead processes, and unnamed locks after 4h"
+    )
+    parser.add_argument("--break-stale", metavar="AGE", help="like --locks, but unnamed locks after AGE")
+    parser.add_argument("--policy", action="store_true", help="apply the cache_* settings of config.yaml")
+    _add_common(parser)
+    named = add_verb(
+        verbs,
+        "rm",
+        _rm,
+        words="remove entries by name",
+        description="Remove the named entries, unless they are pinned, locked or loaded.",
+        examples=_RM_EXAMPLES,
+    )
+    named.add_argument("entries", nargs="+", metavar="ENTRY", help="a path, a module, or the start of one")
+    _add_common(named)
+    clean = add_verb(
+        verbs,
+        "clean",
+        _clean,
+        words="remove every entry",
+        description="Remove every entry that is not pinned, locked or loaded, and empty the quarantine.",
+    )
+    _add_common(clean)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--grace", metavar="AGE", help="spare entries used less than AGE ago")
+    add_confirmation(parser)
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.entries import scan_location
+    from neurontools.cache.pruning import prune
+
+    rules, stale_s = _chosen(arguments)
+    found = scan_location(location(arguments, remote=True), details=False)
+    return _finish(arguments, prune.prepare_pruning(found, rules, stale_s))
+
+
+def _rm(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.rules import PruneRules
+    from neurontools.cache.selection import find_entries
+
+    root = location(arguments, remote=True).root
+    places = find_entries(root, arguments.entries)
+    rules = PruneRules(named=frozenset(place.path for place in places), grace_s=_grace_s(arguments))
+    work = prune.prepare_pruning(prune.scan_only(root, places), rules)
+    code = _finish(arguments, work)
+    return code or (1 if work.plan.spare else 0)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.entries import scan_location
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.rules import PruneRules
+
+    found = scan_location(location(arguments, remote=True), details=False)
+    rules = PruneRules(everything=True, grace_s=_grace_s(arguments))
+    return _finish(arguments, prune.prepare_pruning(found, rules, quarantine=True))
+
+
+def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
+    from neurontools.cache.pruning.prune import MOST_ASKED, format_plan, removal_question
+    from neurontools.commands.cache.removal import remove, show_plan
+
+    exclude_each_other(arguments, "dry_run", "yes")
+    if arguments.dry_run or work.is_empty:
+        show_plan(work, as_json=arguments.json)
+        return 0
+    plan, going = work.plan, (work.locks, work.orphans)
+    if not arguments.yes and not confirmed(
+        arguments.verb,
+        format_plan(plan, *going, most=MOST_ASKED, width=width()),
+        removal_question(plan, *going),
+    ):
+        console.warn("nothing removed")
+        return 1
+    remove(work, as_json=arguments.json)
+    return 0
+
+
+def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
+    from neurontools.cache.fields import parse_age
+    from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
+
+    rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_age)
+    if arguments.locks and stale_s is None:
+        stale_s = STALE_LOCK_S
+    if not arguments.policy:
+        return rules, stale_s
+    if not rules.is_empty or stale_s is not None:
+        raise UsageError(
+            "--policy and other rules exclude each other", "give --policy alone, or the rules without it"
+        )
+    policy = required_policy()
+    return replace(policy.rules, grace_s=rules.grace_s), policy.break_stale_s
+
+
+def _rules(arguments: argparse.Namespace) -> PruneRules:
+    from neurontools.base.units import parse_size
+    from neurontools.cache.fields import parse_age
+    from neurontools.cache.pruning.policy import parse_count
+    from neurontools.cache.pruning.rules import PruneRules
+
+    return PruneRules(
+        max_bytes=option(arguments, "max_size", parse_size),
+        older_than_s=option(arguments, "older_than", parse_age),
+        failed=arguments.failed,
+        interrupted=arguments.interrupted,
+        incomplete=arguments.incomplete,
+        old_compilers=arguments.old_compilers,
+        keep_last=option(arguments, "keep_last", parse_count),
+        grace_s=_grace_s(arguments),
+    )
+
+
+def _grace_s(arguments: argparse.Namespace) -> float | None:
+    from neurontools.cache.fields import parse_age
+
+    return option(arguments, "grace", parse_age)
+
+
+def show_plan(work: Pruning, *, as_json: bool) -> None:
+    """Print what would be removed."""
+    from neurontools.cache.pruning import prune
+
+    if as_json:
+        print_json(prune.plan_json(work.plan, None, work.locks, work.orphans))
+    else:
+        console.out(prune.format_plan(work.plan, work.locks, work.orphans, width=width()))
+
+
+def remove(work: Pruning, *, as_json: bool) -> None:
+    """Carry out a plan and print what was removed.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    from neurontools.cache.pruning import prune
+
+    with ProgressCounter("removing", "entries") as progress:
+        removal, broken = work.carry_out(progress)
+    gone = work.removed_orphans()
+    if as_json:
+        print_json(prune.plan_json(work.plan, removal, broken, gone))
+    else:
+        console.out(prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()))
+
+
+def break_stale(
+    root: str,
+    found: Sequence[HeldLock],
+    age_s: float,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    agreed: Callable[[tuple[BrokenLock, ...]], bool] = lambda _: True,
+) -> bool:
+    """Remove stale locks, or list them, and print the result.
+
+    Args:
+        root: the cache.
+        found: its locks.
+        age_s: age from which unnamed locks are stale.
+        dry_run: remove nothing.
+        as_json: print JSON.
+        agreed: confirms the removal.
+
+    Returns:
+        False when the answer was no.
+
+    Raises:
+        NeuronToolsError: the root cannot be written to.
+    """
+    from neurontools.cache import lock_list
+    from neurontools.cache.pruning import prune
+    from neurontools.cache.pruning.prune import break_any_locks
+
+    stale = lock_list.stale_locks(found, age_s)
+    if stale and not dry_run:
+        if not agreed(stale):
+            return False
+        stale = break_any_locks(root, stale, age_s)
+    if as_json:
+        print_json(prune.locks_removed_json(root, stale, dry_run=dry_run))
+    else:
+        lines = prune.format_stale_locks(stale)
+        console.out(f"{lines}\n{lock_list.format_broken_locks(found, stale, dry_run=dry_run)}".lstrip())
+    return True
+
+
+_LOCKS_EXAMPLES = """examples:
+  neuron-cache locks
+  neuron-cache locks --break-stale 4h --dry-run
+  neuron-cache locks --break-stale 30m -y
+
+Our locks name their process: they are removed if it is dead, whatever AGE is, and never while it lives. Locks of the real
+wrapper are unnamed: they are removed once older than AGE."""
+
+
+def add_locks(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "locks",
+        _locks,
+        words="list locks, waiting processes and stale locks",
+        description="List locks: state of the owner, time since its last heartbeat, process, host, waiting processes.",
+        examples=_LOCKS_EXAMPLES,
+    )
+    parser.add_argument(
+        "--break-stale",
+        metavar="AGE",
+        help="remove locks of dead processes, and unnamed locks older than AGE",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only paths")
+    add_confirmation(parser)
+
+
+def _locks(arguments: argparse.Namespace) -> int:
+    import time
+
+    from neurontools.cache import lock_list
+    from neurontools.cache.entries import check_root_exists
+    from neurontools.cache.fields import parse_age
+    from neurontools.cache.walk import walk
+
+    exclude_each_other(arguments, "json", "quiet")
+    exclude_each_other(arguments, "break_stale", "quiet")
+    exclude_each_other(arguments, "dry_run", "yes")
+    if arguments.break_stale is None and (arguments.dry_run or arguments.yes):
+        raise UsageError("-y and --dry-run need --break-stale", "add --break-stale AGE, for example 4h")
+    age_s = option(arguments, "break_stale", parse_age)
+    where = location(arguments, remote=True)
+    root = where.root
+    with ProgressCounter("listing", "objects") as progress:
+        walked = walk(root, progress)
+    check_root_exists(where, walked)
+    found = lock_list.list_locks(walked.places, walked.tree)
+    if age_s is not None:
+        return _break(arguments, root, found, age_s)
+    if arguments.json:
+        print_json(lock_list.locks_json(root, found, time.time()))
+    elif arguments.quiet:
+        for held in found:
+            console.out(held.lock.path)
+    else:
+        console.out(lock_list.format_locks(root, found, time.time(), width()))
+    return 0
+
+
+def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
+    from neurontools.cache.pruning import prune
+    from neurontools.commands.cache.removal import break_stale
+
+    def agreed(stale: tuple[BrokenLock, ...]) -> bool:
+        question = f"Remove {len(stale)} of {len(found)} locks?"
+        return arguments.yes or confirmed("locks", prune.format_stale_locks(stale), question)
+
+    if break_stale(root, found, age_s, dry_run=arguments.dry_run, as_json=arguments.json, agreed=agreed):
+        return 0
+    console.warn("nothing removed")
+    return 1

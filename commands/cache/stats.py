@@ -1,0 +1,202 @@
+"""Verbs of neuron-cache that count and follow: stats, du, watch."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.cache.options import (
+    add_verb,
+    duration,
+    exclude_each_other,
+    location,
+    print_json,
+    width,
+)
+from neurontools.commands.progress import ProgressCounter, ProgressLine
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from neurontools.cache.stats import Stats
+    from neurontools.cache.watch import CacheWatcher
+    from neurontools.commands.cache.options import Verbs
+
+
+_STATS_EXAMPLES = """examples:
+  neuron-cache stats
+  neuron-cache stats --runs
+  neuron-cache stats --from-log train.log
+  train 2>&1 | tee train.log | neuron-cache stats --from-log -"""
+
+
+def add_stats(verbs: Verbs) -> None:
+    """Add the verbs."""
+    stats = add_verb(
+        verbs,
+        "stats",
+        _stats,
+        words="print totals, reclaimable space, hits and misses",
+        description="Print totals by state, layout and compiler, reclaimable space, and this user's hits and misses.",
+        examples=_STATS_EXAMPLES,
+    )
+    stats.add_argument(
+        "--runs", action="store_true", help="print hits, misses, waits and seconds saved of each run"
+    )
+    stats.add_argument(
+        "--from-log",
+        metavar="FILE",
+        help="count in a log of the real or simulated compiler wrapper; - for stdin",
+    )
+    add_verb(
+        verbs,
+        "du",
+        _du,
+        words="print sizes by state and compiler",
+        description="Print totals by state, layout and compiler, and reclaimable space.",
+    )
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    exclude_each_other(arguments, "runs", "from_log")
+    if arguments.from_log is not None:
+        return _from_log(arguments)
+    if arguments.runs:
+        return _runs(arguments)
+    from neurontools.cache import stats
+
+    sums = _sums(arguments)
+    if arguments.json:
+        print_json(stats.stats_json(sums))
+    else:
+        console.out(stats.format_stats(sums, width()))
+    return 0
+
+
+def _du(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import stats
+
+    sums = _sums(arguments)
+    if arguments.json:
+        print_json(stats.totals_json(sums))
+    else:
+        console.out(stats.format_totals(sums, width()))
+    return 0
+
+
+def _sums(arguments: argparse.Namespace) -> Stats:
+    from neurontools.cache import entries, in_use, stats
+    from neurontools.cache.walk import walk
+
+    where = location(arguments, remote=True)
+    with ProgressCounter("listing", "objects") as progress:
+        found = walk(where.root, progress)
+    entries.check_root_exists(where, found)
+    with ProgressCounter("looked at", "entries") as progress:
+        return stats.collect_stats(found, in_use.in_use_checker(found.root), progress)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from neurontools.cache import events, stats
+
+    found = stats.group_runs(events.Events(location(arguments, remote=True).root).read())
+    if arguments.json:
+        print_json(stats.runs_json(found))
+    else:
+        console.out(stats.format_runs(found, width()))
+    return 0
+
+
+def _from_log(arguments: argparse.Namespace) -> int:
+    import sys
+    from contextlib import ExitStack
+
+    from neurontools.cache import wrapper_log
+
+    with ExitStack() as stack:
+        progress = stack.enter_context(ProgressCounter("reading", "bytes"))
+        named = arguments.from_log != "-"
+        log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
+        counts = wrapper_log.count_lines(wrapper_log.read_lines(log, progress))
+    if arguments.json:
+        print_json(wrapper_log.counts_json(counts))
+    else:
+        console.out(wrapper_log.format_counts(counts))
+    return 0
+
+
+_WATCH_EXAMPLES = """examples:
+  neuron-cache watch
+  neuron-cache watch --until-idle 5m
+  neuron-cache watch --json | jq 'select(.event == "compiled")'
+
+Hits are those of this user. Press Ctrl-C to stop."""
+
+_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
+
+
+def add_watch(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "watch",
+        _watch,
+        words="follow compiles, hits, waits, failures and removals",
+        description="Follow a cache while programs use it: one line for the start and end of each compile, and for each hit, "
+        "wait, failure and removal. A terminal also shows a summary.",
+        examples=_WATCH_EXAMPLES,
+    )
+    parser.add_argument("--interval", default="1s", metavar="TIME", help="polling interval (default: 1s)")
+    parser.add_argument("--until-idle", metavar="TIME", help="exit after TIME without a compile or an event")
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.watch import CacheWatcher
+
+    interval_s, idle_s = _time(arguments.interval, "--interval"), duration(arguments.until_idle)
+    root = location(arguments).root
+    console.notice(f"watching {root}")
+    watch = CacheWatcher(root)
+    status = ProgressLine(enabled=not arguments.json, delay_s=0)
+    try:
+        _follow(watch, interval_s, idle_s, _teller(arguments, watch, status))
+    finally:
+        status.clear()
+    return 0
+
+
+def _time(text: str, option: str) -> float:
+    seconds = duration(text)
+    if seconds is None or not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise UsageError(f"{option} {text} is out of range", "use 0.1s to 1h")
+    return seconds
+
+
+def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, tell: Callable[[], bool]) -> None:
+    quiet_since = time.monotonic()
+    while True:
+        if tell() or watch.summary.compiling:
+            quiet_since = time.monotonic()
+        if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
+            return
+        console.pause(interval_s)
+
+
+def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: ProgressLine) -> Callable[[], bool]:
+    """Return what looks once and prints; it returns whether anything happened."""
+    from neurontools.cache.watch import event_json, format_event, format_summary
+
+    line_of = event_json if arguments.json else format_event
+
+    def tell() -> bool:
+        found = watch.look()
+        if found:
+            status.clear()
+            console.out_now("\n".join(line_of(item) for item in found))
+        status.show(format_summary(watch.summary))
+        return bool(found)
+
+    return tell
