@@ -191,7 +191,7 @@ def test_the_policy_comes_from_the_settings(
 ) -> None:
     old, kept = tree.done(graph="1", unused_s=40 * DAY), tree.done(graph="2", unused_s=-1e9)
     assert main(["prune", "--policy", "-y"]) == 2
-    assert "no policy" in capsys.readouterr().err
+    assert "no pruning policy" in capsys.readouterr().err
     monkeypatch.setenv("NEURONTOOLS_CACHE_OLDER_THAN", "30d")
     assert main(["prune", "--policy", "--failed", "-y"]) == 2
     assert "exclude each other" in capsys.readouterr().err

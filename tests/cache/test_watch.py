@@ -234,10 +234,10 @@ def test_it_ends_when_nobody_reads_any_more(home: Path) -> None:
         (("--interval", "0"), "--interval 0 is out of range"),
         (("--interval", "2h"), "--interval 2h is out of range"),
         (("--interval", "soon"), "soon"),
-        (("--cache-dir", "s3://bucket/x"), "watch works on a directory"),
+        (("--cache-dir", "s3://bucket/x"), "watch needs a local cache"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
+def test_an_invalid_option_is_one_line(
     tool: Callable[..., subprocess.CompletedProcess[str]], arguments: tuple[str, ...], words: str
 ) -> None:
     done = tool("neuron-cache", "watch", *arguments)

@@ -378,7 +378,7 @@ def test_a_sigterm_restores_the_terminal(some: Tree, terminal: Callable[..., Ter
     [
         (("--theme", "pink"), "unknown theme 'pink'"),
         (("--filter", "state=failde"), "invalid filter at character 7"),
-        (("--cache-dir", "s3://bucket/x"), "tui works on a directory"),
+        (("--cache-dir", "s3://bucket/x"), "tui needs a local cache"),
     ],
 )
 def test_what_makes_no_sense_is_said_before_the_screen_is_taken(
