@@ -10,16 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from neurontools.cache import entry_io, layouts, lookup
+from neurontools.cache import entry_io, layouts, locks, lookup
 from neurontools.cache.entries import is_in_use, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.lock_owner import STALE_S, Liveness, new_lock_owner, owner_liveness, parse_lock_owner
 from neurontools.cache.locks import examine_lock, try_lock
+from neurontools.cache.pruning.removal import BrokenLock, break_locks
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage
 from neurontools.machine.instances.catalogue import instance_type
@@ -256,6 +258,46 @@ def test_a_lock_that_was_taken_over_is_not_removed_by_its_first_owner(open_cache
     path = Path(entry, layouts.LOCK)
     path.write_bytes(new_lock_owner().to_bytes())
     first.release()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_a_dead_owners_lock_is_checked_again_under_the_root_lock(
+    home: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
+) -> None:
+    """Two waiters see a dead owner's lock; the slower one finds the lock of the faster one when its turn comes."""
+    root, entry = home / "c", home / "c" / "v" / "MODULE_1+00000000"
+    entry.mkdir(parents=True)
+    path = entry / layouts.LOCK
+    path.write_bytes(replace(new_lock_owner(), start_ticks=1).to_bytes())
+    faster = new_lock_owner().to_bytes()
+    root_lock = locks.root_lock
+
+    @contextmanager
+    def after_the_faster_one(held_root: str) -> Iterator[None]:
+        if taken_over:
+            path.write_bytes(faster)
+        with root_lock(held_root):
+            yield
+
+    monkeypatch.setattr(locks, "root_lock", after_the_faster_one)
+    lock = try_lock(str(root), str(entry))
+    monkeypatch.undo()
+    if lock is not None:
+        lock.release()
+    assert (lock is None, path.exists()) == (taken_over, taken_over)
+    assert not taken_over or path.read_bytes() == faster
+
+
+def test_a_stale_lock_that_a_compile_took_over_is_not_broken(home: Path) -> None:
+    entry = home / "c" / "v" / "MODULE_1+00000000"
+    entry.mkdir(parents=True)
+    path = entry / layouts.LOCK
+    path.write_bytes(replace(new_lock_owner(), start_ticks=1).to_bytes())
+    stale = BrokenLock(str(path), 0.0, "a dead process")
+    assert break_locks(str(home / "c"), (stale,), 0.0) == (stale,)
+    path.write_bytes(new_lock_owner().to_bytes())
+    assert break_locks(str(home / "c"), (stale,), 0.0) == ()
     assert path.exists()
 
 

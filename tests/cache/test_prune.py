@@ -141,6 +141,28 @@ def test_age_counts_from_the_last_use() -> None:
     assert plan_paths(PruneRules(older_than_s=30 * DAY), old_but_used) == []
 
 
+def test_limits_of_age_and_size_are_not_yet_over_them() -> None:
+    exactly = entry(1, used_unix_s=NOW - 30 * DAY, made_unix_s=NOW - 40 * DAY, size_bytes=100)
+    assert plan_paths(PruneRules(older_than_s=30 * DAY), exactly) == []
+    assert plan_paths(PruneRules(older_than_s=30 * DAY - 1), exactly) == ["1"]
+    assert plan_paths(PruneRules(max_bytes=100), exactly) == []
+    assert plan_paths(PruneRules(max_bytes=99), exactly) == ["1"]
+
+
+def test_the_grace_period_ends_at_its_age() -> None:
+    used = entry(1, used_unix_s=NOW - 600, made_unix_s=NOW - 9000)
+    assert plan_paths(PruneRules(everything=True, grace_s=600), used) == ["1"]
+    assert plan_paths(PruneRules(everything=True, grace_s=601), used) == []
+
+
+def test_keep_last_protects_exactly_so_many_finished_entries() -> None:
+    found = [entry(number) for number in range(4)]
+    failed = entry(9, state=State.FAILED, used_unix_s=NOW - 1)
+    assert plan_paths(PruneRules(keep_last=2, grace_s=0.0), *found, failed) == ["3", "2", "9"]
+    assert plan_paths(PruneRules(keep_last=2, everything=True, grace_s=0.0), *found) == ["3", "2"]
+    assert plan_paths(PruneRules(keep_last=0, grace_s=0.0), *found) == ["3", "2", "1", "0"]
+
+
 def test_each_kind_of_entry_has_its_grace() -> None:
     def goes(age_s: float, *, ours: bool, network: bool) -> bool:
         found = entry(1, ours=ours, made_unix_s=NOW - age_s, used_unix_s=NOW - age_s)

@@ -65,8 +65,8 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
     first = run("sync", here, bucket, "--json").json
     assert len(first["moved"]) == 2
     assert sorted(item["reason"] for item in first["left_out"]) == [
-        "a compile was interrupted",
-        "a compile was interrupted",
+        "its compile was interrupted",
+        "its compile was interrupted",
         "its layout (oldest) is not moved: nothing in it says what is finished; use cp or rsync",
     ]
     assert set(keys(bucket)) == set(MOVED)
