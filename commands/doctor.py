@@ -1,4 +1,4 @@
-"""neurontools doctor: what is installed, what is missing and how to get it."""
+"""neurontools doctor: what is installed, what is missing and how to install it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools doctor",
-        description="Say what is installed, what is missing and how to get it. Starts nothing.",
+        description="Check the installation: what is installed, what is missing and how to install it. Starts nothing.",
         epilog="examples:\n  neurontools doctor\n  neurontools doctor --json\n\n"
         "exit codes: 0 fine, 1 something is missing or wrong, 2 usage",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""neurontools link: put links to the tools where programs look for the real ones."""
+"""neurontools link: install links to the tools at the paths of the real ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   sudo neurontools link --prefix /opt/aws/neuron     for programs that call /opt/aws/neuron/bin/neuron-ls
-  neurontools link --prefix ~/neuron --dry-run       only say what would be done
-  neurontools link --prefix ~/neuron --remove        take away what was made, nothing else
+  neurontools link --prefix ~/neuron --dry-run       print what would be done, change nothing
+  neurontools link --prefix ~/neuron --remove        remove the links created there
 
-exit codes: 0 fine, 1 something that neurontools did not make is in the way, or the directory can't be written
+exit codes: 0 fine, 1 a foreign file is in the way, or the directory is not writable
 """
 
 
@@ -27,16 +27,19 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools link",
-        description="Make links DIR/bin/<tool> to the installed tools, for programs that call them by an absolute "
-        "path. What neurontools did not make is never touched.",
+        description="Create links DIR/bin/<tool> to the installed tools, for programs that call them by an absolute "
+        "path. Files that neurontools did not create are never touched.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--prefix", metavar="DIR", required=True, help="real tools live in /opt/aws/neuron; made if missing"
+        "--prefix",
+        metavar="DIR",
+        required=True,
+        help="directory of the links, created if missing; real tools are in /opt/aws/neuron",
     )
-    parser.add_argument("--remove", action="store_true", help="remove the links that were made there")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be done")
+    parser.add_argument("--remove", action="store_true", help="remove the links created there")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, change nothing")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -65,7 +68,7 @@ def _run(argv: Sequence[str] | None) -> int:
     for link in done:
         console.out(_line(link, dry_run=arguments.dry_run))
     if not done:
-        console.notice(f"no links of neurontools in {arguments.prefix}")
+        console.notice(f"no links by neurontools in {arguments.prefix}")
     return 0
 
 

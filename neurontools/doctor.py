@@ -1,4 +1,4 @@
-"""What is installed, what is missing and how to get it. Starts nothing, imports nothing heavy."""
+"""Checks of the installation: what is installed, what is missing and how to install it. Starts nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_ROOM_BYTES = 1 << 20
+_MIN_FREE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. `needed_for` says what does not work while `ok` is False; `remedy` says what to do then.
+    """One finding. While `ok` is False, `needed_for` does not work, and `remedy` says what to do.
 
-    `verdict` is the word for that: what is not there is missing, what is there may be wrong.
+    `verdict` is the word for that: "missing", or "wrong" for something that exists.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Return every finding, in the order people read them."""
+    """Return every finding, in the order of the output."""
     checks: tuple[Callable[[], Check], ...] = (
         _neurontools,
         _python,
@@ -126,7 +126,7 @@ def _terminal() -> Check:
     term = os.environ.get("TERM", "")
     encoding = locale.getpreferredencoding(do_setlocale=False)
     interactive = sys.stdout.isatty()
-    where = f"{term or 'no TERM'}, {encoding}" + ("" if interactive else ", output is no terminal")
+    where = f"{term or 'no TERM'}, {encoding}" + ("" if interactive else ", output is not a terminal")
     return Check(
         "terminal",
         term not in {"", "dumb"} and encoding.upper() == "UTF-8",
@@ -160,7 +160,7 @@ def _settings() -> Check:
         not problems,
         "; ".join(problems) or (path if os.path.exists(path) else f"no {path}"),
         needed_for="the settings named there",
-        remedy="correct the file; `neurontools config show` says what counts until then",
+        remedy="correct the file; `neurontools config show` lists the values in use",
         verdict="wrong",
     )
 
@@ -192,7 +192,7 @@ def _build_dir() -> Check:
 
 
 def _writable(name: str, directory: str, needed_for: str, variable: str) -> Check:
-    problem = _cannot_write(directory)
+    problem = _write_problem(directory)
     return Check(
         name,
         not problem,
@@ -203,18 +203,18 @@ def _writable(name: str, directory: str, needed_for: str, variable: str) -> Chec
     )
 
 
-def _cannot_write(directory: str) -> str:
-    """Return why nothing can be written into a directory, which need not exist yet; "" when it can."""
+def _write_problem(directory: str) -> str:
+    """Return why a directory, which need not exist yet, is not writable; "" if it is."""
     there = os.path.abspath(directory)
     while not os.path.exists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        return f"{there} is no directory"
+        return f"{there} is not a directory"
     if not os.access(there, os.W_OK | os.X_OK):
-        return f"may not write into {there}"
+        return f"{there} is not writable"
     disk = os.statvfs(there)
     free_bytes = disk.f_bavail * disk.f_frsize
-    return f"only {free_bytes >> 10} KiB of room there" if free_bytes < _ROOM_BYTES else ""
+    return f"only {free_bytes >> 10} KiB free" if free_bytes < _MIN_FREE_BYTES else ""
 
 
 def _machines() -> Check:
@@ -230,8 +230,8 @@ def _machines() -> Check:
             "machines",
             ok=False,
             detail=error.message,
-            needed_for="what looks at a machine",
-            remedy=f"{error.remedy}; 'neurontools config show' says where it is set",
+            needed_for="commands that use a machine",
+            remedy=f"{error.remedy}; 'neurontools config show' lists where it is set",
             verdict="wrong",
         )
     running = ", ".join(f"{info.machine} ({info.instance_type})" for info in launch.list_machines())
@@ -254,8 +254,8 @@ def _compile_cache() -> Check:
             remedy=error.remedy,
             verdict="wrong",
         )
-    # One that may only be read still has hits.
-    problem = "" if chosen.is_remote else _cannot_write(chosen.root)
+    # A read-only cache still has hits.
+    problem = "" if chosen.is_remote else _write_problem(chosen.root)
     return Check(
         "compile cache", ok=True, detail=f"{chosen.root} ({chosen.source}){problem and f', {problem}'}"
     )

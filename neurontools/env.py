@@ -1,7 +1,7 @@
-"""Every environment variable of ours, in one place: name, default, meaning. Imports only what `python -c pass` has.
+"""All environment variables of neurontools: name, default, meaning. Imports only what `python -c pass` has.
 
-Each of them, apart from those that our programs set for each other, may also be set in the user's config.yaml, by its name in small letters without
-the prefix. The environment wins; an empty variable counts as none.
+Each of them, except those that our programs set for each other, is also a setting in the user's config.yaml: its name in
+lower case without the prefix. The environment wins; an empty variable is not set.
 """
 
 import os
@@ -34,7 +34,7 @@ CACHE_RUN = "NEURONTOOLS_CACHE_RUN"
 EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
 
 FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXTRACTION_LOG})
-"""What our programs set for those that they start; no settings."""
+"""Variables that our programs set for the programs they start; not settings."""
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -44,13 +44,13 @@ DEFAULT_HOST_MEMORY = "25%"
 DOCUMENTED = (
     (RUNTIME_DIR, "", "directory of sockets and telemetry pages; also holds the state of its machines"),
     (MACHINE, DEFAULT_MACHINE, "name of the machine that tools and programs use"),
-    (AUTOSTART, "1", "0 forbids starting a machine on first need"),
-    (INSTANCE, DEFAULT_INSTANCE, "instance type of a machine that is started on first need"),
+    (AUTOSTART, "1", "0 forbids starting a machine automatically"),
+    (INSTANCE, DEFAULT_INSTANCE, "instance type of a machine that is started automatically"),
     (EMULATE, DEFAULT_EMULATE, "release of the real tools whose output is reproduced: 2.32 or 2.28"),
     (
         HOST_MEMORY,
         DEFAULT_HOST_MEMORY,
-        "what device tensors may take of this computer's memory: a share or a size such as 8GiB",
+        "limit of this computer's memory for device tensors: a share or a size such as 8GiB",
     ),
     (PACE, "0", "1 makes an execution last at least its modelled device time"),
     (
@@ -67,35 +67,35 @@ DOCUMENTED = (
     (
         CACHE_LOCK_TIMEOUT,
         "",
-        "how long to wait for another process that compiles the same graph, such as 20m; without it for ever",
+        "how long to wait for another process that compiles the same graph, such as 20m; no limit by default",
     ),
     (
         CACHE_MAX_SIZE,
         "",
-        "policy of the compile cache: remove the longest unused until the rest fits, such as 20GB",
+        "policy of the compile cache: remove the least recently used entries until the rest fits, such as 20GB",
     ),
-    (CACHE_OLDER_THAN, "", "policy of the compile cache: remove what was not used for so long, such as 30d"),
+    (CACHE_OLDER_THAN, "", "policy of the compile cache: remove entries not used for this long, such as 30d"),
     (
         CACHE_KEEP_LAST,
         "",
-        "policy of the compile cache: keep this many of the last used whatever else it says",
+        "policy of the compile cache: always keep this number of most recently used entries",
     ),
     (
         CACHE_REMOVE,
         "",
-        "policy of the compile cache: what else goes, of failed,interrupted,incomplete,old-compilers,locks",
+        "policy of the compile cache: also remove any of failed,interrupted,incomplete,old-compilers,locks",
     ),
     (
         CACHE_AUTO_PRUNE,
         "0",
-        "1 applies the policy of the compile cache at the end of a run, once an hour at most",
+        "1 applies the policy of the compile cache at the end of a run, at most once an hour",
     ),
-    (RUN, "", "set by neuron-run in the programs that it starts"),
-    (CACHE_RUN, "", "set by neuron_parallel_compile: the run that its compiles count for"),
+    (RUN, "", "set by neuron-run in the programs it starts"),
+    (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,
         "",
-        "set by neuron_parallel_compile: the file in which a program says what it extracted",
+        "set by neuron_parallel_compile: the file that lists the graphs a program extracted",
     ),
 )
 
@@ -104,17 +104,17 @@ _configurations: "dict[str, Configuration | None]" = {}
 
 
 def setting(name: str, environ: "Mapping[str, str] | None" = None) -> str:
-    """Return what an environment variable, else config.yaml, says; "" when neither does.
+    """Return the value of an environment variable, else of config.yaml, else "".
 
     Args:
-        name: of the variable.
-        environ: instead of the process's environment.
+        name: the variable.
+        environ: replaces the process's environment.
     """
     return (os.environ if environ is None else environ).get(name) or configured(name)
 
 
 def configured(name: str) -> str:
-    """Return what config.yaml says about the setting that belongs to an environment variable, "" for nothing."""
+    """Return the value in config.yaml of the setting of an environment variable, "" if not set."""
     found = configuration()
     if found is None:
         return ""
@@ -132,7 +132,7 @@ def source_of(name: str, environ: "Mapping[str, str] | None" = None) -> str:
 
 
 def configuration() -> "Configuration | None":
-    """Return what config.yaml says, None where there is no such file. A process looks once."""
+    """Return the content of config.yaml, None if it does not exist. A process reads it once."""
     path = config_file()
     if path not in _configurations:
         _configurations[path] = None
@@ -160,22 +160,22 @@ def config_file() -> str:
 
 
 def runtime_dir() -> str:
-    """Return the runtime directory that was chosen by hand, "" when none was."""
+    """Return the configured runtime directory, "" if none is."""
     return setting(RUNTIME_DIR)
 
 
 def machine() -> str:
-    """Return the machine's name that tools use when none is given."""
+    """Return the default machine name."""
     return setting(MACHINE) or DEFAULT_MACHINE
 
 
 def autostart() -> bool:
-    """Return whether a machine may be started on first need."""
+    """Return whether a machine may be started automatically."""
     return (setting(AUTOSTART) or "1") not in {"0", "false", "no"}
 
 
 def instance() -> str:
-    """Return the instance type of a machine that is started on first need."""
+    """Return the instance type of a machine that is started automatically."""
     return setting(INSTANCE) or DEFAULT_INSTANCE
 
 
@@ -185,15 +185,15 @@ def emulate() -> str:
 
 
 def host_memory() -> str:
-    """Return what device tensors may take of this computer's memory: a share such as 25% or a size."""
+    """Return the limit of this computer's memory for device tensors: a share such as 25% or a size."""
     return setting(HOST_MEMORY) or DEFAULT_HOST_MEMORY
 
 
 def sysfs_root() -> str:
-    """Return the directory whose sys, proc and dev stand for the host's, "" for the host's own."""
+    """Return the directory whose sys, proc and dev are read instead of the host's, "" for the host's own."""
     return setting(SYSFS_ROOT).rstrip("/")
 
 
 def flag(name: str, environ: "Mapping[str, str] | None" = None) -> bool:
-    """Return whether a variable of the 0/1 kind is on; see `setting`."""
+    """Return whether a boolean variable is on; see `setting`."""
     return setting(name, environ) not in {"", "0", "false", "no"}

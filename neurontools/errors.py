@@ -1,15 +1,15 @@
-"""The one exception tree: every failure that a user can cause or cure is a `NeuronToolsError`."""
+"""The exception tree: every failure that a user can cause or fix is a `NeuronToolsError`."""
 
 
 class NeuronToolsError(Exception):
     """A failure with a remedy.
 
     Args:
-        message: what failed and why, one line, naming the thing.
-        remedy: what to do about it, one line, or "".
+        message: what failed and why, in one line.
+        remedy: what to do about it, in one line, or "".
 
-    The remedy is also a note of the exception, so that the traceback of a user's script shows it. `exit_code` is what a
-    command returns for it (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble).
+    The remedy is also a note of the exception, so the traceback of a user's script shows it. `exit_code` is that of a
+    command (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon error).
     """
 
     exit_code = 1
@@ -22,7 +22,7 @@ class NeuronToolsError(Exception):
             self.add_note(f"hint: {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Python would call `__init__` with the message alone: a pool of processes waits for ever for such an error.
+        # Python would call `__init__` with the message alone: a pool of processes would then wait forever.
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -35,19 +35,19 @@ def _restored(
 
 
 class UsageError(NeuronToolsError):
-    """The command line or a setting does not make sense."""
+    """The command line or a setting is invalid."""
 
     exit_code = 2
 
 
 class NoMachineError(NeuronToolsError):
-    """No simulated machine runs under that name and none may be started."""
+    """No simulated machine of that name runs, and none may be started."""
 
     exit_code = 3
 
 
 class DaemonError(NeuronToolsError):
-    """The daemon is there but refuses, fails, or speaks another version."""
+    """The daemon refuses, fails, or speaks another protocol version."""
 
     exit_code = 4
 
@@ -56,4 +56,4 @@ TORCH_REMEDY = "pip install 'neurontools[torch]' --extra-index-url https://downl
 
 
 class MissingDependencyError(NeuronToolsError):
-    """An optional package or program is needed and not there."""
+    """An optional package or program is not installed."""

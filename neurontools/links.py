@@ -1,13 +1,11 @@
-"""Links to our console scripts where programs look for the real tools: `<prefix>/bin/neuron-ls` and its like.
+"""Links to our console scripts where programs look for the real tools, such as `<prefix>/bin/neuron-ls`.
 
-Which links are ours is written in a manifest beside them, name and target, so that a link is known again after the
-environment that it led into was moved or replaced. A link that the manifest does not know, or that leads elsewhere by
-now, is somebody else's and never touched.
+A manifest beside the links lists their names and targets, so a link is recognized after its environment was moved or
+replaced. A link that is not in the manifest, or points elsewhere, is foreign and never touched.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sysconfig
@@ -17,6 +15,8 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import write_atomic
+from neurontools.base.locks import flock
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
@@ -24,22 +24,21 @@ if TYPE_CHECKING:
 
 TOOLS = (
     "nccom-test",
-    "neuron-explorer",
     "neuron-ls",
     "neuron-monitor",
     "neuron-monitor-prometheus.py",
     "neuron-profile",
     "neuron-top",
 )
-"""What a real host has in /opt/aws/neuron/bin (system-tools.md, install facts) and this package may have too."""
+"""The programs in /opt/aws/neuron/bin of a real host (AWS Neuron documentation, system tools) that we provide too."""
 
 MANIFEST = ".neurontools-links.json"
 
-_ADVICE = "choose another --prefix, or move it away if you know what it is"
+_FOREIGN_HINT = "choose another --prefix, or move it away"
 
 
 class Action(StrEnum):
-    """What becomes of a link: `KEPT` was right already, `LEFT` is not ours, `GONE` was deleted by somebody else."""
+    """What is done about a link: `KEPT` was right already, `LEFT` is foreign, `GONE` was deleted before."""
 
     MADE = "made"
     REPAIRED = "repaired"
@@ -51,7 +50,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link, where it leads (for `LEFT`: led when it was made), and what was, or would be, done about it."""
+    """A link, its target (for `LEFT` that of the manifest), and what was, or would be, done about it."""
 
     path: str
     target: str
@@ -63,7 +62,7 @@ class Link:
 
 
 def installed_scripts() -> dict[str, str]:
-    """Return the absolute paths of those tools whose console scripts are installed, by name."""
+    """Return the absolute paths of the installed console scripts among `TOOLS`, by name."""
     found = {}
     for name in sorted({*TOOLS} & {*_script_names()}):
         path = _script_path(name)
@@ -73,46 +72,45 @@ def installed_scripts() -> dict[str, str]:
 
 
 def make_links(prefix: str, scripts: Mapping[str, str], *, dry_run: bool = False) -> tuple[Link, ...]:
-    """Make `<prefix>/bin/<name>` for every script, and repair those that were made before; nothing else is touched.
+    """Create `<prefix>/bin/<name>` for every script, and repair the links created before; nothing else is touched.
 
     Args:
         prefix: a directory, which need not exist.
         scripts: absolute paths by name.
-        dry_run: only say what would be done.
+        dry_run: change nothing, return what would be done.
 
     Returns:
-        What was done, by name.
+        The links, by name.
 
     Raises:
         UsageError: the prefix is empty.
-        NeuronToolsError: something that we did not make is in the way (nothing was changed then), or the
-            directory can't be written.
+        NeuronToolsError: a foreign file is in the way (then nothing was changed), or the directory is not writable.
     """
-    place = _Place(prefix)
+    place = _LinkDirectory(prefix)
     with place.locked(dry_run=dry_run):
         manifest = place.manifest()
-        links = tuple(_planned(place, name, scripts[name], manifest) for name in sorted(scripts))
+        links = tuple(_plan_link(place, name, scripts[name], manifest) for name in sorted(scripts))
         if not dry_run and any(link.action != Action.KEPT for link in links):
-            place.write_manifest(manifest | _ours(links, manifest))
+            place.write_manifest(manifest | _own_links(links, manifest))
             for link in links:
-                _put(link)
+                _apply(link)
     return links
 
 
 def remove_links(prefix: str, *, dry_run: bool = False) -> tuple[Link, ...]:
-    """Remove the links that `make_links` made there, the manifest, and directories that are empty then.
+    """Remove the links that `make_links` created, the manifest, and directories that are empty then.
 
-    A link of ours that somebody else replaced is left. Without a manifest there is nothing of ours.
+    A link that was replaced is left. Without a manifest all links are foreign.
 
     Raises:
-        NeuronToolsError: the directory can't be written.
+        NeuronToolsError: the directory is not writable.
     """
-    place = _Place(prefix)
+    place = _LinkDirectory(prefix)
     if not os.path.lexists(f"{place.bin}/{MANIFEST}"):
         return ()
     with place.locked(dry_run=dry_run):
         manifest = place.manifest()
-        links = tuple(_removal(place, name, manifest[name]) for name in sorted(manifest))
+        links = tuple(_plan_removal(place, name, manifest[name]) for name in sorted(manifest))
         if not dry_run:
             for link in links:
                 if link.action == Action.REMOVED:
@@ -121,7 +119,7 @@ def remove_links(prefix: str, *, dry_run: bool = False) -> tuple[Link, ...]:
     return links
 
 
-class _Place:
+class _LinkDirectory:
     """The directory of the links and the manifest in it."""
 
     def __init__(self, prefix: str) -> None:
@@ -132,9 +130,9 @@ class _Place:
 
     @contextmanager
     def locked(self, *, dry_run: bool) -> Iterator[None]:
-        """Hold the directory for this process alone; it is made first, unless this is only a rehearsal."""
+        """Lock the directory; it is created first, except in a dry run."""
         if os.path.islink(self.bin) or (os.path.lexists(self.bin) and not os.path.isdir(self.bin)):
-            raise NeuronToolsError(f"{self.bin} is not a real directory", _ADVICE)
+            raise NeuronToolsError(f"{self.bin} is not a real directory", _FOREIGN_HINT)
         try:
             if dry_run:
                 yield
@@ -142,18 +140,18 @@ class _Place:
             self._make()
             descriptor = os.open(self.bin, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                flock(descriptor)
                 yield
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise NeuronToolsError(
                 f"cannot link in {self.bin}: {error.strerror or error}",
-                "choose another --prefix, or run it as a user who may write there",
+                "choose another --prefix, or run as a user with write access",
             ) from error
 
     def manifest(self) -> dict[str, str]:
-        """Return targets of our links by name; empty where no link was made yet."""
+        """Return the targets of our links by name."""
         return {
             name: target
             for name, target in self._recorded().get("links", {}).items()
@@ -161,16 +159,14 @@ class _Place:
         }
 
     def write_manifest(self, links: Mapping[str, str]) -> None:
-        """Write down our links, and the directories that we made for them."""
+        """Record our links and the directories created for them."""
         made = [*self._recorded().get("directories", []), *self._made]
         path = f"{self.bin}/{MANIFEST}"
-        with open(f"{path}.new", "w", encoding="utf-8", opener=_fresh) as file:
-            json.dump({"links": dict(sorted(links.items())), "directories": made}, file, indent=2)
-            file.write("\n")
-        os.replace(f"{path}.new", path)
+        document = {"links": dict(sorted(links.items())), "directories": made}
+        write_atomic(path, json.dumps(document, indent=2) + "\n", mode=0o644)
 
     def clear(self) -> None:
-        """Remove the manifest and, from the inmost on, the directories that were made for it and are empty."""
+        """Remove the manifest and the directories created for it that are empty."""
         made = self._recorded().get("directories", [])
         os.unlink(f"{self.bin}/{MANIFEST}")
         for path in sorted((path for path in made if self._is_ours(path)), key=len, reverse=True):
@@ -192,7 +188,9 @@ class _Place:
             recorded = None
         if isinstance(recorded, dict) and isinstance(recorded.get("links", {}), dict):
             return recorded
-        raise NeuronToolsError(f"{self.bin}/{MANIFEST} is damaged", "remove it and the links beside it")
+        raise NeuronToolsError(
+            f"{self.bin}/{MANIFEST} is damaged", "remove it and the links in that directory"
+        )
 
     def _make(self) -> None:
         missing = []
@@ -208,34 +206,34 @@ class _Place:
             self._made.append(directory)
 
 
-def _planned(place: _Place, name: str, target: str, manifest: Mapping[str, str]) -> Link:
+def _plan_link(place: _LinkDirectory, name: str, target: str, manifest: Mapping[str, str]) -> Link:
     path = f"{place.bin}/{name}"
     if not os.path.lexists(path):
         return Link(path, target, Action.MADE)
     if not os.path.islink(path):
-        kind = "a directory" if os.path.isdir(path) else "a file"
+        kind = "directory" if os.path.isdir(path) else "file"
         raise NeuronToolsError(
-            f"refusing to touch {path}: it is {kind} that neurontools did not make", _ADVICE
+            f"refusing to replace {path}: neurontools did not create this {kind}", _FOREIGN_HINT
         )
-    leads_to = os.readlink(path)
-    if leads_to == target:
+    target_now = os.readlink(path)
+    if target_now == target:
         return Link(path, target, Action.KEPT)
-    if leads_to != manifest.get(name):
+    if target_now != manifest.get(name):
         raise NeuronToolsError(
-            f"refusing to touch {path}: it is a link to {leads_to} that neurontools did not make", _ADVICE
+            f"refusing to replace {path}: neurontools did not create this link to {target_now}", _FOREIGN_HINT
         )
     return Link(path, target, Action.REPAIRED)
 
 
-def _ours(links: tuple[Link, ...], manifest: Mapping[str, str]) -> dict[str, str]:
-    # A link that leads right but was made by hand stays its maker's.
+def _own_links(links: tuple[Link, ...], manifest: Mapping[str, str]) -> dict[str, str]:
+    # A link created by hand that points to the right target stays foreign.
     names = {link: os.path.basename(link.path) for link in links}
     return {
         name: link.target for link, name in names.items() if link.action != Action.KEPT or name in manifest
     }
 
 
-def _removal(place: _Place, name: str, target: str) -> Link:
+def _plan_removal(place: _LinkDirectory, name: str, target: str) -> Link:
     path = f"{place.bin}/{name}"
     if not os.path.lexists(path):
         return Link(path, target, Action.GONE)
@@ -243,23 +241,15 @@ def _removal(place: _Place, name: str, target: str) -> Link:
     return Link(path, target, Action.REMOVED if ours else Action.LEFT)
 
 
-def _put(link: Link) -> None:
+def _apply(link: Link) -> None:
     if link.action == Action.MADE:
         os.symlink(link.target, link.path)
     elif link.action == Action.REPAIRED:
         aside = f"{os.path.dirname(link.path)}/.{os.path.basename(link.path)}.new"
         if os.path.islink(aside):
-            os.unlink(aside)  # of a process that was killed
+            os.unlink(aside)  # left by a killed process
         os.symlink(link.target, aside)
         os.replace(aside, link.path)
-
-
-def _fresh(path: str, flags: int) -> int:
-    try:
-        os.unlink(path)  # of a process that was killed; never written through
-    except FileNotFoundError:
-        pass
-    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o644)
 
 
 def _script_names() -> set[str]:
@@ -271,7 +261,7 @@ def _script_names() -> set[str]:
 
 
 def _script_path(name: str) -> str | None:
-    # The installer's record knows where scripts went, also in a user's scheme or under another prefix.
+    # The record of the installer knows the scripts' directory, also of a user scheme or another prefix.
     recorded = distribution("neurontools").files or ()
     places = [
         str(file.locate()) for file in recorded if file.name == name and file.parent.name != "neurontools"

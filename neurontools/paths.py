@@ -1,13 +1,13 @@
-"""Every path of ours, in one place. Imports only what `python -c pass` has: `neuron-ls` runs through here.
+"""All paths of neurontools. Imports only what `python -c pass` has: `neuron-ls` runs through here.
 
 <runtime dir>/                 NEURONTOOLS_RUNTIME_DIR or `runtime_dir` in config.yaml, else
                                $XDG_RUNTIME_DIR/neurontools, else /tmp/neurontools-<uid>
     <machine>/
-        neurond.sock           or `socket`, a file that names a shorter path when this one is too long
+        neurond.sock           or `socket`, a file with a shorter path where this one is too long
         neurond.json           pid, start time, instance type of the daemon
         pages/                 one telemetry page per registered process
     .group                     only where `neurond start --group` shares the directory with a group
-<state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state when that was chosen by hand and is ours
+<state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state where that is configured and this user's
     <machine>/                 journal.json, neurond.log
 """
 
@@ -24,7 +24,7 @@ _SUN_PATH_MAX = 107
 
 
 def runtime_dir() -> str:
-    """Return the directory that holds one directory per machine; it need not exist yet."""
+    """Return the directory of the machines' directories; it need not exist yet."""
     chosen = env.runtime_dir()
     if chosen:
         return os.path.abspath(chosen)
@@ -35,18 +35,18 @@ def runtime_dir() -> str:
 
 
 def ensure_private(path: str) -> str:
-    """Make a directory that only this user can enter, or refuse one that is not.
+    """Create a directory that only this user can enter, or refuse an existing one that is not private.
 
-    The one that this user shares with a group on purpose (see `shared`) is as good.
+    A directory that this user shares with a group (see `shared`) is accepted too.
 
     Raises:
-        NeuronToolsError: the path is a link, no directory, somebody else's, or open to others.
+        NeuronToolsError: the path is a link, not a directory, another user's, or accessible to others.
     """
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     except FileExistsError:
-        found = os.lstat(path)  # a file, or a link that leads nowhere: refused below
+        found = os.lstat(path)  # a file or a dangling link: refused below
     except OSError as error:
         raise NeuronToolsError(
             f"cannot use directory {path}: {error.strerror}", f"set {env.RUNTIME_DIR} to another"
@@ -65,10 +65,10 @@ def ensure_private(path: str) -> str:
 
 
 def shared(path: str) -> tuple[int, int] | None:
-    """Return owner and group, as numbers, of a directory that `neurond start --group` shares; None for any other.
+    """Return uid and gid of a directory shared by `neurond start --group`, None for any other.
 
-    Its mode is 2750, and it holds the mark: a file of the same owner that names the group. The mode alone does not
-    count, because it can come about by chance: from a umask, below a directory that hands its group down.
+    Its mode is 2750, and it contains the mark: a file of the same owner with the gid. The mode alone is not enough: a
+    umask below a setgid directory can produce it by chance.
     """
     try:
         found = os.lstat(path)
@@ -76,28 +76,28 @@ def shared(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     try:
-        marked_by, named = os.fstat(mark).st_uid, os.read(mark, 16)
+        mark_owner, content = os.fstat(mark).st_uid, os.read(mark, 16)
     except OSError:
         return None
     finally:
         os.close(mark)
-    of_a_group = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == SHARED_MODE
-    if of_a_group and marked_by == found.st_uid and named.strip() == b"%d" % found.st_gid:
+    has_shared_mode = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == SHARED_MODE
+    if has_shared_mode and mark_owner == found.st_uid and content.strip() == b"%d" % found.st_gid:
         return found.st_uid, found.st_gid
     return None
 
 
 def owner() -> int:
-    """Return whose machines the runtime directory holds: this user's, or another's who shares it with a group.
+    """Return the uid of the owner of the machines: this user, or another one who shares the directory with a group.
 
-    Only a directory that was chosen by hand can be another's: nobody is led into one that lies in /tmp.
+    Only a configured directory can be another user's, never the default one in /tmp.
     """
     found = shared(runtime_dir()) if env.runtime_dir() else None
     return os.getuid() if found is None else found[0]
 
 
 def private_dirs() -> tuple[str, ...]:
-    """Return the directories that are this user's alone wherever the runtime directory was put by hand."""
+    """Return the directories that stay private to this user wherever the runtime directory is."""
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     private = (
         f"/tmp/neurontools-{os.getuid()}",  # noqa: S108  named, not used
@@ -119,10 +119,10 @@ def pages_dir(machine: str) -> str:
 
 
 def socket_path(machine: str) -> str:
-    """Return where the daemon of a machine listens.
+    """Return the socket path of a machine's daemon.
 
-    A path that does not fit `sun_path` (108 bytes) is replaced by a short one, which the file `socket` in the
-    machine's directory names once a daemon has chosen it.
+    A path that does not fit `sun_path` (108 bytes) is replaced by a short one, which the daemon writes into the file
+    `socket` in the machine's directory.
     """
     path = f"{machine_dir(machine)}/neurond.sock"
     if len(os.fsencode(path)) <= _SUN_PATH_MAX:
@@ -140,14 +140,14 @@ def needs_short_socket(path: str) -> bool:
 
 
 def state_dir() -> str:
-    """Return where logs and lifetime counters live."""
+    """Return the directory of logs and lifetime counters."""
     if env.runtime_dir() and owner() == os.getuid():
         return runtime_dir() + "/state"
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
 def cache_home() -> str:
-    """Return where rebuildable things of ours live (worker executables, profile columns); not the compile cache."""
+    """Return the directory of rebuildable files (worker executables, profile columns); not the compile cache."""
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
@@ -157,7 +157,7 @@ def config_file() -> str:
 
 
 def fixtures_dir() -> str:
-    """Return the directory of the data files that are installed with the package."""
+    """Return the directory of the package's data files."""
     from neurontools import fixtures
 
     return next(iter(fixtures.__path__))

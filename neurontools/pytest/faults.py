@@ -1,4 +1,4 @@
-"""Faults that last no longer than the test that injects them."""
+"""Faults that are cleared after the test that injects them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FaultInjector:
     """Call it with the arguments of `Machine.inject`: `inject("ecc", device=3)`.
 
     Args:
-        machine: where faults are injected.
+        machine: the machine.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -34,16 +34,16 @@ class FaultInjector:
         return fault
 
     def clear(self) -> None:
-        """End what was injected and has not ended by itself."""
-        left = [fault for fault in self._machine.faults() if fault.id in self._injected]
-        if left:
-            self._machine.clear_faults(*left)
+        """Clear the injected faults that are still armed."""
+        armed = [fault for fault in self._machine.faults() if fault.id in self._injected]
+        if armed:
+            self._machine.clear_faults(*armed)
         self._injected.clear()
 
 
 @contextmanager
 def injector(machine: Machine) -> Iterator[FaultInjector]:
-    """Give an injector for the time of a block; a machine that the block stopped needs no clearing."""
+    """Yield an injector for a block; its faults are cleared at the end, unless the machine was stopped."""
     inject = FaultInjector(machine)
     try:
         yield inject

@@ -1,4 +1,4 @@
-"""A machine that belongs to one test: in a directory of its own, found by its environment, gone with its process."""
+"""A simulated machine for one test: in a private directory, found by environment variables, stopped with the test."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sysconfig
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import pytest
 
 from neurontools import env
-from neurontools.errors import NeuronToolsError
+from neurontools.base.text import did_you_mean
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.api import Machine, start_options
 from neurontools.machine.client import Client
@@ -24,17 +25,43 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from neurontools.machine.info import DaemonInfo
-    from neurontools.pytest.wish import Choices
 
 DEFAULT_NAME = "test"
 TIMEOUT_S = 120.0
 _STOP_S = 10.0
+_EXAMPLE = '@pytest.mark.neuron(instance="trn2.48xlarge", lnc=1)'
+_KINDS: dict[str, tuple[type, str]] = {
+    "instance": (str, "a text"),
+    "name": (str, "a text"),
+    "lnc": (int, "a whole number"),
+    "neighbours": (str, "a text"),
+    "visible_devices": (str, "a text"),
+    "ultraserver_mode": (str, "a text"),
+    "ultraserver_node": (int, "a whole number"),
+}
+
+
+class MachineChoices(TypedDict, total=False):
+    """Arguments of the marker besides instance type and name; see `neurontools.machine.start`."""
+
+    lnc: int | None
+    neighbours: str | None
+    visible_devices: str | None
+    ultraserver_mode: str | None
+    ultraserver_node: int | None
+
+
+class MachineOptions(MachineChoices, total=False):
+    """The arguments of the marker."""
+
+    instance: str | None
+    name: str | None
 
 
 class NeuronMachine(Machine):
-    """A machine and how to run programs on it.
+    """A machine, and a method to run programs on it.
 
-    `environ` are the variables by which programs find it; they are set in the process of the tests too.
+    `environ` are the variables by which programs find it; they are set in the test process too.
     """
 
     def __init__(self, client: Client, info: DaemonInfo, environ: Mapping[str, str]) -> None:
@@ -51,20 +78,20 @@ class NeuronMachine(Machine):
         environ: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on the machine and return its exit code and what it printed.
+        """Run a program on the machine and return its exit code and output.
 
         Args:
-            command: program and arguments; `neuron-ls` and its like, and `python`, are those of this installation.
+            command: program and arguments; `neuron-ls`, other tools of ours and `python` are those of this installation.
             check: raise an error when the exit code is not 0.
-            timeout_s: kill it after so many seconds.
-            stdin: what it reads.
-            environ: variables to set beside those of this process.
-            cwd: directory to run in.
+            timeout_s: seconds until it is killed.
+            stdin: its standard input.
+            environ: additional variables.
+            cwd: working directory.
 
         Raises:
             subprocess.CalledProcessError: with `check`, the exit code is not 0.
             subprocess.TimeoutExpired: it took too long.
-            FileNotFoundError: there is no such program.
+            FileNotFoundError: the program does not exist.
         """
         variables = {**os.environ, **self.environ, **(environ or {})}
         scripts = sysconfig.get_path("scripts")
@@ -83,21 +110,21 @@ class NeuronMachine(Machine):
 
 @contextmanager
 def private_machine(
-    directory: str, instance: str | None = None, *, name: str | None = None, **choices: Unpack[Choices]
+    directory: str, instance: str | None = None, *, name: str | None = None, **choices: Unpack[MachineChoices]
 ) -> Iterator[NeuronMachine]:
-    """Start a machine for the time of a block; programs that are started inside find it by their environment.
+    """Start a machine for a block; programs started inside find it by their environment.
 
-    It ends with the block, or with this process, however that ends. A runtime that was opened in this process inside
-    of the block and not closed is closed.
+    It ends with the block, or with this process, however that ends. A runtime that the block opened in this process and
+    did not close is closed.
 
     Args:
-        directory: private, for sockets and pages; it is removed.
-        instance: instance type, None for that of NEURONTOOLS_INSTANCE.
-        name: the machine's name, "test" when None.
+        directory: private directory for sockets and pages; it is removed.
+        instance: instance type, None for NEURONTOOLS_INSTANCE.
+        name: the machine's name, None for "test".
         choices: as of `neurontools.machine.start`.
 
     Raises:
-        NeuronToolsError: there is no such machine, or it could not start.
+        NeuronToolsError: an option is invalid, or the machine could not start.
     """
     environ = {
         env.RUNTIME_DIR: directory,
@@ -127,10 +154,50 @@ def _stop(info: DaemonInfo) -> None:
     try:
         launch.stop(info.machine, force=True)
     except NeuronToolsError:
-        wait_for_end(info.pid, _STOP_S)  # it ended already, or ends
+        wait_for_end(info.pid, _STOP_S)  # it is ending or has ended
 
 
 def _close_runtime(before: process.OpenRuntime | None) -> None:
     runtime = process.current()
     if runtime is not None and runtime is not before:
         runtime.close()
+
+
+def machine_options(node: pytest.Item, parameter: object = None) -> MachineOptions:
+    """Return the options of a test's machine: markers of module, class and function (the closest wins), the parameter.
+
+    Args:
+        node: the test.
+        parameter: the fixture's, in an indirectly parametrized test: an instance type, or a dict of arguments.
+
+    Raises:
+        UsageError: an argument is unknown, of another type, or positional.
+    """
+    options: dict[str, Any] = {}
+    for marker in reversed([*node.iter_markers("neuron")]):
+        if marker.args:
+            raise UsageError(f"@pytest.mark.neuron takes named arguments, not {marker.args[0]!r}", _EXAMPLE)
+        options |= marker.kwargs
+    match parameter:
+        case None:
+            pass
+        case str():
+            options["instance"] = parameter
+        case dict():
+            options |= parameter
+        case _:
+            raise UsageError(
+                f"invalid parameter of neuron_machine: {parameter!r}",
+                "give an instance type, or a dict of arguments",
+            )
+    for name, value in options.items():
+        _check(name, value)
+    return cast(MachineOptions, options)
+
+
+def _check(name: str, value: object) -> None:
+    if name not in _KINDS:
+        raise UsageError(f"@pytest.mark.neuron has no argument {name!r}", did_you_mean(str(name), _KINDS))
+    kind, words = _KINDS[name]
+    if value is not None and type(value) is not kind:
+        raise UsageError(f"@pytest.mark.neuron: {name} must be {words}, not {value!r}", _EXAMPLE)

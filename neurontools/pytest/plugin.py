@@ -1,4 +1,4 @@
-"""What pytest loads in every run: a marker and two fixtures. Everything else is imported when a test asks for them."""
+"""The pytest plugin: a marker and two fixtures. Everything else is imported when a test uses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARKER = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, so that --strict-markers accepts it."""
+    """Register the marker, so that --strict-markers accepts it."""
     config.addinivalue_line("markers", MARKER)
 
 
@@ -27,26 +27,25 @@ def pytest_configure(config: pytest.Config) -> None:
 def neuron_machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NeuronMachine]:
-    """Give the test a simulated Neuron machine of its own; `@pytest.mark.neuron(instance=..., lnc=...)` says which."""
+    """Start a simulated Neuron machine for the test; `@pytest.mark.neuron(instance=..., lnc=...)` configures it."""
     from neurontools.errors import NeuronToolsError
-    from neurontools.pytest.machine import private_machine
-    from neurontools.pytest.wish import machine_wish
+    from neurontools.pytest.machine import machine_options, private_machine
 
     try:
-        wish = machine_wish(request.node, getattr(request, "param", None))
-        place = private_machine(str(tmp_path_factory.mktemp("neuron")), **wish)
-        machine = place.__enter__()
+        options = machine_options(request.node, getattr(request, "param", None))
+        context = private_machine(str(tmp_path_factory.mktemp("neuron")), **options)
+        machine = context.__enter__()
     except NeuronToolsError as error:
         pytest.fail(f"neuron_machine: {error.message}\nhint: {error.remedy}", pytrace=False)
     try:
         yield machine
     finally:
-        place.__exit__(None, None, None)
+        context.__exit__(None, None, None)
 
 
 @pytest.fixture
 def neuron_fault(neuron_machine: NeuronMachine) -> Iterator[FaultInjector]:
-    """Inject faults into neuron_machine: `neuron_fault("hang", core=0)`; they are cleared when the test ends."""
+    """Inject faults into neuron_machine: `neuron_fault("hang", core=0)`; they are cleared after the test."""
     from neurontools.pytest.faults import injector
 
     with injector(neuron_machine) as inject:

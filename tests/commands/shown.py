@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAMS = {program: name for name, (_, program, _) in COMMANDS.items() if program}
-PROGRAMS |= {"neuron-monitor-prometheus.py": "monitor-prometheus", "neuron-explorer": "profile"}
+PROGRAMS |= {"neuron-monitor-prometheus.py": "monitor-prometheus"}
 DOCS = Path(__file__).parents[2] / "docs"
 _OPERATORS = {"|", "||", "&", "&&", ";", "|&", "(", ")", "$("}
 

@@ -163,7 +163,7 @@ def test_doctor_finds_directories_that_cannot_be_used(tool, home, monkeypatch):
     run = tool("neurontools", "doctor")
     assert run.returncode == 1
     assert (
-        f"WRONG    build directory    {home}/file/cache/neurontools: {home}/file is no directory\n"
+        f"WRONG    build directory    {home}/file/cache/neurontools: {home}/file is not a directory\n"
         in run.stdout
     )
     assert "set XDG_CACHE_HOME to another directory" in run.stdout

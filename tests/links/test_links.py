@@ -99,7 +99,9 @@ def test_what_others_made_is_refused_by_name_and_nothing_is_changed(home, script
         case "dangling link":
             path.symlink_to("/nowhere/neuron-top")
     before = everything(home / "p")
-    with pytest.raises(NeuronToolsError, match=f"refusing to touch {path}: it is a") as caught:
+    with pytest.raises(
+        NeuronToolsError, match=f"refusing to replace {path}: neurontools did not create this"
+    ) as caught:
         links.make_links(str(home / "p"), scripts)
     assert "\n" not in caught.value.message
     assert everything(home / "p") == before
@@ -111,7 +113,7 @@ def test_a_link_of_ours_that_was_replaced_is_left(home, scripts):
     links.make_links(str(home / "p"), scripts)
     (home / "p/bin/neuron-ls").unlink()
     (home / "p/bin/neuron-ls").symlink_to("/bin/sh")
-    with pytest.raises(NeuronToolsError, match="it is a link to /bin/sh"):
+    with pytest.raises(NeuronToolsError, match="did not create this link to /bin/sh"):
         links.make_links(str(home / "p"), scripts)
     assert actions(links.remove_links(str(home / "p"))) == ["left", "removed"]
     assert everything(home / "p/bin") == {"neuron-ls": "/bin/sh"}
@@ -227,8 +229,8 @@ def test_the_command_refuses_in_one_line(home, tool):
     run = tool("neurontools", "link", "--prefix", "p")
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == (
-        f"error: refusing to touch {home}/p/bin/neuron-ls: it is a file that neurontools did not make\n"
-        "hint: choose another --prefix, or move it away if you know what it is\n"
+        f"error: refusing to replace {home}/p/bin/neuron-ls: neurontools did not create this file\n"
+        "hint: choose another --prefix, or move it away\n"
     )
     assert (home / "p/bin/neuron-ls").read_text() == "the real one"
 

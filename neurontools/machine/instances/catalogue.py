@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from neurontools.base.text import suggest
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import store
 
@@ -28,12 +29,10 @@ class UnknownInstanceError(NeuronToolsError):
     """No instance type has that name; the message lists those that exist."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name.lower(), known, n=1)
+        match = suggest(name.lower(), known)
         super().__init__(
             f"unknown instance type {name!r} (known: {', '.join(known)})",
-            f"did you mean {near[0]!r}?" if near else "choose one of the known types",
+            f"did you mean {match!r}?" if match else "choose one of the known types",
         )
 
 
@@ -119,7 +118,7 @@ class UltraServerType:
     """The UltraServer that an instance type is a part of.
 
     `modes` are the numbers of the ways in which its instances can be joined, `class_files` the names of the files
-    about it below `/sys/class/neuron_device` (system-tools.md section 4).
+    about it below `/sys/class/neuron_device` (AWS Neuron documentation, Neuron sysfs user guide).
     """
 
     nodes: int
@@ -180,7 +179,7 @@ def instance_type(name: str) -> InstanceType:
     """Return an instance type by its name or alias.
 
     Raises:
-        UnknownInstanceError: there is none.
+        UnknownInstanceError: no instance type has that name.
         CatalogueError: the catalogue's files are damaged.
     """
     instances, aliases = _catalogue()
@@ -191,7 +190,7 @@ def instance_type(name: str) -> InstanceType:
 
 
 def instance_aliases() -> dict[str, str]:
-    """Return the other names of instance types and what they stand for."""
+    """Return the aliases of instance types."""
     return dict(_catalogue()[1])
 
 

@@ -1,7 +1,7 @@
 """The compiled catalogue: the YAML files as one checked JSON document, kept in the cache directory.
 
-The YAML files are the truth. The document names the digest of the files that it was made from and is made again when
-the digest differs or anything else about it is doubtful; a cache directory that cannot be written only costs time.
+The document holds the digest of its YAML files. It is compiled again when the digest differs or the document is
+damaged; a cache directory that is not writable only costs time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from importlib.util import source_hash
 from typing import Any
 
 from neurontools import paths
+from neurontools.base.files import write_atomic
 
 _FORMAT = 2
 
@@ -37,7 +38,7 @@ def load(*, fresh: bool = False) -> dict[str, Any]:
 
 
 def compiled_path() -> str:
-    """Return where the compiled form is kept."""
+    """Return the path of the compiled form."""
     return f"{paths.cache_home()}/instances.json"
 
 
@@ -69,15 +70,9 @@ def _read(digest: str) -> dict[str, Any] | None:
 
 def _write(digest: str, compiled: dict[str, Any]) -> None:
     path = compiled_path()
-    aside = f"{path}.{os.getpid()}"
     document = {"format": _FORMAT, "digest": digest, "catalogue": compiled}
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(aside, "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        os.replace(aside, path)
+        write_atomic(path, json.dumps(document), sync=False)
     except OSError:
-        try:
-            os.unlink(aside)
-        except OSError:
-            pass
+        pass

@@ -1,4 +1,4 @@
-"""The command line of neuron-ls as its flag parser reads it (system-tools.md 1.1 and 1.2), and flags of ours.
+"""The command line of neuron-ls: the real tool's flags (AWS Neuron documentation, neuron-ls) and our own.
 
 The real tool's parser is taken to be go-flags: short flags bundle, a value follows its flag as the next word or after
 `=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours.
@@ -38,14 +38,14 @@ DEFAULT_PERIOD_S = 1.0
 
 
 class FlagError(Exception):
-    """The command line is wrong; its text is what the tool prints."""
+    """The command line is invalid; the text is what the tool prints."""
 
 
 class Flags:
-    """What a command line asks for.
+    """The parsed command line.
 
-    `devices` are the devices to list, None for all; `filters` must all hold; `colour` is None where no colours are
-    asked for, `period_s` where the list is printed once. The renderer looks at neither `machine`, `source`,
+    `devices` are the devices to list, None for all; all `filters` must match; `colour` is None without the flag,
+    `period_s` where the list is printed once. The renderer uses neither `machine`, `source`,
     `period_s`, `verbose`, `version` nor `debug`: those are for the command.
     """
 
@@ -83,7 +83,7 @@ class Flags:
         self.period_s: float | None = None
 
     def words(self) -> list[str]:
-        """Return the command line in the words that the renderer obeys, users of filters as uids."""
+        """Return the command line for the renderer, with users in filters as uids."""
         switches = {"--wide": self.wide, "--show-all-procs": self.show_all, "--topology": self.topology}
         words = [word for word, given in switches.items() if given]
         if self.format != "text":
@@ -96,10 +96,10 @@ class Flags:
 
 
 def parse(argv: list[str]) -> Flags:
-    """Return what a command line asks for.
+    """Return the parsed command line.
 
     Raises:
-        FlagError: an unknown flag, a value too many or too few, or an argument that is no flag.
+        FlagError: an unknown flag, a missing or superfluous value, or a positional argument.
     """
     flags = Flags()
     words = list(argv)
@@ -170,7 +170,7 @@ def _set(flags: Flags, flag: str, value: str) -> None:
         try:
             flags.filters += (parse_filter(text),)
         except FilterError as error:
-            raise FlagError(f"flag `{flag}' does not understand `{value}': {error}") from error
+            raise FlagError(f"flag `{flag}': invalid `{value}': {error}") from error
     elif not value:
         raise FlagError(f"expected argument for flag `{flag}'")
     elif flag == "--machine":

@@ -1,4 +1,4 @@
-"""The JSON of neuron-ls: keys, order and layout of system-tools.md 1.7, written without the json module."""
+"""The JSON of neuron-ls: keys, order and layout of the real tool, written without the json module."""
 
 from __future__ import annotations
 

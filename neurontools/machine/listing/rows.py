@@ -1,4 +1,4 @@
-"""What neuron-ls says about the processes of a device: which ones, in which order, their command line cut to size."""
+"""The processes of each device in neuron-ls: selection, order and shortened command lines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ def rows_of_devices(
 ) -> list[list[ProcessRow]]:
     """Return for each device (pid, command, runtime version) of every process on it, by pid.
 
-    A process that is on several devices gives them one row object, so that a caller can look up what it made of it.
+    A process on several devices has one row object, so a caller can cache what it makes of it.
 
     Args:
         snapshot: the machine.
         devices: those of its devices that are listed.
-        show_all: also list processes that look at the devices without a Neuron runtime, with "NA" as the version;
-            they hold every device.
+        show_all: also list processes without a Neuron runtime, with "NA" as the version, on every device.
         width: characters that commands are cut to, None to leave them whole.
     """
     places: dict[int, list[int]] = {}
@@ -33,16 +32,16 @@ def rows_of_devices(
         for core in device.core_ids:
             places.setdefault(core, []).append(place)
     users: list[list[ProcessRow]] = [[] for _ in devices]
-    lookers: list[ProcessRow] = []
+    observers: list[ProcessRow] = []
     for process in snapshot.processes:
         if process.uses_device:
             row = _row(process, process.runtime_version, width)
             for place in {place for use in process.cores for place in places.get(use.core, ())}:
                 users[place].append(row)
         elif show_all:
-            lookers.append(_row(process, NO_RUNTIME, width))
-    lookers.sort()
-    return [sorted(lookers + own) if own else lookers for own in users]
+            observers.append(_row(process, NO_RUNTIME, width))
+    observers.sort()
+    return [sorted(observers + own) if own else observers for own in users]
 
 
 def command_width(flags: Flags) -> int:

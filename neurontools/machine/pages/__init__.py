@@ -1,1 +1,1 @@
-"""Telemetry pages: the bytes, and who writes and reads them."""
+"""Telemetry pages: their layout, writer and reader."""

@@ -1,6 +1,6 @@
 """The part of a telemetry page that changes with every execution: one section per core, written without a lock.
 
-A core has one writer at a time: whoever executes on it (the runtime lets one execution at a time onto a core). An
+A core has one writer at a time: the thread that executes on it (the runtime admits one execution at a time to a core). An
 exception that a signal handler raises in the middle of a change leaves an odd sequence number; the next change
 repairs the section from the counters in Python.
 """
@@ -38,7 +38,7 @@ _SECTION = Struct(f"<{CORE_WORDS - 1}Q")
 
 @dataclass(frozen=True, slots=True)
 class CoreCounters:
-    """All counters of a core, for a writer that does not execute anything itself.
+    """All counters of a core, for a writer that executes nothing itself.
 
     `executing_since_ns` 0 stands for an idle core; a moment that is still to come for one that executes from then on.
     `failures` are pairs of NRT status number and count, which `executions` includes; `latency_counts` has
@@ -89,7 +89,7 @@ class CoreWriter:
         self._repair()
 
     def begin(self, model_slot: int) -> int:
-        """Mark the core as executing since now; return now."""
+        """Mark the core as executing; return the current time."""
         if self._sequence & 1:
             self._repair()
         sequence = self._sequence
@@ -142,7 +142,7 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = sequence + 1
 
     def write(self, counters: CoreCounters) -> None:
-        """Show these counters, whatever was counted before."""
+        """Write these counters, independent of the previous ones."""
         self._busy_ns, self._executions = counters.busy_ns, counters.executions
         self._flops, self._gpsimd_ns = counters.flops & MASK, counters.gpsimd_ns
         status = [0] * STATUS_SLOTS
@@ -176,5 +176,5 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = self._sequence + 1
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Release the page."""
         self._content.release()

@@ -1,4 +1,4 @@
-"""The static part of a telemetry page: who writes it and which cores it has."""
+"""The static part of a telemetry page: its process and cores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TEXT_BYTES = (64, 64, 256, 1024, 64)
 
 
 class PageError(NeuronToolsError):
-    """A telemetry page can't be made or is not one of this version."""
+    """A telemetry page cannot be created, or is not a page of this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageIdentity:
-    """The process that a page belongs to; `registered_ns` is CLOCK_MONOTONIC."""
+    """The process of a page; `registered_ns` is CLOCK_MONOTONIC."""
 
     machine: str
     pid: int
@@ -67,7 +67,7 @@ def pack_header(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
 
 
 def parse_header(data: bytes, file_bytes: int) -> tuple[PageIdentity, tuple[int, ...]]:
-    """Return identity and cores of a page from its first bytes, everything checked.
+    """Return the checked identity and cores of a page from its first bytes.
 
     Args:
         data: the page's beginning, at least the static part of the largest page or the whole page.

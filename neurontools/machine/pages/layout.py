@@ -86,7 +86,7 @@ CHECK_PRIME = 0x9E37_79B9_7F4A_7C55
 
 
 def check_weights(count: int) -> tuple[int, ...]:
-    """Return what one more in each word of a section of a process section adds to its check word, modulo `CHECK_PRIME`."""
+    """Return how much an increment of each word of a process section adds to its check word, modulo `CHECK_PRIME`."""
     return tuple(-pow(2, 64 * index, CHECK_PRIME) % CHECK_PRIME for index in range(count))
 
 
@@ -97,12 +97,12 @@ def settled_check(words: Sequence[int]) -> int:
 
 
 def process_checks(section: bytes, sequence: int) -> bool:
-    """Return whether a process section is what its writer wrote with this sequence number."""
+    """Return whether a process section is consistent with this sequence number."""
     return int.from_bytes(section, "little") % CHECK_PRIME == (CHECK_SEED + sequence) % CHECK_PRIME
 
 
 def checks(section: bytes, sequence: int) -> bool:
-    """Return whether a section of a core or of the models is what its writer wrote with this sequence number."""
+    """Return whether a section of a core or of the models is consistent with this sequence number."""
     return crc32(section[8:], sequence) == int.from_bytes(section[:8], "little")
 
 
@@ -147,5 +147,5 @@ class Layout:
 
 
 def page_size(core_count: int) -> int:
-    """Return the length in bytes of the page of a process that claims so many cores."""
+    """Return the length in bytes of the page of a process that claims a number of cores."""
     return Layout(core_count).page_bytes

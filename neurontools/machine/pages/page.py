@@ -1,11 +1,11 @@
-"""Telemetry pages: one small file per registered process, written by it, read by the daemon.
+"""Telemetry pages: one small file per registered process, written by the process, read by the daemon.
 
 `layout` describes the bytes. The daemon makes a page with `create_page` and passes its descriptor to the process,
 which writes through `PageWriter` (a view in memory, no system call); everybody else reads with `PageReader` (pread
 only, so that a truncated file is an error and not a signal). A page is untrusted input: what does not check is
 `PageError` on opening and None on reading. It outlives both sides, so that a new daemon can adopt it.
 
-Descriptors belong to whoever opened them: neither reader nor writer closes the one it was given.
+Descriptors stay the caller's: neither reader nor writer closes the descriptor it gets.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PageFullError(PageError):
-    """There is no room for a page on the disk."""
+    """The disk is full."""
 
 
 def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> int:
-    """Make a page whose space is reserved on the disk.
+    """Create a page whose space is reserved on the disk.
 
     Args:
         path: where; must not exist.
@@ -67,8 +67,8 @@ def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> in
         A descriptor, open for reading and writing, closed on exec.
 
     Raises:
-        PageFullError: there is no room for it; nothing is left behind.
-        PageError: the file can't be made.
+        PageFullError: the disk is full; nothing is left behind.
+        PageError: the file cannot be created.
     """
     content = _initial_content(identity, cores)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -90,13 +90,13 @@ def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> in
 
 
 def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
-    """Make a page in memory, for when the disk is full: it works as any other, but no other daemon can open it.
+    """Create a page in memory where the disk is full: it works as any other, but another daemon cannot open it.
 
     Returns:
         A descriptor, open for reading and writing, closed on exec.
 
     Raises:
-        PageError: there is no memory.
+        PageError: no memory is available.
     """
     content = _initial_content(identity, cores)
     fd = -1
@@ -112,7 +112,7 @@ def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
 
 
 def ring(fd: int, armed_faults: int) -> None:
-    """Tell the process of a page how many faults are armed for it; a page that is cut short has nobody to tell."""
+    """Write the number of faults armed for the process of a page; a truncated page is ignored."""
     try:
         size = os.fstat(fd).st_size
         if size >= WORD.size:
@@ -122,7 +122,7 @@ def ring(fd: int, armed_faults: int) -> None:
 
 
 def is_private(fd: int) -> bool:
-    """Return whether a page has no name, so that it ends with the last process that has it open."""
+    """Return whether a page has no name, so it ends with the last process that has it open."""
     return os.fstat(fd).st_nlink == 0
 
 
@@ -133,7 +133,7 @@ def _fill(fd: int, content: bytes) -> None:
 
 @contextmanager
 def _any_file_size() -> Iterator[None]:
-    # The limit on the length of files, which may be why there is no room, also holds for memory that has a descriptor.
+    # The limit on file sizes, a possible cause of a full disk, also applies to memory files.
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     try:

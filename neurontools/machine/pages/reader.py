@@ -45,7 +45,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class PageValue:
-    """What a page says at one moment.
+    """The content of a page at one time.
 
     `status_counts` and `latency_counts` are as in `ProcessState`, summed over the cores. `reserved_bytes` is the
     device memory granted by the machine, in the order of `cores`; `cpu_ns` host CPU time in user and system mode.
@@ -64,13 +64,13 @@ _pread = os.pread
 
 
 class PageReader:
-    """Read somebody else's page. The descriptor stays the caller's.
+    """Reader of another process's page. The descriptor stays the caller's.
 
     `cores` are the page's machine-wide logical ids, `uses` what was done on them; `counts` are executions, failed ones
     and FLOPs of all cores; the other attributes are as in `PageValue`. They are those of the last good read.
 
     Raises:
-        PageError: the descriptor is no page of this version, or its static part is damaged.
+        PageError: the descriptor is not a page of this version, or its static part is damaged.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class PageReader:
         return bool(self._executing) or sequences != self._seen
 
     def read(self, now_ns: int) -> PageValue | None:
-        """Return what the page says at `now_ns` (CLOCK_MONOTONIC), or None when it is damaged or stays torn.
+        """Return the content of the page at `now_ns` (CLOCK_MONOTONIC), None when it is damaged or stays inconsistent.
 
         The same object as last time means that nothing changed. A section whose writer was stopped in the middle of
         a change stays torn until the writer goes on.
@@ -162,7 +162,7 @@ class PageReader:
         return self._value
 
     def refresh(self, now_ns: int) -> bool | None:
-        """Bring the attributes up to date, as `read` does, and return whether anything changed; None as in `read`."""
+        """Update the attributes, as `read` does, and return whether anything changed; None as in `read`."""
         try:
             block = _pread(self._fd, self._first_bytes, self._first_offset)
         except OSError:
@@ -193,7 +193,7 @@ class PageReader:
         return None
 
     def salvage(self) -> bool:
-        """Take what can be known of a page that is refused because its writer stopped in the middle of a change.
+        """Recover what is known of a page whose writer stopped in the middle of a change.
 
         Of the cores whose sections check these are the last values, of the others the counters as they stand; memory
         and models are those of the last good read. False when the page is cut short.

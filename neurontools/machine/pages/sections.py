@@ -1,4 +1,4 @@
-"""What the sections of a telemetry page say, decoded for a reader."""
+"""The sections of a telemetry page, decoded for a reader."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CoreSection:
         self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
 
     def show(self, now_ns: int) -> None:
-        """Bring `use` up to date."""
+        """Update `use`."""
         _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
         if 0 < since_ns < now_ns:
             busy_ns += now_ns - since_ns
@@ -100,7 +100,7 @@ class CoreSection:
         )
 
     def take(self, block: bytes, start: int, sequence: int, now_ns: int) -> bool:
-        """Decode the section that starts there and show it; False when it does not check against its sequence number."""
+        """Decode the section at an offset and publish it; False when it is inconsistent with its sequence number."""
         counters = _unpack_counters(block, start)
         if sequence & 1 or crc32(block[start + 8 : start + CORE_BYTES], sequence) != counters[0]:
             return False
@@ -113,7 +113,7 @@ class CoreSection:
         return True
 
     def take_alone(self, block: bytes, memory_sequence: int, models_sequence: int, now_ns: int) -> bool:
-        """Decode and show a page of one core in one go.
+        """Decode and publish a page of one core in one step.
 
         Args:
             block: what changes often in such a page.
@@ -150,7 +150,7 @@ class CoreSection:
         return True
 
     def salvage(self, block: bytes, start: int) -> None:
-        """Show the counters of a section that a change has left half done.
+        """Publish the counters of a section whose change was interrupted.
 
         Single words are whole. Executions are counted by status first; what changes after that may be the old value,
         but never one below what was read before.
@@ -171,12 +171,12 @@ class CoreSection:
 
     @property
     def model_slot(self) -> int:
-        """Slot of the model that it executes, -1 without one."""
+        """Slot of the executing model, -1 for none."""
         return self.counters[_MODEL] - 1
 
     @property
     def successes(self) -> int:
-        """Executions that ended well."""
+        """Successful executions."""
         return self.counters[_SUCCESSES]
 
 
@@ -185,7 +185,7 @@ def _named(failures: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def status_counts(cores: list[CoreSection]) -> tuple[tuple[int, int], ...]:
-    """Return the executions of cores by status, without statuses that none had."""
+    """Return the executions of cores by status, without statuses that did not occur."""
     successes = sum([core.successes for core in cores])
     failures = [core.failures for core in cores if core.failures]
     if not failures:

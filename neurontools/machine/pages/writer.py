@@ -1,7 +1,7 @@
 """The writing side of a telemetry page: counters kept in Python, mirrored into the page, no system call.
 
 Executions go straight to the section of their core (`page_core`). Memory and models may change in any thread and
-even inside a garbage collection that interrupts another change; those go through a queue that whoever comes first
+even inside a garbage collection that interrupts another change; those go through a queue that the first caller
 empties, so that nothing ever waits here.
 """
 
@@ -46,7 +46,7 @@ _HOST_ROW = 1
 
 
 class ShownModel(Protocol):
-    """What a page shows of a loaded model; `ModelState` is one."""
+    """A loaded model as a page shows it; `ModelState` is one."""
 
     @property
     def model_id(self) -> int:
@@ -73,7 +73,7 @@ class PageWriter:
     """A process's own page. The descriptor stays the caller's; the map holds a duplicate until `close`.
 
     Raises:
-        PageError: the descriptor is no page of this version.
+        PageError: the descriptor is not a page of this version.
     """
 
     def __init__(self, fd: int) -> None:
@@ -99,11 +99,11 @@ class PageWriter:
 
     @property
     def armed_faults(self) -> int:
-        """How many faults the daemon has armed for this process: a look into the page, no system call."""
+        """The number of faults the daemon has armed for this process; read from the page, no system call."""
         return self._words[self._doorbell]
 
     def begin(self, core_slot: int, model_slot: int = NO_MODEL) -> int:
-        """Mark a core (by its position in `cores`) as executing and return CLOCK_MONOTONIC ns of now."""
+        """Mark a core (by its position in `cores`) as executing and return the current CLOCK_MONOTONIC in ns."""
         return self._cores[core_slot].begin(model_slot)
 
     def end(self, core_slot: int, status: int, wall_ns: int, flops: int = 0, gpsimd_ns: int = 0) -> None:
@@ -119,28 +119,28 @@ class PageWriter:
         self._cores[core_slot].end(status, wall_ns, flops, gpsimd_ns)
 
     def write_core(self, core_slot: int, counters: CoreCounters) -> None:
-        """Show all counters of a core in one go: for a process that somebody plays."""
+        """Write all counters of a core in one step: for a synthetic process."""
         self._cores[core_slot].write(counters)
 
     def set_memory(self, core_slot: int, category: MemoryCategory, used_bytes: int) -> None:
-        """Show the bytes of a category in use on a core's device memory."""
+        """Write the device memory of a core in use by a category."""
         self._change((_row(core_slot) + _CATEGORY_INDEX[category], used_bytes))
 
     def set_host_memory(self, category: MemoryCategory, used_bytes: int) -> None:
-        """Show the bytes of a category in use on the host."""
+        """Write the host memory in use by a category."""
         self._change((_HOST_ROW + _CATEGORY_INDEX[category], used_bytes))
 
     def set_reserved(self, core_slot: int, reserved_bytes: int) -> None:
-        """Show the device memory that the machine has granted for a core, which a new daemon adopts."""
+        """Write the device memory granted for a core, which a new daemon adopts."""
         self._change((_row(core_slot) + RESERVED_WORD, reserved_bytes))
 
     def set_cpu_time(self, user_ns: int, system_ns: int) -> None:
-        """Show host CPU time: only for a process that the operating system does not know."""
+        """Write host CPU time: only for a synthetic process."""
         self._change((_HOST_ROW + CPU_USER_WORD, user_ns))
         self._change((_HOST_ROW + CPU_SYSTEM_WORD, system_ns))
 
     def add_model(self, model: ShownModel) -> int:
-        """Count and show a loaded model; return its slot, `NO_MODEL` when all are taken or its core is not ours."""
+        """Count and publish a loaded model; return its slot, `NO_MODEL` when all are taken or its core is another process's."""
         core_slot = self._slot_of.get(model.core)
         if core_slot is None:
             return NO_MODEL
@@ -154,13 +154,13 @@ class PageWriter:
         return slot
 
     def remove_model(self, slot: int) -> None:
-        """Take a model off the page; `NO_MODEL` is fine."""
+        """Remove a model from the page; `NO_MODEL` does nothing."""
         if slot != NO_MODEL:
             self._change((slot, bytes(MODEL.size)))
             self._models.free_slots.append(slot)
 
     def close(self) -> None:
-        """Unmap the page; the file and its content stay. Nothing else may be called afterwards."""
+        """Unmap the page; the file and its content stay. Do not call other methods afterwards."""
         for core in self._cores:
             core.close()
         self._cores = ()

@@ -170,7 +170,7 @@ def test_a_filter_that_makes_no_sense_says_why(make, text, why):
         parse_filter(text)
     code, out, err = render(make("trn1.2xlarge"), ["--filter", text], "2.32")
     assert (code, err) == (1, b"")
-    assert out.decode().startswith("flag `--filter' does not understand `")
+    assert out.decode().startswith("flag `--filter': invalid `")
 
 
 @given(
@@ -265,7 +265,7 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         (["--wid"], "unknown flag `wid'"),
         (["--", "-w"], "unexpected argument `-w'"),
         (["--filter", "state=busy", "more"], "unexpected argument `more'"),
-        (["--owner", "no-such-user"], "flag `--owner' does not understand `no-such-user': owner needs a user or a uid, not 'no-such-user'"),
+        (["--owner", "no-such-user"], "flag `--owner': invalid `no-such-user': owner needs a user or a uid, not 'no-such-user'"),
     ],
 )  # fmt: skip
 def test_wrong_values_are_said_as_the_flag_parser_says_them(make, words, text):
@@ -274,7 +274,7 @@ def test_wrong_values_are_said_as_the_flag_parser_says_them(make, words, text):
 
 def test_every_word_after_a_filter_that_looks_like_one_is_one(make):
     out = render(make("trn1.2xlarge"), ["--filter", "state=busy", "stat=idle"], "2.32")[1].decode()
-    assert out.startswith("flag `--filter' does not understand `stat=idle': unknown key 'stat'; known: bdf, ")
+    assert out.startswith("flag `--filter': invalid `stat=idle': unknown key 'stat'; known: bdf, ")
 
 
 def test_flags_given_twice_mean_the_same_or_the_last_one_wins(make):

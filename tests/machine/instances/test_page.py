@@ -7,7 +7,7 @@ from runpy import run_path
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_page_is_what_the_catalogue_makes_of_it():

@@ -237,7 +237,7 @@ NONSENSE = [
         'instanc="trn1.2xlarge"',
         "@pytest.mark.neuron has no argument 'instanc'\nhint: did you mean 'instance'?",
     ),
-    ("colour=3", "@pytest.mark.neuron has no argument 'colour'\nhint: it has instance, name, lnc"),
+    ("colour=3", "@pytest.mark.neuron has no argument 'colour'\nhint: known: instance, name, lnc"),
     ("private=False", "@pytest.mark.neuron has no argument 'private'"),
     ('lnc="1"', "@pytest.mark.neuron: lnc must be a whole number, not '1'"),
     ("lnc=True", "@pytest.mark.neuron: lnc must be a whole number, not True"),
@@ -251,7 +251,7 @@ NONSENSE = [
 ]
 
 
-def test_a_marker_that_makes_no_sense_is_said_in_a_line(suite):
+def test_an_invalid_marker_is_reported_in_one_line(suite):
     tests = [
         f"@pytest.mark.neuron({arguments})\ndef test_{number}(neuron_machine):\n    pass\n"
         for number, (arguments, _) in enumerate(NONSENSE)
@@ -262,7 +262,7 @@ def test_a_marker_that_makes_no_sense_is_said_in_a_line(suite):
     found = suite("import pytest\n\n" + "\n".join(tests))
     found.assert_outcomes(errors=len(tests))
     output = found.stdout.str()
-    messages = [*(message for _, message in NONSENSE), "the parameter of neuron_machine is 3"]
+    messages = [*(message for _, message in NONSENSE), "invalid parameter of neuron_machine: 3"]
     assert [message for message in messages if f"neuron_machine: {message}" not in output] == []
     assert "Traceback" not in output
     assert "wish.py" not in output
@@ -322,7 +322,7 @@ def test_the_marker_and_the_fixtures_are_documented(suite):
     found = suite("", "--markers")
     found.stdout.fnmatch_lines(["@pytest.mark.neuron(instance=None, lnc=None, *"])
     found = suite("def test_it(): pass", "--fixtures")
-    found.stdout.fnmatch_lines(["neuron_machine*", "*Give the test a simulated Neuron machine of its own*"])
+    found.stdout.fnmatch_lines(["neuron_machine*", "*Start a simulated Neuron machine for the test*"])
 
 
 def test_a_package_that_was_loaded_before_pytest_is_no_reason_for_a_warning(pytester):
