@@ -60,7 +60,7 @@ def instances_page() -> str:
         _table(NAMES_HEAD, [_names(one) for one in chips.values()]),
         "\n## Cores\n\nRates of one physical core.\n\n",
         _table(CORE_HEAD, [_core(one) for one in {chip.core.name: chip for chip in chips.values()}.values()]),
-        "\n## Places of the devices\n\nIn the order of the devices; one value stands for all.\n\n",
+        "\n## Device addresses\n\nIn device order; a single value applies to all devices.\n\n",
         _table(PLACE_HEAD, [_place(one) for one in instances]),
         "\n## Our decisions\n",
         *(_decisions(one) for one in instances),

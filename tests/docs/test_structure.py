@@ -94,3 +94,14 @@ def test_every_file_that_a_page_names_is_there():
         if not list(ROOT.glob(name))
     ]
     assert missing == []
+
+
+def test_lines_are_at_most_120_characters_long():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    long = [
+        (page.name, line)
+        for page in pages
+        for line in re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).splitlines()
+        if len(line) > 120 and not line.startswith("|")  # a row of a table is one line
+    ]
+    assert long == []
