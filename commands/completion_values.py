@@ -37,7 +37,7 @@ def _instances() -> Iterable[str]:
 
 
 def _scenarios() -> Iterable[str]:
-    from neurontools.scenario.library import scenario_names
+    from neurontools.scenario.schema import scenario_names
 
     return scenario_names()
 

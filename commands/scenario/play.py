@@ -10,7 +10,7 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
-from neurontools.scenario.events import EventKind, PlayEvent, Progress
+from neurontools.scenario.process_pool import EventKind, PlayEvent, Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -21,10 +21,10 @@ _WARNINGS = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
 
 def play(arguments: argparse.Namespace) -> int:
     """Play a scenario to its end, or until interrupted."""
-    from neurontools.scenario import library, runner
+    from neurontools.scenario import runner, schema
 
     signal.signal(signal.SIGTERM, _terminated)
-    scenario = library.load(arguments.scenario, arguments.seed)
+    scenario = schema.load(arguments.scenario, arguments.seed)
     screen = _Screen(as_json=arguments.json)
     try:
         played = runner.play(

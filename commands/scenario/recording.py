@@ -99,10 +99,10 @@ def _lines(
 def _offline(
     arguments: argparse.Namespace, period_s: float | None, duration_s: float | None
 ) -> Iterator[bytes]:
-    from neurontools.scenario import library
+    from neurontools.scenario import schema
     from neurontools.scenario.offline import offline_lines
 
-    scenario = library.load(arguments.scenario, arguments.seed)
+    scenario = schema.load(arguments.scenario, arguments.seed)
     machine = arguments.machine or scenario.name
     for line in offline_lines(scenario, machine=machine, period_s=period_s, duration_s=duration_s):
         yield line.encode() + b"\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.text import table
 from neurontools.base.units import format_duration
 from neurontools.commands import console
-from neurontools.scenario import library
+from neurontools.scenario import schema
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """Print the bundled scenarios."""
-    found = [library.load(name) for name in library.scenario_names()]
+    found = [schema.load(name) for name in schema.scenario_names()]
     if arguments.json:
         console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
         return 0
@@ -42,7 +42,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Print the groups and faults of a scenario."""
     from neurontools.scenario.timeline import Timeline
 
-    timeline = Timeline(library.load(arguments.scenario))
+    timeline = Timeline(schema.load(arguments.scenario))
     scenario = timeline.scenario
     if arguments.json:
         groups = [_group(group, timeline) for group in scenario.groups]
@@ -74,7 +74,7 @@ def check(arguments: argparse.Namespace) -> int:
     found: list[dict[str, Any]] = []
     for name in arguments.files:
         try:
-            scenario = library.load(name)
+            scenario = schema.load(name)
         except ScenarioError as error:
             found += [
                 {

@@ -5,24 +5,24 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from neurontools.scenario.events import PlayEvent as PlayEvent
-    from neurontools.scenario.library import load as load
-    from neurontools.scenario.library import scenario_names as scenario_names
     from neurontools.scenario.model import Scenario as Scenario
+    from neurontools.scenario.process_pool import PlayEvent as PlayEvent
     from neurontools.scenario.runner import PlayResult as PlayResult
     from neurontools.scenario.runner import play as play
     from neurontools.scenario.schema import ScenarioError as ScenarioError
+    from neurontools.scenario.schema import load as load
     from neurontools.scenario.schema import parse as parse
+    from neurontools.scenario.schema import scenario_names as scenario_names
 
 _HOMES = {
-    "PlayEvent": "events",
+    "PlayEvent": "process_pool",
     "PlayResult": "runner",
     "Scenario": "model",
     "ScenarioError": "schema",
-    "load": "library",
+    "load": "schema",
     "parse": "schema",
     "play": "runner",
-    "scenario_names": "library",
+    "scenario_names": "schema",
 }
 
 

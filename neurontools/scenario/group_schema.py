@@ -11,9 +11,8 @@ from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
 from neurontools.machine.indices import parse_indices
 from neurontools.machine.naming import core_ranges
-from neurontools.scenario.curve_schema import read_latencies
 from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart, Work
-from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_work
+from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_latencies, read_work
 
 if TYPE_CHECKING:
     from neurontools.config.reader import Section, Value

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import DeviceState
     from neurontools.machine.view import ProcessKey
     from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
-    from neurontools.scenario.process_runs import ProcessRun
     from neurontools.scenario.run_state import RunState
+    from neurontools.scenario.timeline import ProcessRun
 
 _SWITCHES_PER_CPU_SECOND = 2500
 # 2026-01-01T00:00:00Z, the same on every computer.
@@ -64,7 +64,9 @@ def offline_lines(
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
     source = _Source(ScenarioSnapshots(timeline, machine), clock)
     host = _Host(scenario.host, timeline.instance, clock)
-    for report in reports(monitor_config(period_s), source.snapshot, host, clock=clock.read, sleep=clock.advance):
+    for report in reports(
+        monitor_config(period_s), source.snapshot, host, clock=clock.read, sleep=clock.advance
+    ):
         if clock.time_s > end_s or clock.time_s >= scenario.duration_s:
             return
         yield format_line(report)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.faults.kinds import FaultKind
@@ -14,10 +16,9 @@ from neurontools.machine.synthetic import (
     reserve_synthetic,
     unregister_synthetic,
 )
-from neurontools.scenario.events import EventKind, PlayEvent
-from neurontools.scenario.process_runs import RunEnd
 from neurontools.scenario.run_state import RunClock
 from neurontools.scenario.synthetic_process import SyntheticProcess
+from neurontools.scenario.timeline import RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,13 +27,52 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.synthetic import Reservation
     from neurontools.scenario.model import FaultPlan
-    from neurontools.scenario.process_runs import ProcessRun
+    from neurontools.scenario.timeline import ProcessRun
 
 # Besides pages: sockets, standard streams, libraries.
 _OTHER_DESCRIPTORS = 128
 _RATED_DTYPE = "bf16"
 # Faults of the machine: how many executions check whether one fires.
 _MAX_CHECKS_PER_CORE, _MAX_CHECKS_PER_TICK = 8, 64
+
+
+class EventKind(StrEnum):
+    """The kind of an event."""
+
+    PLAYING = "playing"
+    STARTED = "started"
+    ENDED = "ended"
+    WAITING = "waiting"
+    NO_MEMORY = "no_memory"
+    FAULT = "fault"
+    FAULT_REFUSED = "fault_refused"
+    LOOPED = "looped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class PlayEvent:
+    """An event at a scenario time. `process` is a group and rank, "" for an event of no process."""
+
+    scenario_s: float
+    kind: EventKind
+    process: str = ""
+    pid: int | None = None
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "scenario_s": round(self.scenario_s, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a play is: scenario time, its length (None: endless), running and waiting processes."""
+
+    scenario_s: float
+    length_s: float | None
+    running: int
+    waiting: int
 
 
 class ProcessPool:

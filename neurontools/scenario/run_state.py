@@ -14,12 +14,12 @@ from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS
 from neurontools.scenario.curves import Constant
 from neurontools.scenario.latency import Latency
-from neurontools.scenario.process_runs import held_memory, loaded_models
 from neurontools.scenario.seeds import unit
+from neurontools.scenario.timeline import held_memory, loaded_models
 
 if TYPE_CHECKING:
     from neurontools.scenario.curves import Curve
-    from neurontools.scenario.process_runs import ProcessRun
+    from neurontools.scenario.timeline import ProcessRun
 
 _NO_LATENCY = (0,) * LATENCY_BUCKETS
 _USUAL_LATENCY = ((0.0, Latency(0.01, 0.02)),)

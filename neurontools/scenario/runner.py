@@ -16,8 +16,13 @@ from neurontools.machine import launch, wire
 from neurontools.machine.client import Client
 from neurontools.machine.naming import check_name
 from neurontools.machine.processes import wait_for_end
-from neurontools.scenario.events import EventKind, PlayEvent, Progress
-from neurontools.scenario.process_pool import ProcessPool, raise_descriptor_limit
+from neurontools.scenario.process_pool import (
+    EventKind,
+    PlayEvent,
+    ProcessPool,
+    Progress,
+    raise_descriptor_limit,
+)
 from neurontools.scenario.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.info import DaemonInfo
     from neurontools.scenario.model import Scenario
-    from neurontools.scenario.process_runs import ProcessRun
+    from neurontools.scenario.timeline import ProcessRun
 
 TICK_S = 0.1
 _LONGEST_TICK_S = 1.0

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import did_you_mean
+from neurontools import paths
+from neurontools.base.text import did_you_mean, suggest
 from neurontools.config import types
 from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WHOLE, WORDS
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.events import Layout
 from neurontools.machine.faults.checks import why_not
 from neurontools.machine.faults.kinds import EccType, FaultKind
 from neurontools.machine.faults.spec import FaultSpec
 from neurontools.machine.instances import catalogue
-from neurontools.scenario.curve_schema import read_curve
 from neurontools.scenario.group_schema import GroupReader, Placement
 from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
+from neurontools.scenario.work_schema import read_curve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.scenario.model import GroupPlan
 
+_SUFFIXES = (".yaml", ".yml")
 _DEFAULT_SEED = 1
 _KIND = types.choice(FaultKind, "fault kind")
 _ECC = types.choice(EccType, "ECC type")
@@ -39,6 +41,58 @@ class ScenarioError(FileError):
 
     def __init__(self, file: str, problems: Iterable[Problem]) -> None:
         super().__init__(file, problems, "'neurontools help scenarios' describes every key")
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of the bundled scenarios."""
+    files = (os.path.splitext(name) for name in os.listdir(_bundled_directory()))
+    return tuple(sorted(name for name, suffix in files if suffix in _SUFFIXES))
+
+
+def scenario_file(name: str) -> str:
+    """Return the file of a scenario: a path, or the name of a bundled scenario.
+
+    Raises:
+        UsageError: there is no such scenario.
+    """
+    if "/" in name or name.endswith(_SUFFIXES) or (name not in scenario_names() and os.path.isfile(name)):
+        return name
+    if name in scenario_names():
+        return f"{_bundled_directory()}/{name}.yaml"
+    match = suggest(name, scenario_names())
+    raise UsageError(
+        f"unknown scenario {name!r}",
+        f"did you mean {match!r}?"
+        if match
+        else "neurontools scenario list shows the bundled scenarios; a file needs its path",
+    )
+
+
+def load(name: str, seed: int | None = None) -> Scenario:
+    """Return a scenario by name or file.
+
+    Args:
+        name: of a bundled scenario, or a file.
+        seed: replaces the scenario's own.
+
+    Raises:
+        UsageError: there is no such scenario.
+        ScenarioError: it has mistakes; the message lists all of them.
+        NeuronToolsError: it cannot be read.
+    """
+    path = scenario_file(name)
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows the bundled scenarios"
+        ) from error
+    return parse(text, path, seed)
+
+
+def _bundled_directory() -> str:
+    return f"{paths.fixtures_dir()}/scenarios"
 
 
 def parse(text: str | bytes, file: str = "scenario", seed: int | None = None) -> Scenario:

@@ -11,14 +11,14 @@ from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
 from neurontools.machine.snapshot import ModelState
 from neurontools.machine.synthetic import Reservation
-from neurontools.scenario.process_runs import RunEnd, needed_memory
 from neurontools.scenario.seeds import digest
+from neurontools.scenario.timeline import RunEnd, needed_memory
 
 if TYPE_CHECKING:
     from neurontools.machine.synthetic import SyntheticPlace
     from neurontools.scenario.model import ProcessPlan
-    from neurontools.scenario.process_runs import ProcessRun
     from neurontools.scenario.run_state import RunClock, RunState
+    from neurontools.scenario.timeline import ProcessRun
 
 FIRST_MODEL_ID = 10001
 _HOST = (

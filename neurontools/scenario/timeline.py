@@ -1,18 +1,84 @@
-"""The timeline of a scenario: starts and ends of process runs, and faults, in order of time."""
+"""The timeline of a scenario: the runs of each process with crashes and restarts, and faults; all planned in advance."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.machine.events import Layout
 from neurontools.machine.instances import catalogue
-from neurontools.scenario.process_runs import plan_runs
+from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.scenario.curves import Constant
+from neurontools.scenario.seeds import unit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.scenario.model import FaultPlan, Scenario
-    from neurontools.scenario.process_runs import ProcessRun, ProcessRuns
+    from neurontools.scenario.model import FaultPlan, ModelPlan, ProcessPlan, Scenario
+
+MAX_RUNS = 10_000
+NRT_RESOURCE = 4
+OOM_LINGER_S = 2.0
+# Curves of sizes change in steps, as allocations do; each step is a message to the daemon.
+GRANULE_BYTES = 1 << 20
+_STEP_S = 0.25
+
+
+class RunEnd(StrEnum):
+    """Why a run ends."""
+
+    STOP = "stop"
+    CRASH = "crash"
+    EXIT = "exit"
+    OUT_OF_MEMORY = "out of memory"
+    SCENARIO = "end of scenario"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """One run of a process, from `start_s` to `end_s` of scenario time.
+
+    `attempt` counts from 0. From `fails_s` on it is idle: it has failed once with NRT status `status`.
+    `process` is its index in `Scenario.processes`.
+    """
+
+    process: int
+    plan: ProcessPlan
+    attempt: int
+    start_s: float
+    end_s: float
+    end: RunEnd
+    fails_s: float | None = None
+    status: int | None = None
+
+    @property
+    def seed(self) -> str:
+        """The seed of this run."""
+        return f"{self.plan.seed}/{self.attempt}"
+
+
+class ProcessRuns:
+    """The runs of all processes of a scenario."""
+
+    def __init__(self, runs: tuple[tuple[ProcessRun, ...], ...]) -> None:
+        self.by_process = runs
+        self._starts = [[run.start_s for run in process_runs] for process_runs in runs]
+
+    def at(self, time_s: float) -> list[ProcessRun]:
+        """Return the runs at a scenario time, in the order of `Scenario.processes`."""
+        found = []
+        for starts, process_runs in zip(self._starts, self.by_process, strict=True):
+            index = bisect_right(starts, time_s) - 1
+            if index >= 0 and time_s < process_runs[index].end_s:
+                found.append(process_runs[index])
+        return found
+
+    def __iter__(self) -> Iterator[ProcessRun]:
+        for process_runs in self.by_process:
+            yield from process_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +123,155 @@ class Timeline:
             )
             for at_s in sorted({*ends, *starts, *faults})
         )
+
+
+def iterate_runs(
+    process: int, plan: ProcessPlan, scenario: Scenario, *, after: ProcessRun | None = None
+) -> Iterator[ProcessRun]:
+    """Yield the runs of a process as if device memory had no limit.
+
+    Args:
+        process: its index in the scenario.
+        plan: the process.
+        scenario: gives duration and seed.
+        after: yield only the runs that follow this one.
+    """
+    last_s = scenario.duration_s if plan.stop_s is None else min(plan.stop_s, scenario.duration_s)
+    run = after
+    if run is None:
+        if plan.start_s >= last_s:
+            return
+        run = _make_run(process, plan, 0, plan.start_s, last_s)
+        yield run
+    while run.attempt < MAX_RUNS:
+        restart = plan.restart
+        again = run.end in {RunEnd.CRASH, RunEnd.EXIT, RunEnd.OUT_OF_MEMORY}
+        if not again or restart is None or (restart.times is not None and run.attempt >= restart.times):
+            return
+        delay_s = min(restart.delay_s * restart.backoff ** min(run.attempt, 64), restart.longest_s)
+        if run.end_s + delay_s >= last_s:
+            return
+        run = _make_run(process, plan, run.attempt + 1, run.end_s + delay_s, last_s)
+        yield run
+
+
+def out_of_memory(run: ProcessRun, time_s: float, status: int, linger_s: float) -> ProcessRun:
+    """Return a run whose allocation is refused at a time, and that ends a little later."""
+    return replace(
+        run,
+        end_s=min(run.end_s, time_s + linger_s),
+        end=RunEnd.OUT_OF_MEMORY,
+        fails_s=time_s,
+        status=status,
+    )
+
+
+def _make_run(process: int, plan: ProcessPlan, attempt: int, start_s: float, last_s: float) -> ProcessRun:
+    stopped = RunEnd.SCENARIO if plan.stop_s is None else RunEnd.STOP
+    ending = plan.ending
+    if ending is None:
+        return ProcessRun(process, plan, attempt, start_s, last_s, stopped)
+    chance = unit(plan.seed, "lifetime", str(attempt))
+    length_s = ending.shortest_s + (ending.longest_s - ending.shortest_s) * chance
+    if start_s + length_s >= last_s:
+        return ProcessRun(process, plan, attempt, start_s, last_s, stopped)
+    if ending.status is None:
+        return ProcessRun(process, plan, attempt, start_s, start_s + length_s, RunEnd.EXIT)
+    fails_s = start_s + max(0.0, length_s - ending.linger_s)
+    return ProcessRun(
+        process, plan, attempt, start_s, start_s + length_s, RunEnd.CRASH, fails_s, ending.status
+    )
+
+
+def loaded_models(plan: ProcessPlan, age_s: float) -> list[tuple[int, ModelPlan]]:
+    """Return the models that are loaded at an age, with their index in the plan."""
+    return [
+        (index, model)
+        for index, model in enumerate(plan.models)
+        if model.load_s <= age_s and (model.unload_s is None or age_s < model.unload_s)
+    ]
+
+
+def needed_memory(plan: ProcessPlan, age_s: float) -> MemoryUse:
+    """Return the device memory that a process needs on each of its cores."""
+    amounts = dict.fromkeys(MemoryCategory, 0)
+    for name, curve in plan.work.memory:
+        wanted = curve.value(age_s)
+        steady = isinstance(curve, Constant)
+        amounts[MemoryCategory(name)] = (
+            int(wanted) if steady else int(wanted) // GRANULE_BYTES * GRANULE_BYTES
+        )
+    scratchpad = 0
+    for _, model in loaded_models(plan, age_s):
+        amounts[MemoryCategory.MODEL_CODE] += model.code_bytes
+        amounts[MemoryCategory.CONSTANTS] += model.constant_bytes
+        scratchpad = max(scratchpad, model.scratchpad_bytes)
+    amounts[MemoryCategory.MODEL_SHARED_SCRATCHPAD] += scratchpad
+    return MemoryUse(**{category.value: nbytes for category, nbytes in amounts.items()})
+
+
+def held_memory(run: ProcessRun, time_s: float) -> MemoryUse:
+    """Return the device memory that a run holds on each of its cores; after a refused allocation that of before."""
+    if run.fails_s is None or time_s < run.fails_s:
+        return needed_memory(run.plan, time_s - run.start_s)
+    age_s = run.fails_s - _STEP_S - run.start_s
+    return needed_memory(run.plan, age_s) if age_s >= 0 else MemoryUse()
+
+
+def plan_runs(scenario: Scenario, layout: Layout) -> ProcessRuns:
+    """Return the runs of a scenario's processes; a run whose device is full ends early."""
+    runs = [list(iterate_runs(index, plan, scenario)) for index, plan in enumerate(scenario.processes)]
+    for device in _tight_devices(scenario, layout):
+        _fill(runs, device, scenario, layout)
+    return ProcessRuns(tuple(map(tuple, runs)))
+
+
+def _tight_devices(scenario: Scenario, layout: Layout) -> list[int]:
+    most = [0.0] * layout.device_count
+    for plan in scenario.processes:
+        each = sum(curve.high for _, curve in plan.work.memory)
+        each += sum(model.code_bytes + model.constant_bytes + model.scratchpad_bytes for model in plan.models)
+        for core in plan.cores:
+            most[layout.device_of(core)] += each
+    return [device for device, nbytes in enumerate(most) if nbytes > layout.memory_bytes]
+
+
+def _fill(runs: list[list[ProcessRun]], device: int, scenario: Scenario, layout: Layout) -> None:
+    # Step through time: when the device is full, the process that grew most in this step is refused.
+    tenants = [
+        (index, sum(layout.device_of(core) == device for core in plan.cores))
+        for index, plan in enumerate(scenario.processes)
+        if any(layout.device_of(core) == device for core in plan.cores)
+    ]
+    before = dict.fromkeys([index for index, _ in tenants], 0)
+    for step in range(int(scenario.duration_s / _STEP_S) + 1):
+        time_s = step * _STEP_S
+        now: dict[int, int] = {}
+        living: dict[int, ProcessRun] = {}
+        for index, cores in tenants:
+            run = _running_at(runs[index], time_s)
+            now[index] = 0 if run is None else cores * held_memory(run, time_s).total_bytes
+            if run is not None:
+                living[index] = run
+        while sum(now.values()) > layout.memory_bytes:
+            growing = [index for index, run in living.items() if not _has_failed(run, time_s)]
+            if not growing:
+                break
+            victim = max(growing, key=lambda index: (now[index] - before[index], index))
+            run = out_of_memory(living[victim], time_s, NRT_RESOURCE, OOM_LINGER_S)
+            runs[victim] = [
+                *runs[victim][: run.attempt],
+                run,
+                *iterate_runs(victim, run.plan, scenario, after=run),
+            ]
+            living[victim] = run
+            now[victim] = min(before[victim], now[victim])
+        before = now
+
+
+def _running_at(runs: list[ProcessRun], time_s: float) -> ProcessRun | None:
+    return next((run for run in reversed(runs) if run.start_s <= time_s < run.end_s), None)
+
+
+def _has_failed(run: ProcessRun, time_s: float) -> bool:
+    return run.fails_s is not None and time_s >= run.fails_s

@@ -1,4 +1,4 @@
-"""The work of processes in a scenario file: curves for a whole run, and phases that replace some of them."""
+"""The work of processes in a scenario file: curves for a whole run, phases that replace some of them, latencies."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import did_you_mean
 from neurontools.config import types
-from neurontools.config.reader import MismatchError
-from neurontools.config.types import PERCENT, POSITIVE_DURATION, SIZE, WORDS
+from neurontools.config.reader import LIST, MismatchError
+from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WORDS, Type
 from neurontools.machine.memory import MemoryCategory
 from neurontools.runtime.status import NrtStatus
-from neurontools.scenario.curve_schema import read_curve
-from neurontools.scenario.curves import NOTHING, Curve, Pieces, Scaled
+from neurontools.scenario.curves import NOTHING, Constant, Curve, Noise, Pieces, Ramp, Scaled, Sine, Sum
+from neurontools.scenario.latency import Latency
 from neurontools.scenario.model import Work
 
 if TYPE_CHECKING:
-    from neurontools.config.reader import Section
-    from neurontools.scenario.latency import Latency
+    from neurontools.config.reader import Section, Value
 
 DEVICE_CATEGORIES = (
     MemoryCategory.CONSTANTS,
@@ -36,6 +35,10 @@ MAX_BYTES = float(2**50)
 _MAX_RATE = 1e6
 _MAX_CPU_PERCENT = 1e5
 
+_A_CURVE = "a value or a curve such as {curve: ramp, from: 0, to: 90, over: 60s}"
+_A_PAIR = "a pair [time, value]"
+_PHASE = types.number(expected="a part of a period, 0 to 1")
+_P99_OF_P50 = 3.0
 _CURVE_MAPPINGS = (
     ("memory", "a mapping of memory categories", DEVICE_CATEGORIES, SIZE, MAX_BYTES),
     ("host_memory", "a mapping of memory categories", HOST_CATEGORIES, SIZE, MAX_BYTES),
@@ -155,3 +158,138 @@ def _with_phases(
 
 def _named(curves: dict[_Name, Curve], name: str) -> tuple[tuple[str, Curve], ...]:
     return tuple((key, curve) for (group, key), curve in curves.items() if group == name)
+
+
+def read_curve(value: Value | None, quantity: Type[float], greatest: float | None = None) -> Curve:
+    """Return the curve that a value of the file describes.
+
+    Args:
+        value: a single value, or a mapping with `curve`; None gives a curve that is always 0.
+        quantity: the type of a level.
+        greatest: the limit of the quantity.
+    """
+    if value is None:
+        return NOTHING
+    before = len(value.problems)
+    curve = _curve(value, quantity)
+    if len(value.problems) == before:
+        _check_bounds(value, curve, greatest)
+    return curve
+
+
+def read_latencies(value: Value | None) -> tuple[tuple[float, Latency], ...]:
+    """Return the latency distributions of a value of the file: one, or a list of them with `from`."""
+    if value is None:
+        return ()
+    if value.kind != LIST:
+        return ((0.0, _latency(value.section("a mapping such as {p50: 12ms, p99: 40ms}"))),)
+    found = []
+    for item in value.items():
+        section = item.section("a mapping such as {from: 5m, p50: 12ms, p99: 40ms}")
+        found.append((section.read("from", DURATION, 0.0), _latency(section)))
+    starts = [start_s for start_s, _ in found]
+    if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+        value.fail("expected distributions in order of time, the first one from 0s")
+    return tuple(found)
+
+
+def _curve(value: Value, quantity: Type[float]) -> Curve:
+    if value.is_scalar:
+        return Constant(value.read(quantity, 0.0))
+    section = value.section(_A_CURVE)
+    kind = section.require("curve", _KIND)
+    if kind is None:
+        return NOTHING
+    curve = _READERS[kind](section, quantity)
+    section.finish()
+    return curve
+
+
+def _constant(section: Section, quantity: Type[float]) -> Curve:
+    return Constant(section.require("value", quantity))
+
+
+def _ramp(section: Section, quantity: Type[float]) -> Curve:
+    start, end = section.require("from", quantity), section.require("to", quantity)
+    return Ramp(start, end, section.require("over", POSITIVE_DURATION))
+
+
+def _sine(section: Section, quantity: Type[float]) -> Curve:
+    low, high = section.require("low", quantity), section.require("high", quantity)
+    phase = section.read("phase", _PHASE, 0.0)
+    if low > high:
+        section.value.fail("'low' is greater than 'high'")
+    return Sine(low, high, section.require("period", POSITIVE_DURATION), phase)
+
+
+def _noise(section: Section, quantity: Type[float]) -> Curve:
+    mean, amplitude = section.require("mean", quantity), section.require("amplitude", quantity)
+    return Noise(mean, amplitude, section.require("period", POSITIVE_DURATION))
+
+
+def _steps(section: Section, quantity: Type[float]) -> Curve:
+    steps = section.need("steps")
+    pairs: list[tuple[float, float]] = []
+    for item in [] if steps is None else steps.items("a list of pairs [time, value]"):
+        pair = item.items(_A_PAIR)
+        if len(pair) == 2:
+            pairs.append((pair[0].read(DURATION, 0.0), pair[1].read(quantity, 0.0)))
+        elif item.kind == LIST:
+            item.fail_expected(_A_PAIR)
+    every_s = section.read("every", DURATION, None)
+    times = [time_s for time_s, _ in pairs]
+    if steps is not None and (not times or times[0] != 0 or times != sorted(set(times))):
+        steps.fail("expected steps in order of time, the first one at 0s")
+        return NOTHING
+    if every_s is not None and times and every_s <= times[-1]:
+        section.value.fail("'every' must be later than the last step")
+        return NOTHING
+    if not pairs:
+        return NOTHING
+    ends = [*times[1:], times[-1] + 1.0 if every_s is None else every_s]
+    pieces = [(end_s - time_s, Constant(level)) for (time_s, level), end_s in zip(pairs, ends, strict=True)]
+    return Pieces(pieces, None if every_s is None else 0)
+
+
+def _sum(section: Section, quantity: Type[float]) -> Curve:
+    parts = section.need("of")
+    items = [] if parts is None else parts.items("a list of curves")
+    return Sum(tuple(_curve(item, quantity) for item in items)) if items else NOTHING
+
+
+_READERS = {
+    "constant": _constant,
+    "ramp": _ramp,
+    "sine": _sine,
+    "steps": _steps,
+    "noise": _noise,
+    "sum": _sum,
+}
+_KIND = types.choice(_READERS, "curve")
+
+
+def _check_bounds(value: Value, curve: Curve, greatest: float | None) -> None:
+    if curve.low < -1e-9 * max(1.0, curve.high):
+        value.fail(f"falls to {curve.low:g}; the minimum is 0")
+    if greatest is not None and curve.high > greatest * (1 + 1e-9):
+        value.fail(f"rises to {curve.high:g}; the maximum is {greatest:g}")
+
+
+def _latency(section: Section) -> Latency:
+    before = len(section.value.problems)
+    p50_s = section.require("p50", POSITIVE_DURATION)
+    p99_s = section.read("p99", DURATION, p50_s * _P99_OF_P50)
+    if p99_s < p50_s and len(section.value.problems) == before:
+        section.value.fail("'p99' is less than 'p50'")
+    p99_s = max(p99_s, p50_s)
+    share, factor = 0.0, 1.0
+    tail = section.section("tail", "a mapping such as {share: 1%, factor: 10}")
+    if tail is not None:
+        share = tail.read("share", PERCENT, 0.0) / 100
+        factor = tail.read("factor", NUMBER, 1.0)
+        if share > 0.5 or factor < 1:
+            tail.value.fail("expected a share of at most 50% and a factor of at least 1")
+            share, factor = 0.0, 1.0
+        tail.finish()
+    section.finish()
+    return Latency(p50_s, p99_s, share, factor)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from neurontools import scenario
 from neurontools.scenario.offline import ScenarioSnapshots
-from neurontools.scenario.process_runs import RunEnd
 from neurontools.scenario.run_state import RunClock
-from neurontools.scenario.timeline import Timeline
+from neurontools.scenario.timeline import RunEnd, Timeline
 
 NAMES = [name for name in scenario.scenario_names() if name not in {"idle", "thousand-processes"}]
 GIB = 1 << 30

@@ -1,18 +1,25 @@
 """Instance types, Neuron devices and NeuronCore versions: the facts of `fixtures/instances/*.yaml` as values.
 
-Bytes are bytes, rates are per second, and a rate of a core is that of one physical core.
+Bytes are bytes, rates are per second, and a rate of a core is that of one physical core. The checked YAML files are
+kept as one JSON document in the cache directory, with their digest: it is compiled again when the digest differs or the
+document is damaged, and a cache directory that is not writable only costs time.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import source_hash
 from typing import Any
 
+from neurontools import paths
+from neurontools.base.files import write_atomic
 from neurontools.base.text import suggest
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.instances import store
 
+_FORMAT = 2
 _DTYPE_NAMES = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -201,11 +208,11 @@ def instance_names() -> tuple[str, ...]:
 
 @cache
 def _catalogue() -> tuple[dict[str, InstanceType], dict[str, str]]:
-    compiled = store.load()
+    compiled = load_compiled()
     try:
         return _from_compiled(compiled)
     except (KeyError, TypeError, ValueError):
-        return _from_compiled(store.load(fresh=True))
+        return _from_compiled(load_compiled(fresh=True))
 
 
 def _from_compiled(compiled: dict[str, Any]) -> tuple[dict[str, InstanceType], dict[str, str]]:
@@ -251,3 +258,64 @@ def _ultraserver(value: dict[str, Any]) -> UltraServerType:
         modes=tuple(value["modes"]),
         class_files=tuple(value["class_files"]),
     )
+
+
+def load_compiled(*, fresh: bool = False) -> dict[str, Any]:
+    """Return the compiled catalogue.
+
+    Args:
+        fresh: compile the YAML files even when a compiled form exists.
+
+    Raises:
+        CatalogueError: a YAML file is missing, unreadable or does not follow the schema.
+    """
+    files = _yaml_files()
+    digest = _digest(files)
+    compiled = None if fresh else _read(digest)
+    if compiled is None:
+        from neurontools.machine.instances.schema import compile_catalogue
+
+        compiled = compile_catalogue(files)
+        _write(digest, compiled)
+    return compiled
+
+
+def compiled_path() -> str:
+    """Return the path of the compiled form."""
+    return f"{paths.cache_home()}/instances.json"
+
+
+def _yaml_files() -> dict[str, bytes]:
+    directory = f"{paths.fixtures_dir()}/instances"
+    files = {}
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".yaml"):
+            with open(f"{directory}/{name}", "rb") as file:
+                files[name] = file.read()
+    return files
+
+
+def _digest(files: dict[str, bytes]) -> str:
+    return source_hash(b"\0".join(name.encode() + b"\0" + data for name, data in files.items())).hex()
+
+
+def _read(digest: str) -> dict[str, Any] | None:
+    try:
+        with open(compiled_path(), "rb") as file:
+            document = json.loads(file.read())
+        if document["format"] == _FORMAT and document["digest"] == digest:
+            catalogue: dict[str, Any] = document["catalogue"]
+            return catalogue
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _write(digest: str, compiled: dict[str, Any]) -> None:
+    path = compiled_path()
+    document = {"format": _FORMAT, "digest": digest, "catalogue": compiled}
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        write_atomic(path, json.dumps(document), sync=False)
+    except OSError:
+        pass

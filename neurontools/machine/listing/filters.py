@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     Value = str | int | float
 
 _OPERATORS = ("!=", "!~", ">=", "<=", "=", "~", ">", "<")
-_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 STATES = ("idle", "busy", "executing")
 
 _NUMBER, _SIZE, _TEXT, _OWNER, _STATE = "number", "size", "text", "owner", "state"
@@ -126,14 +125,13 @@ def _value(key: str, kind: str, word: str) -> Value:
 
 
 def _size(word: str) -> int:
-    number = word.rstrip("BbIiKkMmGgTt")
-    unit = word[len(number) :].upper()
-    if len(unit) > 1:
-        unit = unit.removesuffix("B").removesuffix("I")
-    size = float(number) * _UNITS[unit] if unit in _UNITS else -1.0
-    if not 0 <= size < 2**63:
-        raise ValueError(word)
-    return int(size)
+    from neurontools.base.units import parse_size
+    from neurontools.errors import UsageError
+
+    try:
+        return parse_size(word)
+    except UsageError as error:
+        raise ValueError(word) from error
 
 
 def _uid(word: str) -> int:

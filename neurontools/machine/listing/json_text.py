@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from neurontools.machine.listing.rows import command_width, rows_of_devices
+from neurontools.machine.listing.table import command_width, rows_of_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
-    from neurontools.machine.listing.rows import ProcessRow
+    from neurontools.machine.listing.table import ProcessRow
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _INDENT = "    "

@@ -9,8 +9,7 @@ from __future__ import annotations
 from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.json_text import json_text
-from neurontools.machine.listing.rows import NO_RUNTIME, rows_of_devices
-from neurontools.machine.listing.table import BUSY, header_lines, table_lines
+from neurontools.machine.listing.table import BUSY, NO_RUNTIME, header_lines, rows_of_devices, table_lines
 from neurontools.machine.listing.topology import topology_lines
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from neurontools.machine.instances.catalogue import _yaml_files
 from neurontools.machine.instances.schema import CatalogueError, compile_catalogue
-from neurontools.machine.instances.store import _yaml_files
 
 
 def changed(file, path, value):

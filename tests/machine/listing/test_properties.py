@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from neurontools.machine.kind import DOCS, HOST
-from neurontools.machine.listing.rows import cut
-from neurontools.machine.listing.table import printable
+from neurontools.machine.listing.table import cut, printable
 from neurontools.machine.listing.text import render
 
 KEYS = (

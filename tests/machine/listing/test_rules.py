@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from neurontools.machine.listing.flags import FlagError, parse
-from neurontools.machine.listing.rows import cut
-from neurontools.machine.listing.table import core_range
+from neurontools.machine.listing.table import core_range, cut
 from neurontools.machine.listing.text import render
 from neurontools.machine.listing.topology import topology_lines
 

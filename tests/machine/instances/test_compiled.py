@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neurontools import paths
-from neurontools.machine.instances import catalogue, store
+from neurontools.machine.instances import catalogue
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,8 @@ def loaded_modules(name="trn1.2xlarge"):
 def test_the_second_load_needs_no_yaml_and_gives_the_same():
     assert loaded_modules() == ["trn1.2xlarge", "True"]
     assert loaded_modules() == ["trn1.2xlarge", "False"]
-    cold = store.load(fresh=True)
-    warm = store.load()
+    cold = catalogue.load_compiled(fresh=True)
+    warm = catalogue.load_compiled()
     assert catalogue._from_compiled(cold) == catalogue._from_compiled(warm)
 
 
@@ -52,16 +52,16 @@ def test_the_second_load_needs_no_yaml_and_gives_the_same():
     ],
 )
 def test_a_damaged_or_outdated_form_is_made_again(damage):
-    expected = store.load()
-    path = Path(store.compiled_path())
+    expected = catalogue.load_compiled()
+    path = Path(catalogue.compiled_path())
     path.write_bytes(damage)
-    assert json.loads(json.dumps(store.load())) == json.loads(json.dumps(expected))
+    assert json.loads(json.dumps(catalogue.load_compiled())) == json.loads(json.dumps(expected))
     assert path.read_bytes() != damage
 
 
 def test_a_form_with_the_right_digest_and_wrong_content_is_made_again():
-    store.load()
-    path = Path(store.compiled_path())
+    catalogue.load_compiled()
+    path = Path(catalogue.compiled_path())
     document = json.loads(path.read_text())
     del document["catalogue"]["instances"]["trn1.2xlarge"]["vcpus"]
     path.write_text(json.dumps(document))
@@ -69,7 +69,7 @@ def test_a_form_with_the_right_digest_and_wrong_content_is_made_again():
 
 
 def test_a_changed_yaml_file_is_noticed(home, monkeypatch):
-    store.load()
+    catalogue.load_compiled()
     copy = home / "fixtures" / "instances"
     copy.mkdir(parents=True)
     for source in Path(paths.fixtures_dir(), "instances").glob("*.yaml"):
@@ -83,7 +83,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(home, obstacle):
     if obstacle == "file":
         (home / "cache").write_text("in the way")
     else:
-        Path(store.compiled_path()).mkdir(parents=True)
+        Path(catalogue.compiled_path()).mkdir(parents=True)
     assert catalogue.instance_type("inf2.48xlarge").device_count == 12
     left = [name for _, _, names in os.walk(home / "cache") for name in names]
     assert left == []
