@@ -1,4 +1,4 @@
-"""The command line of nccom-test (system-tools.md section 5) and its streams file, as options."""
+"""The command line of nccom-test and its streams file, as options (AWS Neuron documentation, nccom-test user guide)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EXAMPLES = """examples:
   nccom-test -r 2 --report-to-json-file report.json sendrecv
   nccom-test --instance trn2.48xlarge -r 64 -b 1MB -e 1GB -f 4 redsct
 
-Times and bandwidths are modelled: they come from a cost model of the instance type, not from hardware. A terminal is
-told so at each run, and "modelled": true stands in the JSON. What --check finds is measured on real buffers.
+Times and bandwidths are modelled: they come from a cost model of the instance type, not from hardware. Each run
+says so on a terminal, and the JSON has "modelled": true. Results of --check are measured on real buffers.
 """
 
 # Flags that a stream may set for itself; the others are those of the whole run.
@@ -33,6 +33,19 @@ STREAM_FLAGS = frozenset({
     "variable_size_op_metadata", "stats", "sb2sb", "input_shape", "output_shape", "cc_dim",
     "data_parallel_dimension", "custom_replica_groups", "custom_src_target_pairs", "algorithm", "check_bytes",
 })  # fmt: skip
+
+
+# Flags of the real tool that only concern how it starts its processes.
+_IGNORED_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--mpi-log-dir", {"metavar": "DIR"}),
+    ("-u --slurm-vcpus-per-node", {"metavar": "N"}),
+    ("--slurm-job-id", {"metavar": "N"}),
+    ("--slurm-setup-script", {"nargs": "?", "const": "default", "metavar": "FILE"}),
+    ("--slurm-use-head-node-neuron-bench", {}),
+    ("--vcpu-pin-mode", {"metavar": "MODE"}),
+    ("--data-collector-port", {"type": int, "default": 60006, "metavar": "PORT"}),
+    ("--data-collector-host", {"metavar": "HOST"}),
+)
 
 
 class _Once(argparse.Action):
@@ -91,9 +104,24 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         group, "-f", "--stepfactor", type=float, metavar="X", help="factor between sizes instead of a step"
     )
     _value(group, "-n", "--iters", type=int, default=20, metavar="N", help="iterations (default: 20)")
-    _value(group, "-w", "--warmup_iters", type=int, default=5, metavar="N", help="before those (default: 5)")
-    _value(group, "-I", "--neff_iters", type=int, metavar="N", help="recorded only")
-    _value(group, "-W", "--neff_warmup_iters", type=int, metavar="N", help="recorded only")
+    _value(
+        group,
+        "-w",
+        "--warmup_iters",
+        type=int,
+        default=5,
+        metavar="N",
+        help="warm-up iterations (default: 5)",
+    )
+    _value(group, "-I", "--neff_iters", type=int, metavar="N", help="recorded in the report, without effect")
+    _value(
+        group,
+        "-W",
+        "--neff_warmup_iters",
+        type=int,
+        metavar="N",
+        help="recorded in the report, without effect",
+    )
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -102,17 +130,24 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
            help="uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32 (default: uint8)")  # fmt: skip
     _value(group, "-c", "--check", nargs="?", const="random", choices=("random", "all_ones"),
            help="move real data between buffers and compare the results (needs numpy)")  # fmt: skip
-    _value(group, "--seed", type=int, default=0, metavar="N", help="of random data and of the times' spread")
-    _switch(group, "--unique-buff", help="recorded only")
-    _value(group, "--coalesced-cc-size-ratio", metavar="RATIO", help="recorded only")
-    _switch(group, "--shared-output-buff", help="recorded only")
+    _value(
+        group,
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of random data and of the spread of times",
+    )
+    _switch(group, "--unique-buff", help="recorded in the report, without effect")
+    _value(group, "--coalesced-cc-size-ratio", metavar="RATIO", help="recorded in the report, without effect")
+    _switch(group, "--shared-output-buff", help="recorded in the report, without effect")
     _value(
         group,
         "--variable-size-op-metadata",
         metavar="FILE",
         help="JSON: element counts of all_gatherv, alltoallv",
     )
-    _value(group, "--data-parallel-dimension", type=int, metavar="N", help="groups of N ranks each")
+    _value(group, "--data-parallel-dimension", type=int, metavar="N", help="groups of N ranks")
     _value(
         group, "--custom-replica-groups", metavar="FILE", help='JSON: {"replica_groups": [[[0, 1], [2, 3]]]}'
     )
@@ -134,21 +169,16 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("several nodes (modelled over the instance's network)")
     _value(group, "-s", "--hosts", nargs="+", metavar="HOST", help="MPI hosts; needs NEURON_RT_ROOT_COMM_ID")
     _value(group, "--hosts-file", metavar="FILE", help="MPI hosts, one a line")
-    _value(group, "--mpi-log-dir", metavar="DIR", help="accepted, nothing is written")
-    _switch(group, "-S", "--slurm-mode", help="accepted")
-    for flag in ("-u --slurm-vcpus-per-node", "--slurm-job-id"):
-        _value(group, *flag.split(), metavar="N", help="accepted")
-    _value(group, "--slurm-setup-script", nargs="?", const="default", metavar="FILE", help="accepted")
-    _switch(group, "--slurm-use-head-node-neuron-bench", help="accepted")
-    _value(group, "--vcpu-pin-mode", metavar="MODE", help="accepted")
-    _value(group, "--data-collector-port", type=int, default=60006, metavar="PORT", help="accepted")
-    _value(group, "--data-collector-host", metavar="HOST", help="accepted")
+    _switch(group, "-S", "--slurm-mode", help="excludes MPI hosts, otherwise without effect")
+    for names, settings in _IGNORED_FLAGS:
+        add = _value if "metavar" in settings else _switch
+        add(group, *names.split(), help="accepted, without effect", **settings)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     _switch(group, "--non-interactive", help="show no progress on a terminal")
-    _value(group, "--report-to-json-file", metavar="FILE", help="also write the results there")
+    _value(group, "--report-to-json-file", metavar="FILE", help="also write the results to FILE")
     _value(
         group,
         "-t",
@@ -158,15 +188,15 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="STAT",
         help="avg, p50, p99, ... (default: avg)",
     )
-    _switch(group, "--show-algorithm", help="one more column")
-    _switch(group, "--show-input-output-size", help="two more columns")
+    _switch(group, "--show-algorithm", help="add a column with the algorithm")
+    _switch(group, "--show-input-output-size", help="add columns with input and output sizes")
 
 
 def _add_shapes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("from SBUF to SBUF (Trn2 and later)")
-    _switch(group, "--sb2sb", help="data stay in SBUF")
+    _switch(group, "--sb2sb", help="keep data in SBUF")
     _value(group, "--input-shape", metavar="SHAPE", help="such as 128,512")
-    _value(group, "--output-shape", metavar="SHAPE", help="is checked against the operation")
+    _value(group, "--output-shape", metavar="SHAPE", help="must match the operation")
     _value(
         group, "--cc-dim", type=int, metavar="N", help="dimension that is gathered or scattered (default: 1)"
     )
@@ -181,7 +211,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         group,
         "--instance",
         metavar="TYPE",
-        help="only model this instance type: no machine, no cores claimed",
+        help="model this instance type without a machine",
     )
     _value(
         group, "--algorithm", metavar="NAME", help="mesh, rdh, hier, ring or kangaring instead of the fastest"
@@ -201,16 +231,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     found = console.parse(parser, [*operations[:1], *words])
     if len(operations) > 1:
         raise UsageError(
-            f"two operations: {operations[0]} and {operations[1]}", "give one, or --streams-json"
+            f"more than one operation: {operations[0]} and {operations[1]}", "use one, or --streams-json"
         )
     if found.streams_json and found.operation:
         raise UsageError(
             "an operation and --streams-json exclude each other", "name the operations in the file"
         )
     if not found.streams_json and not found.operation:
-        raise UsageError("no operation", f"give one of {', '.join(NAMES)}")
+        raise UsageError("no operation", f"use one of {', '.join(NAMES)}")
     if found.nworkers is None:
-        raise UsageError("-r/--nworkers is missing", "give the number of ranks: nccom-test -r 2 allr")
+        raise UsageError("-r/--nworkers is missing", "set the number of ranks: nccom-test -r 2 allr")
     if found.machine and found.instance:
         raise UsageError("--machine and --instance exclude each other", "--instance uses no machine")
     if found.debug:
@@ -236,11 +266,11 @@ def _take_operations(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tu
     return operations, words
 
 
-def options_of(found: argparse.Namespace) -> tuple[Options, ...]:
+def parse_options(found: argparse.Namespace) -> tuple[Options, ...]:
     """Return the options of the command line: one, or those of every stream.
 
     Raises:
-        UsageError: a file that they name cannot be read or makes no sense.
+        UsageError: a file cannot be read or is invalid.
     """
     if found.streams_json is None:
         return (_options(found, 1),)
@@ -254,7 +284,7 @@ def options_of(found: argparse.Namespace) -> tuple[Options, ...]:
 def _stream(found: argparse.Namespace, number: int, stream: Any) -> Options:
     where = f"{found.streams_json}: stream {number}"
     if not isinstance(stream, dict) or stream.get("operation") not in NAMES:
-        raise UsageError(f"{where} has no operation", f"give one of {', '.join(NAMES)}")
+        raise UsageError(f"{where} has no operation", f"use one of {', '.join(NAMES)}")
     ops_per_iter = stream.get("ops_per_iter", 1)
     if not isinstance(ops_per_iter, int) or isinstance(ops_per_iter, bool):
         raise UsageError(f"{where}: ops_per_iter {ops_per_iter!r} is not a number")

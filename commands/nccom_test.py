@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.collectives.benchmark import Benchmark
-    from neurontools.collectives.claim import MachineView, Ranks
+    from neurontools.collectives.machine_ranks import MachineView, Ranks
     from neurontools.collectives.options import Options
     from neurontools.collectives.report import Style
     from neurontools.collectives.running import Row
@@ -40,24 +40,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    from neurontools.collectives.report import style_of
+    from neurontools.collectives.report import report_style
     from neurontools.commands import nccom_flags
 
     found = nccom_flags.parse(argv)
-    streams = nccom_flags.options_of(found)
-    style = style_of(_release(), algorithm=found.show_algorithm, sizes=found.show_input_output_size)
+    streams = nccom_flags.parse_options(found)
+    style = report_style(_release(), algorithm=found.show_algorithm, sizes=found.show_input_output_size)
     try:
         machine, benchmarks = _prepare(found, streams)
     except NoMachineError as error:
         console.out(NO_DRIVER)
         console.notice(f"hint: {error.remedy}")
         return 1
-    from neurontools.collectives.claim import CollectiveFailedError
-    from neurontools.commands.nccom_ranks import ranks_on
+    from neurontools.collectives.machine_ranks import CollectiveFailedError, claim_ranks
     from neurontools.machine.client_errors import CoresBusyError, DeviceLostError
 
     try:
-        with ranks_on(machine, benchmarks) as ranks:
+        with claim_ranks(machine, benchmarks) as ranks:
             tables = _run_all(benchmarks, ranks, show_progress=not found.non_interactive)
     except (CoresBusyError, DeviceLostError, CollectiveFailedError) as error:
         return _could_not_run(found, benchmarks, style, f"{error.message}\n{error.remedy}\n")
@@ -70,7 +69,7 @@ def _release() -> str:
     release = env.emulate()
     if release not in _RELEASES:
         raise UsageError(
-            f"no release {release!r} to emulate", f"set NEURONTOOLS_EMULATE to {' or '.join(_RELEASES)}"
+            f"unknown release {release!r}", f"set NEURONTOOLS_EMULATE to {' or '.join(_RELEASES)}"
         )
     return release
 
@@ -79,23 +78,23 @@ def _prepare(
     found: argparse.Namespace, streams: tuple[Options, ...]
 ) -> tuple[MachineView | None, tuple[Benchmark, ...]]:
     from neurontools import env
-    from neurontools.collectives import claim, settings
+    from neurontools.collectives import machine_ranks
     from neurontools.collectives.benchmark import check_ranks, prepare, side_by_side
-    from neurontools.collectives.fabric import fabric
+    from neurontools.collectives.fabric import find_fabric
 
-    lnc = settings.lnc_wanted(os.environ)
+    lnc = machine_ranks.requested_lnc(os.environ)
     if streams[0].hosts:
-        settings.check_root(os.environ)
+        machine_ranks.check_root(os.environ)
     if found.instance:
-        machine, over = None, fabric(found.instance, lnc)
-        cores = tuple(range(over.core_count))
+        machine, fabric = None, find_fabric(found.instance, lnc)
+        cores = tuple(range(fabric.core_count))
     else:
-        machine = claim.look(found.machine or env.machine(), console.notice)
-        claim.check_lnc(machine, lnc)
-        over, cores = machine.over, _visible(machine.cores)
-    check_ranks(streams[0], over, cores)
+        machine = machine_ranks.find_machine(found.machine or env.machine(), console.notice)
+        machine_ranks.check_lnc(machine, lnc)
+        fabric, cores = machine.fabric, _visible(machine.cores)
+    check_ranks(streams[0], fabric, cores)
     of_ranks = cores[: streams[0].workers // streams[0].nodes]
-    benchmarks = tuple(prepare(options, over, of_ranks) for options in streams)
+    benchmarks = tuple(prepare(options, fabric, of_ranks) for options in streams)
     return machine, side_by_side(benchmarks)
 
 
@@ -143,7 +142,7 @@ def _show(
     else:
         for benchmark, rows in zip(benchmarks, tables, strict=True):
             console.out(report.table(rows, benchmark.stats, style))
-    _say_what_it_is(benchmarks, tables)
+    _print_notes(benchmarks, tables)
     if found.report_to_json_file:
         _write(found.report_to_json_file, text)
     wrong = sum(not row.is_right for rows in tables for row in rows)
@@ -193,14 +192,14 @@ def _write(path: str, text: str) -> None:
         file.write(text + "\n")
 
 
-def _say_what_it_is(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...], ...]) -> None:
-    over = benchmarks[0].works[0].over
+def _print_notes(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...], ...]) -> None:
+    fabric = benchmarks[0].works[0].fabric
     console.notice(
-        f"modelled: times come from a cost model of {over.instance} (LNC {over.lnc}), not from hardware"
+        f"modelled: times come from a cost model of {fabric.instance} (LNC {fabric.lnc}), not from hardware"
     )
     if any(benchmark.sizes != benchmark.asked_sizes for benchmark in benchmarks):
         console.notice("note: sizes are rounded down to whole elements of every rank")
-    # What a check found was asked for, so it is said in a pipe too.
+    # The user requested --check, so its result is printed in a pipe too.
     sys.stderr.writelines(f"{line}\n" for rows in tables for row in rows for line in _verified(row))
 
 

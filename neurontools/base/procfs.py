@@ -54,3 +54,20 @@ def read_boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def read_boot_time(root: str = "") -> float:
+    """Return when the host was booted, in seconds since 1970; 0 where /proc does not have it.
+
+    Args:
+        root: a directory that holds another host's `/proc`.
+    """
+    try:
+        with open(f"{root}/proc/stat", "rb") as file:
+            for line in file:
+                name, _, value = line.partition(b" ")
+                if name == b"btime" and value.strip().isdigit():
+                    return float(value)
+    except OSError:
+        pass
+    return 0.0

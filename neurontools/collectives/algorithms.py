@@ -1,6 +1,6 @@
 """The algorithms: which of them a group of ranks can use, and their plans.
 
-Their names are those that the real tool prints (system-tools.md section 5); no document describes them, so the steps
+Their names are those that the real tool prints ; no document describes them, so the steps
 behind the names are our decision (docs/reference/nccom-test.md).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.collectives import halving, hierarchy, mesh, rings
+from neurontools.collectives import hierarchy, mesh, recursive_halving, rings
 from neurontools.collectives.operations import Operation
 from neurontools.collectives.plans import Plan
 
@@ -39,17 +39,19 @@ class Algorithm(StrEnum):
     KANGARING = "kangaring"
 
 
-def available(operation: Operation, cores: tuple[int, ...], over: Fabric) -> tuple[Algorithm, ...]:
+def available_algorithms(
+    operation: Operation, cores: tuple[int, ...], fabric: Fabric
+) -> tuple[Algorithm, ...]:
     """Return the algorithms that a group can use, in the order in which ties are decided.
 
     Args:
         operation: the collective.
         cores: the cores of the group's ranks.
-        over: the instance.
+        fabric: the instance.
     """
     if operation.is_point_to_point:
         return (Algorithm.MESH,)
-    ranks, devices = len(cores), device_groups(cores, over)
+    ranks, devices = len(cores), group_by_device(cores, fabric)
     several, width = len(devices) > 1, len(devices[0])
     # The levels of the hierarchy need positions that are numbered device by device, as many on each.
     even = several and width > 1 and sum(devices, ()) == tuple(range(ranks))
@@ -59,25 +61,25 @@ def available(operation: Operation, cores: tuple[int, ...], over: Fabric) -> tup
         Algorithm.RDH: ranks > 2 and ranks & (ranks - 1) == 0,
         Algorithm.HIERARCHICAL: even,
         Algorithm.RING: ranks > 2,
-        Algorithm.KANGARING: several and over.has_closed_rings,
+        Algorithm.KANGARING: several and fabric.has_closed_rings,
     }
     return tuple(algorithm for algorithm, can in possible.items() if can)
 
 
-def plan(
+def make_plan(
     algorithm: Algorithm,
     operation: Operation,
     cores: tuple[int, ...],
-    over: Fabric,
+    fabric: Fabric,
     pairs: tuple[tuple[int, int], ...] | None = None,
 ) -> Plan:
     """Return the steps of an algorithm.
 
     Args:
-        algorithm: one of `available`.
+        algorithm: one of `available_algorithms`.
         operation: the collective.
         cores: the cores of the group's ranks.
-        over: the instance.
+        fabric: the instance.
         pairs: who sends to whom in a permute, by position; None: each to the next.
     """
     ranks = len(cores)
@@ -88,21 +90,21 @@ def plan(
         case Algorithm.MESH:
             return Plan(1, tuple(_steps(operation, mesh, ranks)))
         case Algorithm.RDH:
-            return Plan(1, tuple(_steps(operation, halving, ranks)))
+            return Plan(1, tuple(_steps(operation, recursive_halving, ranks)))
         case Algorithm.RING:
-            return Plan(1, tuple(_steps(operation, rings, _tours(cores, over)[:1])))
+            return Plan(1, tuple(_steps(operation, rings, _tours(cores, fabric)[:1])))
         case Algorithm.KANGARING:
-            tours = _tours(cores, over)
+            tours = _tours(cores, fabric)
             return Plan(len(tours), tuple(_steps(operation, rings, tours)))
         case Algorithm.HIERARCHICAL:
-            return _hierarchical(operation, cores, over)
+            return _hierarchical(operation, cores, fabric)
 
 
-def device_groups(cores: tuple[int, ...], over: Fabric) -> tuple[tuple[int, ...], ...]:
+def group_by_device(cores: tuple[int, ...], fabric: Fabric) -> tuple[tuple[int, ...], ...]:
     """Return the positions of a group by device, in the order in which devices first appear."""
     found: dict[int, list[int]] = {}
     for position, core in enumerate(cores):
-        found.setdefault(over.device_of(core), []).append(position)
+        found.setdefault(fabric.device_of(core), []).append(position)
     return tuple(map(tuple, found.values()))
 
 
@@ -119,13 +121,13 @@ def _steps(operation: Operation, family: _Family, shape: object) -> Iterator[Ste
             yield from family.all_to_all(shape)
 
 
-def _hierarchical(operation: Operation, cores: tuple[int, ...], over: Fabric) -> Plan:
-    groups = device_groups(cores, over)
+def _hierarchical(operation: Operation, cores: tuple[int, ...], fabric: Fabric) -> Plan:
+    groups = group_by_device(cores, fabric)
     width = len(groups[0])
     if operation.is_all_to_all:
         return Plan(1, tuple(hierarchy.all_to_all(len(groups), width)))
     leaders = tuple(cores[group[0]] for group in groups)
-    tours = _tours(leaders, over)
+    tours = _tours(leaders, fabric)
     steps: list[Step] = []
     if operation.reduces:
         steps += hierarchy.reduce_scatter(tours, width)
@@ -134,13 +136,13 @@ def _hierarchical(operation: Operation, cores: tuple[int, ...], over: Fabric) ->
     return Plan(len(tours), tuple(steps))
 
 
-def _tours(cores: tuple[int, ...], over: Fabric) -> Tours:
+def _tours(cores: tuple[int, ...], fabric: Fabric) -> Tours:
     # A tour visits the positions of one device after another; the opposite direction is a tour of its own.
     tours = []
-    for cycle in over.cycles():
+    for cycle in fabric.cycles():
         place = {device: index for index, device in enumerate(cycle)}
         tour = sorted(
-            range(len(cores)), key=lambda position: (place[over.device_of(cores[position])], position)
+            range(len(cores)), key=lambda position: (place[fabric.device_of(cores[position])], position)
         )
         tours += [tour, tour[::-1]]
     return tours

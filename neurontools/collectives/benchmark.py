@@ -1,24 +1,87 @@
-"""From options to what is run: operation, groups of cores, sizes; everything that makes no sense is refused here."""
+"""From options to what is run: operation, groups of cores, sizes; invalid combinations are refused here."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
-from neurontools.collectives import groups, sbuf
+from neurontools.collectives import groups
 from neurontools.collectives.constants import allowed_ranks
-from neurontools.collectives.datatypes import DataType, datatype_named
-from neurontools.collectives.iterations import check_statistics
-from neurontools.collectives.model import Workload, algorithm_named, timed
-from neurontools.collectives.operations import Operation, divisor, operation_named
-from neurontools.collectives.sizes import DEFAULT_BYTES, parse_size, rounded, sweep
+from neurontools.collectives.model import Workload, parse_algorithm, timed
+from neurontools.collectives.operations import DataType, Operation, divisor, parse_datatype, parse_operation
+from neurontools.collectives.running import check_statistics
+from neurontools.collectives.sizes import DEFAULT_BYTES, parse_size, round_sizes, sweep
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:
     from neurontools.collectives.algorithms import Algorithm
     from neurontools.collectives.fabric import Fabric
+    from neurontools.collectives.operations import DataType
     from neurontools.collectives.options import Options
+
+DEFAULT_CC_DIM = 1
+
+_SHAPE = re.compile(r"\d{1,9}(?:[x,]\d{1,9}){0,7}", re.ASCII)
+_WITH_SBUF_COLLECTIVES = ("NeuronCore-v3", "NeuronCore-v4")
+
+
+def _sbuf_size(
+    options: Options, operation: Operation, kind: DataType, fabric: Fabric, ranks: int
+) -> int | None:
+    """Return the size of an SBUF collective, None where no input shape is given.
+
+    Raises:
+        UsageError: the instance cannot do it, or the shapes do not fit the operation, each other or the SBUF.
+    """
+    core = instance_type(fabric.instance).device.core
+    if core.name not in _WITH_SBUF_COLLECTIVES:
+        raise UsageError(f"--sb2sb is not supported on {fabric.instance}", "it needs Trn2 or later")
+    if options.input_shape is None:
+        if options.output_shape is not None or options.cc_dim is not None:
+            raise UsageError("--output-shape and --cc-dim need --input-shape")
+        return None
+    given = parse_shape(options.input_shape)
+    result = _output_shape(
+        operation, given, DEFAULT_CC_DIM if options.cc_dim is None else options.cc_dim, ranks
+    )
+    if options.output_shape is not None and parse_shape(options.output_shape) != result:
+        shown = ",".join(map(str, result))
+        raise UsageError(
+            f"--output-shape {options.output_shape} is not what {operation.value} makes: {shown}"
+        )
+    size = max(prod(given), prod(result)) * kind.nbytes
+    room = core.sbuf_bytes * fabric.lnc
+    if size > room:
+        raise UsageError(f"{size} bytes do not fit into the SBUF of {room} bytes", "give smaller shapes")
+    return size
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the dimensions of a shape such as `128,512` or `128x512`.
+
+    Raises:
+        UsageError: it is not a shape.
+    """
+    if _SHAPE.fullmatch(text) is None or 0 in (shape := tuple(map(int, re.split("[x,]", text)))):
+        raise UsageError(f"{text!r} is not a shape", "give dimensions such as 128,512")
+    return shape
+
+
+def _output_shape(operation: Operation, given: tuple[int, ...], dim: int, ranks: int) -> tuple[int, ...]:
+    if not 0 <= dim < len(given):
+        raise UsageError(f"--cc-dim {dim} is out of range: the shape has {len(given)} dimensions")
+    length = given[dim]
+    if operation in {Operation.ALL_GATHER, Operation.ALL_GATHERV}:
+        length *= ranks
+    elif operation is Operation.REDUCE_SCATTER:
+        if length % ranks:
+            raise UsageError(f"dimension {dim} of {length} cannot be divided among {ranks} ranks")
+        length //= ranks
+    return (*given[:dim], length, *given[dim + 1 :])
+
 
 _MAX_ITERATIONS = 100_000
 _MAX_NODES = 4096
@@ -45,27 +108,27 @@ class Benchmark:
         return self.works[0].operation
 
 
-def prepare(options: Options, over: Fabric, cores: tuple[int, ...]) -> Benchmark:
+def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchmark:
     """Return what is to be run.
 
     Args:
-        options: what was asked for.
-        over: the instance.
+        options: the requested benchmark.
+        fabric: the instance.
         cores: those of the ranks of one instance, by rank.
 
     Raises:
-        UsageError: something makes no sense or contradicts.
+        UsageError: an option is invalid or contradicts another.
         NeuronToolsError: this instance cannot do it.
     """
-    operation, kind = operation_named(options.operation), datatype_named(options.datatype)
+    operation, kind = parse_operation(options.operation), parse_datatype(options.datatype)
     _check_counts(options)
-    _check_nodes(options, over)
+    _check_nodes(options, fabric)
     _check_flags(options, operation)
     elements = _block_elements(options, operation, len(cores))
-    works = _works(options, operation, over, cores, elements)
+    works = _works(options, operation, fabric, cores, elements)
     asked = _sizes(options, operation, kind, works[0], elements)
     sizes = _whole_sizes(operation, kind, asked, works[0])
-    algorithm = None if options.algorithm is None else algorithm_named(options.algorithm)
+    algorithm = None if options.algorithm is None else parse_algorithm(options.algorithm)
     for work in works:
         timed(work, sizes[0], algorithm)
     return Benchmark(works, kind, sizes, asked, check_statistics(options.stats), algorithm, options)
@@ -79,12 +142,12 @@ def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
     )
 
 
-def check_ranks(options: Options, over: Fabric, cores: tuple[int, ...]) -> None:
+def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> None:
     """Refuse a number of ranks that the instance does not have or cannot connect.
 
     Args:
-        options: what was asked for.
-        over: the instance.
+        options: the requested benchmark.
+        fabric: the instance.
         cores: those that may be used, in rising order.
 
     Raises:
@@ -99,21 +162,21 @@ def check_ranks(options: Options, over: Fabric, cores: tuple[int, ...]) -> None:
         )
     each, free = ranks // nodes, len(cores)
     if each > free:
-        hidden = ", or look at NEURON_RT_VISIBLE_CORES" if free < over.core_count else ""
+        hidden = ", or look at NEURON_RT_VISIBLE_CORES" if free < fabric.core_count else ""
         raise UsageError(
-            f"{each} ranks need {each} NeuronCores, {free} of {over.instance} can be used",
+            f"{each} ranks need {each} NeuronCores, {free} of {fabric.instance} can be used",
             f"give -r {max(free * nodes, 2)} or less{hidden}",
         )
-    allowed = allowed_ranks(over.instance, over.lnc)
+    allowed = allowed_ranks(fabric.instance, fabric.lnc)
     if allowed is not None:
-        _check_connected(each, nodes, allowed, over, cores[0])
+        _check_connected(each, nodes, allowed, fabric, cores[0])
 
 
-def _check_connected(each: int, nodes: int, allowed: tuple[int, ...], over: Fabric, first: int) -> None:
-    # compile-runtime.md section 5: several nodes use all cores; N cores start at a multiple of N.
+def _check_connected(each: int, nodes: int, allowed: tuple[int, ...], fabric: Fabric, first: int) -> None:
+    # AWS Neuron documentation: several nodes use all cores; N cores start at a multiple of N.
     choices = [count for count in allowed if count > 1] if nodes == 1 else [allowed[-1]]
     if each not in choices:
-        where = f"{over.instance} (LNC {over.lnc})" + (f", {nodes} nodes" if nodes > 1 else "")
+        where = f"{fabric.instance} (LNC {fabric.lnc})" + (f", {nodes} nodes" if nodes > 1 else "")
         raise UsageError(
             f"{each} ranks on one node cannot be connected on {where}",
             f"choose {', '.join(map(str, choices))} on each",
@@ -140,12 +203,12 @@ def _check_counts(options: Options) -> None:
             raise UsageError(f"{name} {value} is not a number from {least} to {_MAX_ITERATIONS}")
 
 
-def _check_nodes(options: Options, over: Fabric) -> None:
+def _check_nodes(options: Options, fabric: Fabric) -> None:
     if options.nodes == 1:
         return
-    if over.instance.startswith("inf"):
+    if fabric.instance.startswith("inf"):
         raise UsageError(
-            f"collectives between instances are not supported on {over.instance}", "use one instance: -N 1"
+            f"collectives between instances are not supported on {fabric.instance}", "use one instance: -N 1"
         )
     if options.nodes > _MAX_NODES:
         raise UsageError(f"-N {options.nodes} is above {_MAX_NODES}")
@@ -204,16 +267,16 @@ def _block_elements(options: Options, operation: Operation, ranks: int) -> tuple
 def _works(
     options: Options,
     operation: Operation,
-    over: Fabric,
+    fabric: Fabric,
     cores: tuple[int, ...],
     elements: tuple[int, ...],
 ) -> tuple[Workload, ...]:
     ranks = len(cores)
     if operation is Operation.ALL_GATHERV:
-        _check_one_device(over, cores)
+        _check_one_device(fabric, cores)
     if options.custom_src_target_pairs:
         lists = groups.source_target_pairs(options.custom_src_target_pairs, ranks)
-        return tuple(Workload(operation, (cores,), over, pairs=pairs) for pairs in lists)
+        return tuple(Workload(operation, (cores,), fabric, pairs=pairs) for pairs in lists)
     if options.custom_replica_groups:
         divisions = groups.replica_groups(options.custom_replica_groups, ranks)
     elif options.data_parallel_dimension is not None:
@@ -226,7 +289,7 @@ def _works(
         Workload(
             operation,
             tuple(tuple(cores[rank] for rank in group) for group in division),
-            over,
+            fabric,
             shares=shares,
             nodes=options.nodes,
         )
@@ -234,12 +297,12 @@ def _works(
     )
 
 
-def _check_one_device(over: Fabric, cores: tuple[int, ...]) -> None:
-    device = instance_type(over.instance).device.name
-    if len({over.device_of(core) for core in cores}) > 1 or not device.startswith("trainium"):
+def _check_one_device(fabric: Fabric, cores: tuple[int, ...]) -> None:
+    device = instance_type(fabric.instance).device.name
+    if len({fabric.device_of(core) for core in cores}) > 1 or not device.startswith("trainium"):
         raise UsageError(
             "all_gatherv works inside of one Trainium device only",
-            f"use all_gather, or at most {over.cores_per_device} ranks on a Trn instance",
+            f"use all_gather, or at most {fabric.cores_per_device} ranks on a Trn instance",
         )
 
 
@@ -258,7 +321,7 @@ def _sizes(
     if options.sb2sb:
         if _sizes_given(options) and options.input_shape:
             raise UsageError("--input-shape says the size itself", "leave out -b, -e, -i and -f")
-        shaped = sbuf.size_of(options, operation, kind, work.over, work.ranks)
+        shaped = _sbuf_size(options, operation, kind, work.fabric, work.ranks)
         if shaped is not None:
             return (shaped,)
     minimum = DEFAULT_BYTES if options.minbytes is None else parse_size(options.minbytes)
@@ -281,4 +344,4 @@ def _whole_sizes(
                     f"{operation.value}: size {size} is not divisible by {parts} ranks x {kind.nbytes} bytes",
                     f"give multiples of {multiple}",
                 )
-    return rounded(asked, multiple)
+    return round_sizes(asked, multiple)

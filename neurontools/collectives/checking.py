@@ -2,23 +2,131 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.collectives.algorithms import plan
-from neurontools.collectives.buffers import expected, rank_data, result, starting_memory
-from neurontools.collectives.moving import carry_out
-from neurontools.collectives.values import RANDOM, numpy, same_bits
+from neurontools import env
+from neurontools.collectives.algorithms import make_plan
+from neurontools.collectives.operations import Operation, block_count
+from neurontools.collectives.plans import execute_plan
+from neurontools.collectives.sizes import parse_size
+from neurontools.collectives.values import RANDOM, decode, encode, generate, numpy, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.collectives.algorithms import Algorithm
-    from neurontools.collectives.buffers import RankData
-    from neurontools.collectives.datatypes import DataType
     from neurontools.collectives.model import Workload
-    from neurontools.collectives.moving import Tamper
+    from neurontools.collectives.operations import DataType
+    from neurontools.collectives.plans import Memory, Tamper
 
+
+@dataclass(frozen=True, slots=True)
+class RankData:
+    """The data of one group: `given` holds by position the blocks that it starts with, as they are stored."""
+
+    operation: Operation
+    kind: DataType
+    given: tuple[dict[int, Any], ...]
+    nbytes: int
+
+
+def rank_data(
+    work: Workload, kind: DataType, ranks: int, elements: int, pattern: str, seed: tuple[int, ...]
+) -> RankData:
+    """Return made-up data of one group; `elements` is the size of the operation."""
+    operation = work.operation
+    if work.shares is not None:
+        sizes = tuple(round(share * elements) for share in work.shares)
+    elif operation.is_point_to_point:
+        sizes = (elements,) * ranks
+    else:
+        sizes = (max(elements // ranks, 1),) * block_count(operation, ranks)
+    given = tuple(
+        {
+            block: generate(kind, sizes[block], pattern, (*seed, position, block))
+            for block in _own_blocks(operation, position, ranks)
+        }
+        for position in range(ranks)
+    )
+    most = max(sum(data.nbytes for data in blocks.values()) for blocks in given)
+    gathered = sum(sizes) * kind.nbytes if operation in _GATHERS else most
+    return RankData(operation, kind, given, gathered)
+
+
+_GATHERS = {Operation.ALL_GATHER, Operation.ALL_GATHERV}
+
+
+def _own_blocks(operation: Operation, position: int, ranks: int) -> range:
+    if operation.reduces:
+        return range(ranks)
+    if operation.is_all_to_all:
+        return range(position * ranks, (position + 1) * ranks)
+    return range(position, position + 1)
+
+
+def starting_memory(data: RankData, channels: int) -> Memory:
+    """Return the pieces that every position works on: copies, as wide as sums need."""
+    return [
+        {
+            block * channels + channel: piece.copy()
+            for block, stored in blocks.items()
+            for channel, piece in enumerate(_pieces(data, stored, channels))
+        }
+        for blocks in data.given
+    ]
+
+
+def _pieces(data: RankData, stored: Any, channels: int) -> list[Any]:
+    wide = decode(data.kind, stored) if data.operation.reduces else stored
+    pieces: list[Any] = numpy().array_split(wide, channels)
+    return pieces
+
+
+def result(data: RankData, held: dict[int, Any], block: int, channels: int) -> Any:
+    """Return a block as a position holds it in the end, as it is stored.
+
+    Raises:
+        KeyError: it lacks a piece.
+    """
+    pieces = [held[block * channels + channel] for channel in range(channels)]
+    whole = pieces[0] if channels == 1 else numpy().concatenate(pieces)
+    return encode(data.kind, whole) if data.operation.reduces else whole
+
+
+def expected(data: RankData, pairs: tuple[tuple[int, int], ...] | None) -> tuple[dict[int, Any], ...]:
+    """Return by position the blocks that it must hold in the end, computed without any algorithm's steps."""
+    ranks = len(data.given)
+    if data.operation.reduces:
+        sums = {block: _direct_sum(data, block) for block in range(ranks)}
+        everything = data.operation is Operation.ALL_REDUCE
+        return tuple(sums if everything else {position: sums[position]} for position in range(ranks))
+    if data.operation.is_all_to_all:
+        return tuple(
+            {block: data.given[block // ranks][block] for block in range(position, ranks * ranks, ranks)}
+            for position in range(ranks)
+        )
+    if data.operation in _GATHERS:
+        gathered = {block: stored for blocks in data.given for block, stored in blocks.items()}
+        return (gathered,) * ranks
+    sent = tuple((here, (here + 1) % ranks) for here in range(ranks)) if pairs is None else pairs
+    return tuple(
+        {source: data.given[source][source] for source, target in sent if target == position}
+        for position in range(ranks)
+    )
+
+
+def _direct_sum(data: RankData, block: int) -> Any:
+    np = numpy()
+    wide = [decode(data.kind, blocks[block]) for blocks in data.given]
+    if not data.kind.is_float:
+        return np.add.reduce(wide, dtype=wide[0].dtype)
+    total = np.add.reduce(wide, dtype=np.float64)
+    return encode(data.kind, total.astype(np.float32))
+
+
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)%", re.ASCII)
 DEFAULT_BUDGET_BYTES = 2**30
 _COPIES = 1.5  # of a rank's data: its own, what it works on, what is on the way
 
@@ -66,7 +174,7 @@ def check(
         seed: of the random data.
         budget_bytes: of this computer's memory for all buffers together.
         tamper: changes what arrives, to try the check.
-        on_step: told how many steps of how many are done, for each group.
+        on_step: gets how many steps of how many are done, for each group.
 
     Raises:
         MissingDependencyError: numpy is not installed.
@@ -78,10 +186,10 @@ def check(
     moved, receivers, detail = 0, 0, ""
     for number, group in enumerate(work.groups):
         data = rank_data(work, kind, len(group), elements, pattern, (seed, number))
-        steps = plan(algorithm, work.operation, group, work.over, work.pairs)
+        steps = make_plan(algorithm, work.operation, group, work.fabric, work.pairs)
         memory = starting_memory(data, steps.channels)
         try:
-            carry_out(steps, memory, tamper=tamper, on_step=on_step)
+            execute_plan(steps, memory, tamper=tamper, on_step=on_step)
         except KeyError as error:
             detail = f"a step needs piece {error} where it is not"
         wanted_by_position = expected(data, work.pairs)
@@ -109,3 +217,31 @@ def _is_right(data: RankData, held: dict[int, Any], wanted: dict[int, Any], chan
         return all(same_bits(result(data, held, block, channels), wanted[block]) for block in wanted)
     except KeyError:
         return False
+
+
+def check_budget(given: str | None) -> int:
+    """Return the bytes of this computer's memory that a check may take.
+
+    That is the size given, else 1 GiB; never more than NEURONTOOLS_HOST_MEMORY allows of what is available.
+
+    Raises:
+        UsageError: a size is invalid.
+    """
+    wanted = DEFAULT_BUDGET_BYTES if given is None else parse_size(given)
+    return max(min(wanted, _allowed(env.host_memory())), 1)
+
+
+def _allowed(text: str) -> int:
+    match = _PERCENT.fullmatch(text)
+    if match is None:
+        return parse_size(text)
+    return int(_available_bytes() * min(float(match[1]), 100.0) / 100)
+
+
+def _available_bytes() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            facts = dict(line.split(":", 1) for line in file)
+        return int(facts["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 4 * DEFAULT_BUDGET_BYTES

@@ -30,7 +30,7 @@ Link = tuple[int, int]
 class Fabric:
     """An instance at a logical NeuronCore configuration, as collectives see it. Rates in bytes/s.
 
-    `fabric` makes one value of each, so they are compared by identity, which keeps looking up routes fast.
+    `find_fabric` makes one value of each, so they are compared by identity, which keeps looking up routes fast.
 
     `link_rate` is that of one link in one direction between two devices, or of a device's port at a switch; 0 on
     instances with one device. `core_rate` is what one core sends or receives at most, `reduction_rate` what it adds
@@ -72,7 +72,7 @@ class Fabric:
         return tuple((here, there) for here, row in enumerate(self.neighbours) for there in row)
 
 
-def fabric(instance: str | InstanceType, lnc: int | None = None) -> Fabric:
+def find_fabric(instance: str | InstanceType, lnc: int | None = None) -> Fabric:
     """Return the fabric of an instance type.
 
     Args:
@@ -84,11 +84,11 @@ def fabric(instance: str | InstanceType, lnc: int | None = None) -> Fabric:
         NeuronToolsError: the type does not offer that configuration.
     """
     kind = instance_type(instance) if isinstance(instance, str) else instance
-    return _fabric(kind, kind.device.lnc_default if lnc is None else lnc)
+    return _make_fabric(kind, kind.device.lnc_default if lnc is None else lnc)
 
 
 @cache
-def _fabric(kind: InstanceType, lnc: int) -> Fabric:
+def _make_fabric(kind: InstanceType, lnc: int) -> Fabric:
     fitted, device = constants(), kind.device
     cores = kind.cores_per_device(lnc)
     neighbours = tuple(row or () for row in kind.connected_to)
@@ -118,7 +118,7 @@ def _link_rate(kind: InstanceType, neighbours: tuple[tuple[int, ...], ...]) -> f
 
 
 @cache
-def route(fabric_: Fabric, source: int, target: int) -> tuple[Link, ...]:
+def route(fabric: Fabric, source: int, target: int) -> tuple[Link, ...]:
     """Return the links from one device to another: dimension by dimension on a torus, else a shortest path.
 
     Behind a switch the two "links" are the ports of the two devices. Of two equally short ways round, devices with an
@@ -126,11 +126,11 @@ def route(fabric_: Fabric, source: int, target: int) -> tuple[Link, ...]:
     """
     if source == target:
         return ()
-    if fabric_.topology == "switched":
+    if fabric.topology == "switched":
         return ((source, -1), (-1, target))
-    if fabric_.topology == "torus4x4":
+    if fabric.topology == "torus4x4":
         return _torus_route(source, target)
-    path = _shortest(fabric_.neighbours, source, target)
+    path = _shortest(fabric.neighbours, source, target)
     return tuple(pairwise(path))
 
 

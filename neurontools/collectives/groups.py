@@ -17,7 +17,7 @@ def read_json(path: str) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        UsageError: it cannot be read, or is no JSON.
+        UsageError: it cannot be read, or is not JSON.
     """
     import json
 

@@ -2,6 +2,9 @@
 
 The time of an algorithm is linear in the size. The one that is fastest by the model is chosen, as the real tool shows
 one with --show-algorithm. Everything here is modelled; docs/reference/nccom-test.md says on what it is calibrated.
+
+A step of a plan lasts as long as its slowest part: the busiest link, the core that sends or receives most, and then the
+core that adds up most. Latency of a step: the step itself, its longest route, and the peers that one rank sends to.
 """
 
 from __future__ import annotations
@@ -10,15 +13,105 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from neurontools.collectives.algorithms import Algorithm, available, plan
+from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
 from neurontools.collectives.constants import constants
-from neurontools.collectives.fabric import Fabric, fabric
+from neurontools.collectives.fabric import Fabric, find_fabric, route
 from neurontools.collectives.operations import Operation, block_count, bus_factor
-from neurontools.collectives.pricing import Price, price
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from neurontools.collectives.fabric import Fabric, Link
+    from neurontools.collectives.plans import Plan, Step
+
+    _Flows = dict[tuple[int, int], tuple[float, float]]  # between cores: share moved, share added up
     from neurontools.machine.instances.catalogue import InstanceType
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Seconds of a collective: `latency_s + nbytes * per_byte_s`."""
+
+    latency_s: float
+    per_byte_s: float
+
+    def time_s(self, nbytes: int) -> float:
+        """Return the time of a size."""
+        return self.latency_s + nbytes * self.per_byte_s
+
+
+def price(groups: Sequence[tuple[Plan, tuple[int, ...], Sequence[float]]], fabric: Fabric) -> Price:
+    """Return the price of plans that run side by side.
+
+    Args:
+        groups: for each group its plan, the cores of its positions, and the share of every block in the size.
+        fabric: the instance.
+    """
+    seen: dict[frozenset[tuple[tuple[int, int], tuple[float, float]]], tuple[float, float]] = {}
+    latency_s, per_byte_s = constants().launch_s, 0.0
+    for number in range(max(len(plan.steps) for plan, _, _ in groups)):
+        flows: _Flows = {}
+        for plan, cores, shares in groups:
+            if number < len(plan.steps):
+                _add_flows(flows, plan.steps[number], plan.channels, cores, shares)
+        key = frozenset(flows.items())
+        if key not in seen:
+            seen[key] = (_latency_s(flows, fabric), _slope_s(flows, fabric))
+        latency_s += seen[key][0]
+        per_byte_s += seen[key][1]
+    return Price(latency_s, per_byte_s)
+
+
+def _add_flows(
+    flows: _Flows,
+    step: Step,
+    channels: int,
+    cores: tuple[int, ...],
+    shares: Sequence[float],
+) -> None:
+    for transfer in step:
+        pair = (cores[transfer.source], cores[transfer.target])
+        share = sum(shares[piece // channels] for piece in transfer.pieces) / channels
+        moved, reduced = flows.get(pair, (0.0, 0.0))
+        flows[pair] = (moved + share, reduced + share if transfer.reduce else reduced)
+
+
+def _latency_s(flows: _Flows, fabric: Fabric) -> float:
+    fitted = constants()
+    hops, peers = 0, dict[int, int]()
+    for source, target in flows:
+        hops = max(hops, _hops(fabric, source, target))
+        peers[source] = peers.get(source, 0) + 1
+    return fitted.step_s + fitted.hop_s * hops + fitted.peer_s * max(peers.values(), default=0)
+
+
+def _hops(fabric: Fabric, source: int, target: int) -> int:
+    links = len(route(fabric, fabric.device_of(source), fabric.device_of(target)))
+    return min(links, 1) if fabric.topology == "switched" else links
+
+
+def _slope_s(flows: _Flows, fabric: Fabric) -> float:
+    links: dict[Link, float] = {}
+    sent: dict[int, float] = {}
+    received: dict[int, float] = {}
+    reduced: dict[int, float] = {}
+    for (source, target), (share, adding) in flows.items():
+        sent[source] = sent.get(source, 0.0) + share
+        received[target] = received.get(target, 0.0) + share
+        reduced[target] = reduced.get(target, 0.0) + adding
+        for link in route(fabric, fabric.device_of(source), fabric.device_of(target)):
+            links[link] = links.get(link, 0.0) + share
+    moving = max(_most(sent), _most(received)) / fabric.core_rate
+    if links:
+        moving = max(moving, _most(links) / fabric.link_rate)
+    return moving + _most(reduced) / fabric.reduction_rate
+
+
+def _most(loads: Mapping[Any, float]) -> float:
+    return max(loads.values(), default=0.0)
+
 
 Groups = tuple[tuple[int, ...], ...]
 Shares = tuple[float, ...]
@@ -62,7 +155,7 @@ class Workload:
 
     operation: Operation
     groups: Groups
-    over: Fabric
+    fabric: Fabric
     pairs: tuple[tuple[int, int], ...] | None = None
     shares: Shares | None = None
     nodes: int = 1
@@ -99,15 +192,15 @@ def modelled_time(
         UnknownInstanceError: no such type.
         NeuronToolsError: ranks or algorithm are not possible there.
     """
-    over = fabric(instance, lnc)
+    fabric = find_fabric(instance, lnc)
     cores = tuple(range(ranks)) if isinstance(ranks, int) else ranks
-    if len(cores) < 2 or len(set(cores)) < len(cores) or min(cores) < 0 or max(cores) >= over.core_count:
+    if len(cores) < 2 or len(set(cores)) < len(cores) or min(cores) < 0 or max(cores) >= fabric.core_count:
         raise UsageError(
             f"{instance if isinstance(instance, str) else instance.name} has no such ranks: {ranks}",
-            f"choose 2 to {over.core_count} different cores",
+            f"choose 2 to {fabric.core_count} different cores",
         )
-    wanted = None if algorithm is None else algorithm_named(algorithm)
-    return timed(Workload(Operation(operation), (cores,), over, nodes=nodes), nbytes, wanted)
+    wanted = None if algorithm is None else parse_algorithm(algorithm)
+    return timed(Workload(Operation(operation), (cores,), fabric, nodes=nodes), nbytes, wanted)
 
 
 def timed(work: Workload, nbytes: int, algorithm: Algorithm | None = None) -> CollectiveTime:
@@ -117,7 +210,7 @@ def timed(work: Workload, nbytes: int, algorithm: Algorithm | None = None) -> Co
         UsageError: the groups cannot use that algorithm, or the operation has no model between instances.
     """
     names = algorithms(work)
-    # Rings pass all-to-all blocks on from rank to rank, which never is the fastest; asked for, they are priced.
+    # Rings pass all-to-all blocks on from rank to rank, which never is the fastest; if requested, they are priced.
     fast = [name for name in names if not (work.operation.is_all_to_all and name in _RINGS)]
     if algorithm is not None and algorithm not in names:
         raise UsageError(
@@ -134,11 +227,11 @@ def algorithms(work: Workload) -> tuple[Algorithm, ...]:
     """Return the algorithms that a workload can use."""
     if work.nodes > 1:
         return (Algorithm.HIERARCHICAL,)
-    shared = [available(work.operation, group, work.over) for group in work.groups]
+    shared = [available_algorithms(work.operation, group, work.fabric) for group in work.groups]
     return tuple(name for name in shared[0] if all(name in names for names in shared))
 
 
-def algorithm_named(name: str) -> Algorithm:
+def parse_algorithm(name: str) -> Algorithm:
     """Return an algorithm by its name.
 
     Raises:
@@ -157,10 +250,14 @@ def _price(work: Workload, algorithm: Algorithm) -> Price:
         return _between_nodes(work)
     alone = price(
         [
-            (plan(algorithm, work.operation, group, work.over, work.pairs), group, _shares(work, group))
+            (
+                make_plan(algorithm, work.operation, group, work.fabric, work.pairs),
+                group,
+                _shares(work, group),
+            )
             for group in work.groups
         ],
-        work.over,
+        work.fabric,
     )
     return Price(alone.latency_s, alone.per_byte_s * work.streams)
 
@@ -181,23 +278,23 @@ def _between_nodes(work: Workload) -> Price:
             f"{work.operation.value} between instances is not modelled",
             "use all_reduce, all_gather or reduce_scatter with -N, or one instance",
         )
-    if not work.over.network_rate:
+    if not work.fabric.network_rate:
         raise NeuronToolsError(
-            f"the network rate of {work.over.instance} is not published",
+            f"the network rate of {work.fabric.instance} is not published",
             "use one instance (-N 1), or an instance type with EFA",
         )
-    inside = timed_inside(work)
+    inside = _price_inside(work)
     passes = 2 if work.operation is Operation.ALL_REDUCE else 1
     steps = passes * (work.nodes - 1)
     return Price(
         inside.latency_s + steps * constants().network_s,
-        (inside.per_byte_s + steps / work.nodes / work.over.network_rate) * work.streams,
+        (inside.per_byte_s + steps / work.nodes / work.fabric.network_rate) * work.streams,
     )
 
 
-def timed_inside(work: Workload) -> Price:
+def _price_inside(work: Workload) -> Price:
     """Return the price of the part of a workload that stays inside of one instance, by the best algorithm for 1 MiB."""
-    one = Workload(work.operation, work.groups, work.over)
+    one = Workload(work.operation, work.groups, work.fabric)
     if len(work.groups[0]) == 1:
         return Price(constants().launch_s, 0.0)
     return min((_price(one, name) for name in algorithms(one)), key=lambda found: found.time_s(2**20))

@@ -1,4 +1,7 @@
-"""The collective operations: their names, what `size` means for each, and the bus bandwidth factor."""
+"""The collective operations and data types of nccom-test: names, sizes, and the bus bandwidth factor.
+
+Source: AWS Neuron documentation, nccom-test user guide.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,48 @@ from enum import StrEnum
 from neurontools.errors import UsageError
 
 
+class DataType(StrEnum):
+    """A data type by the name that is printed."""
+
+    UINT8 = "uint8"
+    INT8 = "int8"
+    FP8 = "fp8"
+    FP8E4 = "fp8e4"
+    UINT16 = "uint16"
+    INT16 = "int16"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    UINT32 = "uint32"
+    INT32 = "int32"
+    FP32 = "fp32"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of an element."""
+        digits = self.value.removesuffix("e4").lstrip("abcdefghijklmnopqrstuvwxyz")
+        return int(digits) // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating point type."""
+        return "int" not in self.value
+
+
+def parse_datatype(name: str) -> DataType:
+    """Return a data type by its name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return DataType(name)
+    except ValueError:
+        known = ", ".join(kind.value for kind in DataType)
+        raise UsageError(f"unknown data type {name!r}", f"choose one of {known}") from None
+
+
 class Operation(StrEnum):
-    """A collective operation (system-tools.md section 5)."""
+    """A collective operation."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -49,7 +92,7 @@ ALIASES = {
 NAMES = (*(operation.value for operation in Operation), *ALIASES)
 
 
-def operation_named(name: str) -> Operation:
+def parse_operation(name: str) -> Operation:
     """Return the operation of a name or alias.
 
     Raises:
@@ -64,7 +107,7 @@ def operation_named(name: str) -> Operation:
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return bus bandwidth divided by algorithm bandwidth (system-tools.md section 5)."""
+    """Return bus bandwidth divided by algorithm bandwidth."""
     if operation.is_point_to_point:
         return 1.0
     share = (ranks - 1) / ranks

@@ -1,4 +1,4 @@
-"""What was asked for on the command line or in a stream, as one value; meaning is checked by `benchmark`."""
+"""The options of one benchmark, from the command line or a stream; `benchmark` validates them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The flags of nccom-test (system-tools.md section 5) and ours. None: not given.
+    """The flags of nccom-test and ours. None: not given.
 
     `algorithm` and `check_bytes` are ours. `hosts` are the names of the MPI hosts, from the flag or its file.
     """

@@ -1,4 +1,4 @@
-"""What is printed: the table and the JSON report (system-tools.md section 5). Pure functions of rows."""
+"""The printed table and the JSON report, computed from rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Style:
     sizes: bool = False
 
 
-def style_of(release: str, *, algorithm: bool = False, sizes: bool = False) -> Style:
+def report_style(release: str, *, algorithm: bool = False, sizes: bool = False) -> Style:
     """Return the style of a release of the real tool (`2.28` or a later one)."""
     old = release == "2.28"
     return Style(old, 2**30 if old else 1e9, algorithm, sizes)
@@ -64,10 +64,10 @@ def results(rows: Sequence[Row], style: Style) -> list[dict[str, Any]]:
 
 def config(benchmarks: Sequence[Benchmark], machine: str | None) -> dict[str, Any]:
     """Return what was run and where. Its keys are our decision: none are published."""
-    over = benchmarks[0].works[0].over
+    fabric = benchmarks[0].works[0].fabric
     return {
-        "instance_type": over.instance,
-        "logical_neuroncore_config": over.lnc,
+        "instance_type": fabric.instance,
+        "logical_neuroncore_config": fabric.lnc,
         "machine": machine,
         "modelled": True,
         "streams": [asdict(benchmark.options) for benchmark in benchmarks],

@@ -19,11 +19,11 @@ def parse_size(text: str) -> int:
     """Return the bytes of a size such as `1kb`, `32M`, `1.5GB` or `4096`; units are powers of 1024 in any case.
 
     Raises:
-        UsageError: it is no size, no whole number of bytes, zero, or above 1 TiB.
+        UsageError: it is not a size, not a whole number of bytes, zero, or above 1 TiB.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a size", "give bytes or a number with kb, MB or GB, such as 512kb")
+        raise UsageError(f"{text!r} is not a size", "use bytes or a number with kb, MB or GB, such as 512kb")
     size = Fraction(match[1]) * _UNITS[(match[2] or "").lower()]
     if size.denominator != 1:
         raise UsageError(f"{text!r} is not a whole number of bytes")
@@ -74,6 +74,6 @@ def _check_count(count: int) -> None:
         )
 
 
-def rounded(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
+def round_sizes(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
     """Return the sizes rounded down to a multiple, to at least one multiple, each once."""
     return tuple(dict.fromkeys(max(size - size % multiple, multiple) for size in sizes))

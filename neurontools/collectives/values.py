@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from neurontools.collectives.datatypes import DataType
+from neurontools.collectives.operations import DataType
 from neurontools.errors import MissingDependencyError
 
 Array = Any  # a numpy array; numpy is optional
@@ -94,12 +94,12 @@ def encode(kind: DataType, wide: Array) -> Array:
     return wide.astype(_RAW.get(kind, kind.value))
 
 
-def same_bits(one: Array, other: Array) -> bool:
+def same_bits(left: Array, right: Array) -> bool:
     """Return whether two arrays hold the same bytes."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if left.shape != right.shape or left.dtype != right.dtype:
         return False
     np = numpy()
-    return bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))
+    return bool(np.array_equal(left.view(np.uint8), right.view(np.uint8)))
 
 
 @cache

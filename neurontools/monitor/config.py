@@ -1,4 +1,7 @@
-"""neuron-monitor's configuration: what is collected, how often, of which processes (system-tools.md section 3.2)."""
+"""neuron-monitor's configuration: metric groups, periods and processes.
+
+Source: AWS Neuron documentation, neuron-monitor user guide.
+"""
 
 from __future__ import annotations
 

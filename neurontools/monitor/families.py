@@ -58,7 +58,7 @@ class CounterSeries:
         self.value += max(0, amount)
 
     def follow(self, total: int) -> None:
-        """Take over a total that somebody else counts; when it went down it was reset, and counting goes on from there."""
+        """Follow a total that is counted elsewhere; when it shrinks it was reset, and counting goes on from there."""
         if self._reported is None or total < self._reported:
             self.value += max(0, total)
         else:

@@ -1,4 +1,4 @@
-"""The groups of one process, from two states of it (system-tools.md section 3.3). Pure."""
+"""The metric groups of one process, computed from two states of it."""
 
 from __future__ import annotations
 

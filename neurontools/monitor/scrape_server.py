@@ -40,7 +40,7 @@ def scrape_address(text: str) -> tuple[str, int]:
     """Return host and port of `[HOST]:PORT` or `PORT`; an IPv6 address stands in brackets.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not an address.
     """
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -48,7 +48,7 @@ def scrape_address(text: str) -> tuple[str, int]:
     elif ":" in host:
         host, port = "", ""
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise UsageError(f"bad address {text!r}", "give [HOST]:PORT, e.g. :8000, localhost:9100, [::1]:8000")
+        raise UsageError(f"bad address {text!r}", "use [HOST]:PORT, e.g. :8000, localhost:9100, [::1]:8000")
     return host, int(port)
 
 
@@ -59,7 +59,7 @@ def start_exporter(
 
     Args:
         address: where to listen.
-        on_problem: told in a line why a group of a report was skipped.
+        on_problem: gets a line for each reason why a group was skipped.
 
     Raises:
         MissingDependencyError: prometheus_client is not installed.
@@ -107,7 +107,7 @@ class ScrapeServer:
         self._server = _bound(address, context)
         self._server.set_app(make_wsgi_app(registry))
         self.port: int = self._server.server_address[1]
-        """The port, also when 0 asked for any that is free."""
+        """The port, also when 0 requested any free one."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), daemon=True)
         self._thread.start()
 
@@ -170,7 +170,7 @@ def _bound(address: ScrapeAddress, context: ssl.SSLContext | None) -> _Server:
         )[0]
     except socket.gaierror as error:
         raise NeuronToolsError(
-            f"cannot listen on {address.host!r}: {error.strerror}", "name another host"
+            f"cannot listen on {address.host!r}: {error.strerror}", "use another host"
         ) from None
     kind = type("_Server", (_Server,), {"address_family": family, "context": context})
     try:

@@ -1,6 +1,6 @@
 """NRT status to neuron-monitor's keys: the one table of which execution counts as what.
 
-The keys are the documents' (system-tools.md section 3.3), the statuses' names and numbers too; which status counts
+Keys, names and numbers are those of the AWS Neuron documentation; which status counts
 under which key is our decision where the two do not have the same name. docs/reference/neuron-monitor.md prints this table.
 """
 

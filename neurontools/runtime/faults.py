@@ -206,7 +206,7 @@ def log_line(hit: Hit) -> LogLine | None:
 def exec_timeout_s(environ: Mapping[str, str], instance_type: str) -> int:
     """Return how long an execution may last in seconds, 0 without a limit (our decision).
 
-    The default is that of the developer guide: 30 on Inf1, else 600, which logs show too (compile-runtime.md 3.1).
+    The default is that of the developer guide: 30 on Inf1, else 600, which logs show too (AWS Neuron documentation).
     """
     text = environ.get(EXEC_TIMEOUT, "").strip()
     if text.isascii() and text.isdigit() and int(text) < 1 << 31:

@@ -1,4 +1,4 @@
-"""Log lines in the shape of the real runtime (compile-runtime.md sections 3.1 and 3.3).
+"""Log lines in the shape of the real runtime (AWS Neuron documentation, runtime configuration).
 
     2025-Oct-01 23:48:34.002205 516278:516289 ERROR  TDRV:func_name                      message
 

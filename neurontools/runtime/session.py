@@ -112,7 +112,7 @@ class Runtime:
         self._memory.allocate(nc, nbytes, category)
 
     def free(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
-        """Give device memory of a core back; safe in finalizers, where an ended runtime is no error."""
+        """Give device memory of a core back; safe in finalizers, where an ended runtime is not an error."""
         if self._ended is None:
             self._memory.free(nc, nbytes, category)
 

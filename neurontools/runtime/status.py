@@ -1,4 +1,4 @@
-"""NRT status codes and the one error that carries them (compile-runtime.md section 3.2)."""
+"""NRT status codes and the error that carries them (AWS Neuron documentation, nrt_status.h)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _TEXTS = {
 
 
 class NrtError(NeuronToolsError, RuntimeError):
-    """A runtime call failed.
+    """A failed runtime call.
 
     Its text has the frameworks' form: `nrt_load status=4 message="Allocation Failure"`. Frameworks raise it as a
     RuntimeError, which is what scripts catch.

@@ -1,6 +1,6 @@
-"""Versions that the simulated runtime reports: those of Neuron SDK 2.32 (compile-runtime.md section 8).
+"""Versions that the simulated runtime reports: those of Neuron SDK 2.32 (release notes).
 
-neuron-ls shows three numbers (system-tools.md section 1.4), the runtime's own log line four (compile-runtime.md 3.3).
+neuron-ls shows three numbers, the runtime's log line four.
 """
 
 RUNTIME_VERSION = "2.34.10"

@@ -23,8 +23,8 @@ def open_source(
 
     Args:
         name: "sim", the simulated machine; "real", this host with its Neuron driver; "http://...", "https://..." or
-            "https+insecure://...", what a neuron-monitor-prometheus serves there; else the path of a recording, of
-            lines that neuron-monitor wrote. A file of such a name is meant by "./sim".
+            "https+insecure://...", the metrics of a neuron-monitor-prometheus; else the path of a recording, a file of
+            neuron-monitor's lines ("./sim" for a file named so).
         machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
         start: whether a simulated machine that does not run may be started, where NEURONTOOLS_AUTOSTART allows it.
@@ -45,7 +45,8 @@ def open_source(
 
     if machine is not None:
         raise UsageError(
-            f"--machine {machine} names a simulated machine, source {name!r} is none", "leave one of them out"
+            f"--machine {machine} names a simulated machine, source {name!r} is not simulated",
+            "omit --machine or --source",
         )
     if name == REAL:
         from neurontools.sources.real import RealSource

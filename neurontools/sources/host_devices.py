@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neurontools.sources.reported_machine import ReportedMachine
     from neurontools.sysfs.reading import CoreReading, DeviceReading, DriverReading
 
-# The runtime's names for the logical NeuronCore configuration (compile-runtime.md section 3.1).
+# The runtime's names for the logical NeuronCore configuration (AWS Neuron documentation, runtime configuration).
 _LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
 _NOWHERE = ("", "", "-1")
 _PCI_DEVICES = "sys/bus/pci/devices"
@@ -43,35 +43,35 @@ class HostDevices:
     Args:
         root: the directory that has `sys` and `dev` in it, "" for the host's own.
         driver: what the driver says.
-        told: what the host's neuron-monitor says.
+        reported: the reports of the host's neuron-monitor.
     """
 
-    def __init__(self, root: str, driver: DriverReading, told: ReportedMachine) -> None:
+    def __init__(self, root: str, driver: DriverReading, reported: ReportedMachine) -> None:
         self._root = root
-        self._identity = _identity(driver, told)
+        self._identity = _identity(driver, reported)
         self._visible = visible_devices(root, (device.index for device in driver.devices))
         instance = known_instance(driver.product_name)
         first = driver.devices[0]
         self._physical = max(1, first.core_count)
-        self.lnc = _lnc(told, instance, self._physical)
+        self.lnc = _lnc(reported, instance, self._physical)
         self.lnc_applies = self.lnc > 1 if instance is None else instance.lnc_applies
-        self.neuroncore_version = told.hardware.neuroncore_version or _version(instance, self.lnc)
-        self._memory_bytes = told.hardware.neuron_device_memory_size or _memory_bytes(instance)
+        self.neuroncore_version = reported.hardware.neuroncore_version or _version(instance, self.lnc)
+        self._memory_bytes = reported.hardware.neuron_device_memory_size or _memory_bytes(instance)
         self._links = instance.connected_to if instance is not None else ()
         places, self.notices = _places(root, instance)
         self._places = places
         self._partial = len(driver.devices) < len(self._links)
         self._readings: dict[tuple[int, int], CoreReading] = {}
 
-    def fits(self, driver: DriverReading, told: ReportedMachine) -> bool:
+    def fits(self, driver: DriverReading, reported: ReportedMachine) -> bool:
         """Return whether this still describes the host."""
-        return self._identity == _identity(driver, told)
+        return self._identity == _identity(driver, reported)
 
-    def states(self, driver: DriverReading, told: ReportedMachine) -> tuple[DeviceState, ...]:
+    def states(self, driver: DriverReading, reported: ReportedMachine) -> tuple[DeviceState, ...]:
         """Return the devices as a snapshot shows them."""
         readings = {device.index: device for device in driver.devices}
         return tuple(
-            self._state(index, readings[host], told)
+            self._state(index, readings[host], reported)
             for index, host in enumerate(self._visible)
             if host in readings
         )
@@ -126,7 +126,7 @@ class HostDevices:
             failures=tuple(sorted((status, count) for status, count in done.items() if count)),
         )
 
-    def _state(self, index: int, reading: DeviceReading, told: ReportedMachine) -> DeviceState:
+    def _state(self, index: int, reading: DeviceReading, reported: ReportedMachine) -> DeviceState:
         host = reading.index
         where = self._place_of(reading)
         place = self._places[where] if where < len(self._places) else None
@@ -143,7 +143,7 @@ class HostDevices:
             core_ids=self._core_ids(index),
             memory_bytes=self._memory_bytes,
             memory_used_bytes=reading.memory_used_bytes,
-            hardware=_newer(reading, told, index),
+            hardware=_newer(reading, reported, index),
             unhealthy=reading.unhealthy,
             power=reading.power,
         )
@@ -163,21 +163,21 @@ class HostDevices:
         return tuple(range(index * cores, (index + 1) * cores))
 
 
-def _identity(driver: DriverReading, told: ReportedMachine) -> tuple[object, ...]:
+def _identity(driver: DriverReading, reported: ReportedMachine) -> tuple[object, ...]:
     return (
         driver.product_name,
         driver.version,
         tuple((device.index, device.core_count) for device in driver.devices),
-        told.hardware,
+        reported.hardware,
     )
 
 
-def _lnc(told: ReportedMachine, instance: InstanceType | None, physical: int) -> int:
+def _lnc(reported: ReportedMachine, instance: InstanceType | None, physical: int) -> int:
     """Return the logical NeuronCore configuration: the monitor's, else the environment's, else the device's default."""
-    wishes = [told.hardware.logical_neuroncore_config if told.hardware.neuron_device_count else 0]
-    wishes += [int(text) for name in _LNC_VARIABLES if (text := os.environ.get(name, "")).isdigit()]
-    wishes.append(instance.device.lnc_default if instance is not None else 1)
-    return next((lnc for lnc in wishes if lnc > 0 and physical % lnc == 0), 1)
+    choices = [reported.hardware.logical_neuroncore_config if reported.hardware.neuron_device_count else 0]
+    choices += [int(text) for name in _LNC_VARIABLES if (text := os.environ.get(name, "")).isdigit()]
+    choices.append(instance.device.lnc_default if instance is not None else 1)
+    return next((lnc for lnc in choices if lnc > 0 and physical % lnc == 0), 1)
 
 
 def _version(instance: InstanceType | None, lnc: int) -> str:
@@ -188,23 +188,23 @@ def _memory_bytes(instance: InstanceType | None) -> int:
     return instance.device.memory_bytes if instance is not None else 0
 
 
-def _newer(reading: DeviceReading, told: ReportedMachine, index: int) -> HardwareCounters:
+def _newer(reading: DeviceReading, reported: ReportedMachine, index: int) -> HardwareCounters:
     """Return the driver's error counters; older drivers have no corrected errors in sysfs, the monitor may know them."""
-    counters, reported = reading.hardware, told.errors.get(index)
-    if reported is None:
+    counters, counted = reading.hardware, reported.errors.get(index)
+    if counted is None:
         return counters
     return replace(
         counters,
-        mem_ecc_corrected=max(counters.mem_ecc_corrected, reported.mem_ecc_corrected),
-        sram_ecc_corrected=max(counters.sram_ecc_corrected, reported.sram_ecc_corrected),
+        mem_ecc_corrected=max(counters.mem_ecc_corrected, counted.mem_ecc_corrected),
+        sram_ecc_corrected=max(counters.sram_ecc_corrected, counted.sram_ecc_corrected),
     )
 
 
 def _places(root: str, instance: InstanceType | None) -> tuple[tuple[PciPlace, ...], tuple[str, ...]]:
-    """Return where each of the driver's devices sits, and what must be said about it.
+    """Return the PCI address of each of the driver's devices, and notices about them.
 
-    The bus does not tell which address is which Neuron device. The catalogue knows for its instance types; where the
-    host has other addresses, their order is taken.
+    The bus does not say which address is which Neuron device. The catalogue knows for its instance types; where the
+    host has other addresses, their order is used.
     """
     pci_ids = [*instance.device.pci_ids] if instance is not None else _all_pci_ids()
     found = find_pci_places(root, pci_ids)

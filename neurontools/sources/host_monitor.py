@@ -25,7 +25,7 @@ _END_TIMEOUT_S = 5.0
 
 
 def find_monitor(root: str = "") -> str | None:
-    """Return the path of the host's neuron-monitor, None where there is none; our own is none.
+    """Return the path of the host's neuron-monitor, None where there is none; our own does not count.
 
     Args:
         root: where `opt` is looked for first, "" for the host's own.
@@ -44,19 +44,19 @@ class HostMonitor:
     Args:
         path: the program.
         period_s: time between two of its lines.
-        told: takes in the reports; read it under `lock`.
+        reported: takes in the reports; read it under `lock`.
 
     Raises:
         OSError: the program can't be started.
     """
 
-    def __init__(self, path: str, period_s: float, told: ReportedMachine) -> None:
+    def __init__(self, path: str, period_s: float, reported: ReportedMachine) -> None:
         self.lock = threading.Condition()
         self.count = 0
         """How many reports were taken in."""
         self.problem = ""
         """Why the last line was no report, "" when it was one."""
-        self._told = told
+        self._reported = reported
         self._config = tempfile.NamedTemporaryFile("w", prefix="neurontools-", suffix=".json")  # noqa: SIM115  closed in close
         json.dump(configuration(period_s), self._config)
         self._config.flush()
@@ -103,7 +103,7 @@ class HostMonitor:
                     self.problem = error.message
                 continue
             with self.lock:
-                self._told.take(report)
+                self._reported.take(report)
                 self.problem = ""
                 self.count += 1
                 self.lock.notify_all()
@@ -113,7 +113,7 @@ class HostMonitor:
 
 
 def configuration(period_s: float) -> dict[str, object]:
-    """Return a configuration that asks for every group (system-tools.md section 3.2)."""
+    """Return a configuration that asks for every group (AWS Neuron documentation, neuron-monitor user guide)."""
     return {
         "period": f"{round(period_s * 1000)}ms",
         "neuron_runtimes": [

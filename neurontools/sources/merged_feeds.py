@@ -70,7 +70,7 @@ class MergedFeeds(Generic[Update]):
                 if self._closed:
                     break
                 self._queue.put((index, update))
-        except Exception as error:  # noqa: BLE001  told to who iterates
+        except Exception as error:  # noqa: BLE001  raised by updates()
             self._queue.put(error)
         else:
             self._queue.put(None)

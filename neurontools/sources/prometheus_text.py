@@ -1,4 +1,4 @@
-"""What neuron-monitor-prometheus serves, as a report of neuron-monitor again (system-tools.md section 3.4).
+"""The metrics of neuron-monitor-prometheus, parsed back into a report of neuron-monitor.
 
 The metrics hold less than a report: no pids, no loaded models, no FLOPs, no device latency, one sum for processes with
 one tag. A tag that is a number is taken for the pid; other processes get numbers above those of any operating system.
@@ -49,7 +49,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 
 class ExpositionError(NeuronToolsError):
-    """A text is not what an exporter serves."""
+    """A text that is not in Prometheus's exposition format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +258,12 @@ def parse_samples(text: str) -> Iterator[Sample]:
             continue
         found = _SAMPLE.fullmatch(line.strip())
         if found is None:
-            raise ExpositionError(f"line {number} is no Prometheus metric: {line[:60]!r}")
+            raise ExpositionError(f"line {number} is not a Prometheus metric: {line[:60]!r}")
         name, labels, value = found.groups()
         try:
             yield Sample(name, _labels(labels or ""), float(value))
         except ValueError as error:
-            raise ExpositionError(f"line {number} is no Prometheus metric: {line[:60]!r}") from error
+            raise ExpositionError(f"line {number} is not a Prometheus metric: {line[:60]!r}") from error
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from neurontools import env
-from neurontools.base.procfs import read_stat
+from neurontools.base.procfs import read_boot_time, read_stat
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.snapshot import Snapshot
 from neurontools.sources.host_devices import HostDevices
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState
     from neurontools.sysfs.reading import DriverReading
 
-# The tools hold devices to look at them; they have no Neuron runtime (system-tools.md section 1.1).
+# The tools hold devices to look at them; they have no Neuron runtime (AWS Neuron documentation, neuron-ls user guide).
 _TOOLS = "neuron-"
 _LIVE = "live"
 _SNAPSHOT_PERIOD_S = 1.0
@@ -50,7 +50,7 @@ class RealSource:
         self.notices: tuple[str, ...] = ()
         self._root = env.sysfs_root()
         self._boot_unix_s = read_boot_time(self._root)
-        self._told = ReportedMachine(lambda pid, tag: read_process(self._root, pid, tag))
+        self._reported = ReportedMachine(lambda pid, tag: read_process(self._root, pid, tag))
         self._monitor: HostMonitor | None = None
         self._monitor_path = find_monitor(self._root)
         self._devices: HostDevices | None = None
@@ -58,7 +58,7 @@ class RealSource:
         self._holders_read_s = float("-inf")
         self._driver()
         if self._monitor_path is None:
-            self._notice(f"no {PROGRAM} of this host's: who uses which core, and how much, is not known")
+            self._notice(f"no {PROGRAM} on this host: the use of its cores is not known")
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +81,7 @@ class RealSource:
         self._start_monitor(_SNAPSHOT_PERIOD_S)
         if self._monitor is not None and self._monitor.count < 2:
             if not self._monitor.wait(1, _FIRST_REPORT_S):
-                self._notice(f"{self._monitor_path} tells nothing{self._why()}")
+                self._notice(f"{self._monitor_path} sends no report{self._monitor_problem()}")
             elif self._is_vague():
                 self._monitor.wait(2, _SECOND_REPORT_S)
         return self._snapshot(counters=True)
@@ -91,7 +91,7 @@ class RealSource:
 
         Raises:
             NoDriverError: the driver is gone.
-            NeuronToolsError: the host's neuron-monitor ended or tells nothing any more.
+            NeuronToolsError: the host's neuron-monitor ended or sends no more reports.
         """
         self.close()
         self._start_monitor(period_s)
@@ -102,23 +102,26 @@ class RealSource:
                 time.sleep(period_s)
             else:
                 if not monitor.wait(count + 1, _FIRST_REPORT_S + _LATE_PERIODS * period_s):
-                    state = "ended" if monitor.ended else "tells nothing"
-                    raise NeuronToolsError(f"{self._monitor_path} {state}{self._why()}", "run it by hand")
+                    state = "ended" if monitor.ended else "sends no report"
+                    raise NeuronToolsError(
+                        f"{self._monitor_path} {state}{self._monitor_problem()}",
+                        "run it by hand to see its output",
+                    )
                 yield self._snapshot(counters=count == 0)
             count += 1
 
     def _is_vague(self) -> bool:
         # The first report comes at once; it may not know yet who runs, and on which cores.
         held = self._held()
-        if not self._told.pids:
+        if not self._reported.pids:
             return bool(held)
-        return any(not process.cores and process.pid not in held for process in self._told.processes())
+        return any(not process.cores and process.pid not in held for process in self._reported.processes())
 
     def _start_monitor(self, period_s: float) -> None:
         if self._monitor is not None or self._monitor_path is None:
             return
         try:
-            self._monitor = HostMonitor(self._monitor_path, period_s, self._told)
+            self._monitor = HostMonitor(self._monitor_path, period_s, self._reported)
         except OSError as error:
             self._notice(f"cannot start {self._monitor_path}: {error.strerror}")
 
@@ -130,8 +133,8 @@ class RealSource:
             return self._made(driver, counters=counters)
 
     def _made(self, driver: DriverReading, *, counters: bool) -> Snapshot:
-        if self._devices is None or not self._devices.fits(driver, self._told):
-            self._devices = HostDevices(self._root, driver, self._told)
+        if self._devices is None or not self._devices.fits(driver, self._reported):
+            self._devices = HostDevices(self._root, driver, self._reported)
             for notice in self._devices.notices:
                 self._notice(notice)
         devices = self._devices
@@ -140,22 +143,22 @@ class RealSource:
             machine=os.uname().nodename,
             source=self.name,
             instance_type=driver.product_name,
-            instance_id=self._told.instance.instance_id,
+            instance_id=self._reported.instance.instance_id,
             lnc=devices.lnc,
             lnc_applies=devices.lnc_applies,
             neuroncore_version=devices.neuroncore_version,
             taken_ns=time.monotonic_ns(),
             taken_unix_s=time.time(),
             started_unix_s=self._boot_unix_s,
-            devices=devices.states(driver, self._told),
+            devices=devices.states(driver, self._reported),
             processes=processes,
             core_totals=devices.core_totals(processes, fresh=counters),
         )
 
     def _processes(self, held: Mapping[int, tuple[int, ...]]) -> tuple[ProcessState, ...]:
-        told = self._told.processes(held)
-        known = {process.pid for process in told}
-        processes = [replace(process, uses_device=True) for process in told]
+        reported = self._reported.processes(held)
+        known = {process.pid for process in reported}
+        processes = [replace(process, uses_device=True) for process in reported]
         for pid, cores in held.items():
             if pid not in known:
                 process = read_process(self._root, pid)
@@ -178,7 +181,7 @@ class RealSource:
             )
         return driver
 
-    def _why(self) -> str:
+    def _monitor_problem(self) -> str:
         problem = self._monitor.problem if self._monitor else ""
         return f": {problem}" if problem else ""
 
@@ -216,15 +219,6 @@ def read_process(root: str, pid: int, tag: str = "") -> ProcessState:
         uses_device=not _name(root, pid).startswith(_TOOLS),
         registered_ns=round(start_ticks * 1e9 / os.sysconf("SC_CLK_TCK")),
     )
-
-
-def read_boot_time(root: str) -> float:
-    """Return when the host was booted, in seconds since 1970; 0 where /proc does not tell."""
-    for line in _read(f"{root}/proc/stat").splitlines():
-        name, _, value = line.partition(b" ")
-        if name == b"btime" and value.strip().isdigit():
-            return float(value)
-    return 0.0
 
 
 def _pids(root: str) -> list[int]:

@@ -24,7 +24,7 @@ _LONGEST_LINE_BYTES = 64 << 20
 
 
 class RecordingError(NeuronToolsError):
-    """A file is no recording of neuron-monitor."""
+    """A file that is not a recording of neuron-monitor."""
 
 
 class RecordingSource:
@@ -50,7 +50,7 @@ class RecordingSource:
                 file.read(0)
         except OSError as error:
             raise RecordingError(
-                f"cannot read the recording {path}: {error.strerror}", "give a file of neuron-monitor's lines"
+                f"cannot read the recording {path}: {error.strerror}", "use a file of neuron-monitor's lines"
             ) from error
 
     def __enter__(self) -> Self:
@@ -96,17 +96,19 @@ class RecordingSource:
         Raises:
             RecordingError: the file can't be read.
         """
-        told = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
+        reported = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
         for number, line in enumerate(self._lines(), start=1):
             try:
                 report = parse_line(line)
             except DamagedLineError as error:
-                what = f"is no report ({error.message})" if line.endswith(b"\n") else "is cut off"
-                self._notice(f"{self._path} ends before line {number}, which {what}")
+                problem = (
+                    f"which is not a report ({error.message})" if line.endswith(b"\n") else "which is cut off"
+                )
+                self._notice(f"{self._path}: stopped at line {number}, {problem}")
                 return
-            told.take(report)
-            if told.hardware.neuron_device_count:
-                yield self._snapshot(told)
+            reported.take(report)
+            if reported.hardware.neuron_device_count:
+                yield self._snapshot(reported)
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -117,9 +119,9 @@ class RecordingSource:
         except OSError as error:
             raise RecordingError(f"cannot read the recording {self._path}: {error.strerror}") from error
 
-    def _snapshot(self, told: ReportedMachine) -> Snapshot:
-        hardware, instance = told.hardware, told.instance
-        processes = told.processes()
+    def _snapshot(self, reported: ReportedMachine) -> Snapshot:
+        hardware, instance = reported.hardware, reported.instance
+        processes = reported.processes()
         return Snapshot(
             machine=self.name.removeprefix("file:"),
             source="recording",
@@ -128,10 +130,10 @@ class RecordingSource:
             lnc=max(1, hardware.logical_neuroncore_config),
             lnc_applies=_lnc_applies(instance.instance_type, hardware.logical_neuroncore_config),
             neuroncore_version=hardware.neuroncore_version,
-            taken_ns=round(told.clock_s * 1e9),
-            taken_unix_s=self._ended_unix_s + told.clock_s,
+            taken_ns=round(reported.clock_s * 1e9),
+            taken_unix_s=self._ended_unix_s + reported.clock_s,
             started_unix_s=self._ended_unix_s,
-            devices=reported_devices(told, processes),
+            devices=reported_devices(reported, processes),
             processes=processes,
         )
 
@@ -140,18 +142,22 @@ class RecordingSource:
             self.notices += (text,)
 
     def _empty(self) -> RecordingError:
-        why = self.notices[0] if self.notices else f"{self._path} has no line of neuron-monitor with devices"
-        return RecordingError(why, "record one with: neuron-monitor > FILE")
+        message = (
+            self.notices[0] if self.notices else f"{self._path} has no line of neuron-monitor with devices"
+        )
+        return RecordingError(message, "record one with: neuron-monitor > FILE")
 
 
-def reported_devices(told: ReportedMachine, processes: tuple[ProcessState, ...]) -> tuple[DeviceState, ...]:
-    """Return the devices that reports tell of, with the places and links that the catalogue has for the instance type."""
-    instance = known_instance(told.instance.instance_type)
+def reported_devices(
+    reported: ReportedMachine, processes: tuple[ProcessState, ...]
+) -> tuple[DeviceState, ...]:
+    """Return the devices of the reports, with PCI addresses and links from the catalogue's instance type."""
+    instance = known_instance(reported.instance.instance_type)
     used: dict[int, int] = {}
     for process in processes:
         for use in process.cores:
             used[use.core] = used.get(use.core, 0) + use.memory.total_bytes
-    fits = instance is not None and instance.device_count == told.hardware.neuron_device_count
+    fits = instance is not None and instance.device_count == reported.hardware.neuron_device_count
     return tuple(
         DeviceState(
             index=index,
@@ -160,11 +166,11 @@ def reported_devices(told: ReportedMachine, processes: tuple[ProcessState, ...])
             numa_node=instance.numa_node[index] if instance and fits else "-1",
             connected_to=instance.connected_to[index] if instance and fits else None,
             core_ids=cores,
-            memory_bytes=told.hardware.neuron_device_memory_size,
+            memory_bytes=reported.hardware.neuron_device_memory_size,
             memory_used_bytes=sum(used.get(core, 0) for core in cores),
-            hardware=told.errors.get(index, NO_ERRORS),
+            hardware=reported.errors.get(index, NO_ERRORS),
         )
-        for index, cores in cores_of(told.hardware).items()
+        for index, cores in cores_of(reported.hardware).items()
     )
 
 

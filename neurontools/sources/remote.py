@@ -1,4 +1,4 @@
-"""A machine elsewhere as a source: the metrics that its neuron-monitor-prometheus serves, scraped over HTTP."""
+"""A remote machine as a source: the metrics of its neuron-monitor-prometheus, scraped over HTTP."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FIRST_PERIOD_S = 1.0
 
 
 class RemoteSource:
-    """What an exporter tells, scraped anew for each snapshot. Nothing is remembered of what happened in between.
+    """The metrics of an exporter, scraped for each snapshot.
 
     Args:
         url: where the exporter is; `http://host:8000` means its `/metrics`, `https+insecure://` any certificate.
 
     Raises:
-        UsageError: the URL is none of HTTP.
+        UsageError: the URL is not HTTP.
     """
 
     live = True
@@ -35,7 +35,7 @@ class RemoteSource:
         self._scraper = Scraper(address)
         self.name = f"{_REMOTE}:{host_of(address)}"
         self.notices: tuple[str, ...] = ()
-        self._told = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _REMOTE))
+        self._reported = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _REMOTE))
         self._scrapes = ScrapeReader()
         self._last_s: float | None = None
         self._started_unix_s = time.time()
@@ -50,36 +50,36 @@ class RemoteSource:
         """Nothing stays open."""
 
     def snapshot(self) -> Snapshot:
-        """Return what the exporter tells now.
+        """Scrape the exporter.
 
         Raises:
-            ScrapeError: it does not answer, or tells nothing of Neuron devices.
+            ScrapeError: it does not answer, or reports no Neuron devices.
         """
         text = self._scraper.text()
         now_s = time.monotonic()
         period_s = _FIRST_PERIOD_S if self._last_s is None else max(1e-3, now_s - self._last_s)
         self._last_s = now_s
-        self._told.take(self._scrapes.report(parse_samples(text), period_s))
-        told, hardware = self._told, self._told.hardware
+        self._reported.take(self._scrapes.report(parse_samples(text), period_s))
+        reported, hardware = self._reported, self._reported.hardware
         if not hardware.neuron_device_count:
             raise ScrapeError(
-                f"{self._scraper.address} tells of no Neuron device", "is a neuron-monitor running there?"
+                f"{self._scraper.address} reports no Neuron device", "check that neuron-monitor runs there"
             )
-        processes = told.processes()
-        known = known_instance(told.instance.instance_type)
+        processes = reported.processes()
+        known = known_instance(reported.instance.instance_type)
         lnc = max(1, hardware.logical_neuroncore_config)
         return Snapshot(
             machine=self.name.removeprefix(f"{_REMOTE}:"),
             source=_REMOTE,
-            instance_type=told.instance.instance_type,
-            instance_id=told.instance.instance_id,
+            instance_type=reported.instance.instance_type,
+            instance_id=reported.instance.instance_id,
             lnc=lnc,
             lnc_applies=known.lnc_applies if known else lnc > 1,
             neuroncore_version=hardware.neuroncore_version,
-            taken_ns=round(told.clock_s * 1e9),
+            taken_ns=round(reported.clock_s * 1e9),
             taken_unix_s=time.time(),
             started_unix_s=self._started_unix_s,
-            devices=reported_devices(told, processes),
+            devices=reported_devices(reported, processes),
             processes=processes,
         )
 
@@ -87,7 +87,7 @@ class RemoteSource:
         """Yield a snapshot now and then every `period_s` seconds.
 
         Raises:
-            ScrapeError: the exporter does not answer, or tells nothing of Neuron devices.
+            ScrapeError: the exporter does not answer, or reports no Neuron devices.
         """
         next_s = time.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""A machine as a series of neuron-monitor reports tells of it: processes with totals, and a clock of the reports' own."""
+"""A machine reconstructed from neuron-monitor's reports: processes with totals, and the time that the reports cover."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_MEMORY = MemoryUse()
 
 
 class ReportedMachine:
-    """What the reports so far tell.
+    """The machine according to the reports so far.
 
     Args:
         identify: returns who a process is, by pid and tag, when it is first reported.
@@ -212,26 +212,27 @@ class ProcessAccount:
         )
 
     def _take_work(self, counters: NeuroncoreCounters) -> None:
-        for core, told in counters.cores:
-            if told.utilization_percent > 0 or told.flops > 0:
+        for core, activity in counters.cores:
+            if activity.utilization_percent > 0 or activity.flops > 0:
                 use = self._cores.get(core, _idle(core))
                 self._cores[core] = replace(
                     use,
-                    busy_ns=use.busy_ns + round(told.utilization_percent / 100 * counters.period_s * _NANO),
-                    flops=use.flops + round(told.flops * counters.period_s),
-                    executing=told.utilization_percent > 0,
+                    busy_ns=use.busy_ns
+                    + round(activity.utilization_percent / 100 * counters.period_s * _NANO),
+                    flops=use.flops + round(activity.flops * counters.period_s),
+                    executing=activity.utilization_percent > 0,
                 )
             elif core in self._cores:
                 self._cores[core] = replace(self._cores[core], executing=False)
 
-    def _take_memory(self, told: MemoryUsed) -> None:
-        self._host_memory = _memory_use(told.host)
-        on_cores = {core: _memory_use(memory) for core, memory in told.cores}
+    def _take_memory(self, used: MemoryUsed) -> None:
+        self._host_memory = _memory_use(used.host)
+        on_cores = {core: _memory_use(memory) for core, memory in used.cores}
         known = {model.uuid for model in self._models}
-        self._models = tuple(self._model_states(told.models))
+        self._models = tuple(self._model_states(used.models))
         loaded = [model.core for model in self._models if model.uuid not in known]
-        used = {core for core, memory in on_cores.items() if memory.total_bytes}
-        for core in used | set(loaded) | self._cores.keys():
+        occupied = {core for core, memory in on_cores.items() if memory.total_bytes}
+        for core in occupied | set(loaded) | self._cores.keys():
             use = self._cores.get(core, _idle(core))
             self._cores[core] = replace(
                 use,
@@ -256,14 +257,14 @@ class ProcessAccount:
             self._latency = [have + more for have, more in zip(self._latency, spread, strict=True)]
         cores = sorted(self._cores)
         for place, core in enumerate(cores):
-            mine = {status: _portion(count, place, len(cores)) for status, count in new.items()}
+            share = {status: _portion(count, place, len(cores)) for status, count in new.items()}
             use = self._cores[core]
             failures = dict(use.failures)
-            for status, count in mine.items():
+            for status, count in share.items():
                 if status and count:
                     failures[status] = failures.get(status, 0) + count
             self._cores[core] = replace(
-                use, executions=use.executions + sum(mine.values()), failures=tuple(sorted(failures.items()))
+                use, executions=use.executions + sum(share.values()), failures=tuple(sorted(failures.items()))
             )
 
 
@@ -289,9 +290,16 @@ def _by_status(executions: ExecutionSummary, errors: ErrorSummary) -> dict[int, 
     return {int(status): count for status, count in counts.items() if count > 0}
 
 
-def _spread(count: int, told: Percentiles) -> list[int]:
+def _spread(count: int, latency: Percentiles) -> list[int]:
     """Return a histogram of so many executions that has about these percentiles."""
-    ends = ((1, told.p1), (25, told.p25), (50, told.p50), (75, told.p75), (99, told.p99), (100, told.p100))
+    ends = (
+        (1, latency.p1),
+        (25, latency.p25),
+        (50, latency.p50),
+        (75, latency.p75),
+        (99, latency.p99),
+        (100, latency.p100),
+    )
     spread = [0] * LATENCY_BUCKETS
     placed = 0
     for percent, seconds in ends:

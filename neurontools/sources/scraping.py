@@ -1,4 +1,4 @@
-"""Fetching what an exporter serves over HTTP or HTTPS: certificates, passwords, redirects, and every failure as one line."""
+"""Fetches the metrics of an exporter over HTTP or HTTPS; every failure is one line."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST_BYTES = 64 << 20
 
 
 class ScrapeError(NeuronToolsError):
-    """A machine elsewhere could not be asked, or did not tell of Neuron devices."""
+    """A remote machine did not answer, or reports no Neuron devices."""
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text means an exporter's address and no file."""
+    """Return whether a text is the address of an exporter, not a file."""
     return text.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
 
 
@@ -48,7 +48,7 @@ def scrape_url(text: str) -> str:
         usable = False
     if not usable:
         raise UsageError(
-            f"{_without_user(text)!r} is no address of an exporter", "give one like http://host:8000/metrics"
+            f"{_without_user(text)!r} is not the address of an exporter", "use e.g. http://host:8000/metrics"
         )
     return urlunsplit(parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics"))
 
@@ -138,7 +138,8 @@ class Scraper:
             )
         if isinstance(reason, ssl.SSLError):
             return ScrapeError(
-                f"{host_of(self.address)} speaks no HTTPS", "is it http://? a proxy? an old version of TLS?"
+                f"{host_of(self.address)} does not speak HTTPS",
+                "check whether the address is http://, or a proxy or an old TLS version is in between",
             )
         return ScrapeError(f"cannot reach {self.address}: {_why(reason)}")
 

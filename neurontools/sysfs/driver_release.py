@@ -1,4 +1,4 @@
-"""What differs between the drivers of two releases (system-tools.md section 4).
+"""What differs between the drivers of two releases (AWS Neuron documentation, sysfs user guide, and driver source).
 
 Release 2.32 comes with driver 2.30.2, whose names are those of the guide; for 2.28 the names of driver source 2.24.7
 stand, the nearest that is public. The failures that only that source names are shown in both: our decision.

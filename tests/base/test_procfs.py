@@ -43,3 +43,11 @@ def test_damaged_stat_files_are_no_process(tmp_path):
     for content in (b"", b"7 (a) S", b"7 (a) S x " + b"y " * 60):
         (directory / "stat").write_bytes(content)
         assert procfs.read_stat(7, root=str(tmp_path)) is None
+
+
+def test_the_boot_time_of_another_host(tmp_path):
+    assert procfs.read_boot_time(str(tmp_path)) == 0.0
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "stat").write_text("cpu 1 2 3\nbtime 1780000000\nprocesses 7\n")
+    assert procfs.read_boot_time(str(tmp_path)) == 1_780_000_000.0
+    assert procfs.read_boot_time() > 0

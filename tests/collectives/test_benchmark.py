@@ -193,7 +193,7 @@ REFUSED = [
     (f"{QUAD} --sb2sb --cc-dim 1 allr", "need --input-shape"),
     (f"{QUAD} --sb2sb --input-shape 2,b allr", "'2,b' is not a shape"),
     (f"{QUAD} --sb2sb --input-shape 0,2 allr", "'0,2' is not a shape"),
-    (f"{QUAD} --sb2sb --input-shape 2,2 --cc-dim 2 allr", "no dimension of a shape with 2"),
+    (f"{QUAD} --sb2sb --input-shape 2,2 --cc-dim 2 allr", "out of range: the shape has 2 dimensions"),
     (f"{QUAD} --sb2sb --input-shape 2,3 redsct", "dimension 1 of 3 cannot be divided among 4 ranks"),
     (f"{QUAD} --sb2sb --input-shape 2,4 --output-shape 2,4 allg", "is not what all_gather makes: 2,16"),
     (f"{QUAD} --sb2sb --input-shape 99999,99999 allr", "do not fit into the SBUF"),
@@ -244,7 +244,7 @@ def test_what_is_refused(line, words, capsys):
     [
         ("NEURON_LOGICAL_NC_CONFIG", "3", "is not a logical NeuronCore configuration"),
         ("NEURON_LOGICAL_NC_CONFIG", "2", "configuration 2 does not exist on trn1.2xlarge"),
-        ("NEURONTOOLS_EMULATE", "1.0", "no release '1.0' to emulate"),
+        ("NEURONTOOLS_EMULATE", "1.0", "unknown release '1.0'"),
         ("NEURON_RT_ROOT_COMM_ID", "nowhere", "NEURON_RT_ROOT_COMM_ID=nowhere is not ip:port"),
         ("NEURON_RT_ROOT_COMM_ID", "10.0.0.1:99999", "is not ip:port"),
         ("NEURONTOOLS_HOST_MEMORY", "lots", "'lots' is not a size"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.collectives.fabric import fabric
+from neurontools.collectives.fabric import find_fabric
 from neurontools.commands import nccom_test
 from neurontools.machine import launch
 from neurontools.machine.client import Client
@@ -93,7 +93,7 @@ def test_without_a_machine_it_says_what_the_real_tool_says(tool):
 
 @pytest.mark.parametrize("name", instance_names())
 def test_every_instance_type_has_a_model(name, capsys):
-    cores = fabric(name).core_count
+    cores = find_fabric(name).core_count
     assert nccom_test.main(["--instance", name, "-r", str(cores), "allr"]) == 0
     assert float(capsys.readouterr().out.split("\t")[1].removesuffix("GB/s\n")) > 0.5
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from neurontools.collectives.fabric import fabric, route
+from neurontools.collectives.fabric import find_fabric, route
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 
@@ -18,22 +18,22 @@ LINKED = [name for name in SEVERAL if instance_type(name).topology != "switched"
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_instance_has_rates(name):
-    over = fabric(name)
-    assert over.core_count == instance_type(name).core_count(instance_type(name).device.lnc_default)
-    assert over.core_rate > 0
-    assert over.reduction_rate > 0
-    assert (over.link_rate > 0) == (name in SEVERAL)
+    fabric = find_fabric(name)
+    assert fabric.core_count == instance_type(name).core_count(instance_type(name).device.lnc_default)
+    assert fabric.core_rate > 0
+    assert fabric.reduction_rate > 0
+    assert (fabric.link_rate > 0) == (name in SEVERAL)
 
 
 @pytest.mark.parametrize("name", LINKED)
 def test_a_route_follows_links_without_a_detour(name):
-    over = fabric(name)
-    devices = range(len(over.neighbours))
-    links = set(over.links())
+    fabric = find_fabric(name)
+    devices = range(len(fabric.neighbours))
+    links = set(fabric.links())
     for source in devices:
-        distance = _distances(over.neighbours, source)
+        distance = _distances(fabric.neighbours, source)
         for target in devices:
-            way = route(over, source, target)
+            way = route(fabric, source, target)
             assert set(way) <= links
             assert len(way) == distance[target]
             assert all(one[1] == following[0] for one, following in pairwise(way))
@@ -42,38 +42,42 @@ def test_a_route_follows_links_without_a_detour(name):
 
 @pytest.mark.parametrize("name", [name for name in LINKED if instance_type(name).topology == "torus4x4"])
 def test_traffic_between_all_devices_of_a_torus_loads_every_link_alike(name):
-    over = fabric(name)
+    fabric = find_fabric(name)
     load = Counter(
-        link for source in range(16) for target in range(16) for link in route(over, source, target)
+        link for source in range(16) for target in range(16) for link in route(fabric, source, target)
     )
-    assert set(load) == set(over.links())
+    assert set(load) == set(fabric.links())
     assert set(load.values()) == {8}
 
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_tours_visit_every_device_once_and_share_no_link(name):
-    over = fabric(name)
+    fabric = find_fabric(name)
     used: Counter[tuple[int, int]] = Counter()
-    for cycle in over.cycles():
-        assert sorted(cycle) == list(range(len(over.neighbours)))
+    for cycle in fabric.cycles():
+        assert sorted(cycle) == list(range(len(fabric.neighbours)))
         steps = [*pairwise(cycle), (cycle[-1], cycle[0])]
-        if over.has_closed_rings:
-            assert all(there in over.neighbours[here] for here, there in steps)
+        if fabric.has_closed_rings:
+            assert all(there in fabric.neighbours[here] for here, there in steps)
             used.update(steps + [(there, here) for here, there in steps])
     assert not used or max(used.values()) == 1
 
 
 def test_twice_the_published_link_rate_is_twice_the_rate():
-    assert fabric("trn1n.32xlarge").link_rate == pytest.approx(2 * fabric("trn1.32xlarge").link_rate)
+    assert find_fabric("trn1n.32xlarge").link_rate == pytest.approx(
+        2 * find_fabric("trn1.32xlarge").link_rate
+    )
 
 
 def test_a_logical_core_of_two_has_twice_the_rate():
-    assert fabric("trn2.48xlarge", 2).core_rate == pytest.approx(2 * fabric("trn2.48xlarge", 1).core_rate)
+    assert find_fabric("trn2.48xlarge", 2).core_rate == pytest.approx(
+        2 * find_fabric("trn2.48xlarge", 1).core_rate
+    )
 
 
 def test_a_configuration_that_does_not_exist_is_refused():
     with pytest.raises(NeuronToolsError, match="configuration 2 does not exist on trn1"):
-        fabric("trn1.2xlarge", 2)
+        find_fabric("trn1.2xlarge", 2)
 
 
 def _distances(neighbours, source):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def options(line: str | list[str]) -> Options:
     words = line.split() if isinstance(line, str) else line
-    return nccom_flags.options_of(nccom_flags.parse(words))[0]
+    return nccom_flags.parse_options(nccom_flags.parse(words))[0]
 
 
 def test_the_defaults_are_those_of_the_documents():
@@ -126,8 +126,8 @@ def test_a_value_may_look_like_an_operation():
         ("", "no operation"),
         ("-r 2", "no operation"),
         ("allr", "-r/--nworkers is missing"),
-        ("-r 2 allr allg", "two operations: allr and allg"),
-        ("-r 2 allr allr", "two operations: allr and allr"),
+        ("-r 2 allr allg", "more than one operation: allr and allg"),
+        ("-r 2 allr allr", "more than one operation: allr and allr"),
         ("-r 2 allr --machine a --instance b", "--machine and --instance exclude each other"),
         ("-r 2 allr -s a --hosts-file f", "--hosts and --hosts-file exclude each other"),
         ("-r 2 allr -s a -S", "MPI hosts and --slurm-mode exclude each other"),
@@ -176,7 +176,7 @@ def test_streams_take_the_line_as_their_defaults(home):
         {"operation": "sendrecv", "stats": ["avg", "p50"], "ops_per_iter": 3, "check": True},
     ]
     (home / "s.json").write_text(json.dumps({"streams": streams}))
-    one, two = nccom_flags.options_of(
+    one, two = nccom_flags.parse_options(
         nccom_flags.parse(["-r", "2", "-n", "7", "-b", "4kb", "--streams-json", "s.json"])
     )
     assert (one.operation, one.minbytes, one.iters, one.warmup_iters, one.unique_buff) == (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neurontools import collectives
 from neurontools.collectives.algorithms import Algorithm
-from neurontools.collectives.fabric import fabric
+from neurontools.collectives.fabric import find_fabric
 from neurontools.collectives.model import Workload, algorithms, modelled_time, timed
 from neurontools.collectives.operations import Operation
 from neurontools.errors import NeuronToolsError, UsageError
@@ -47,16 +47,16 @@ def test_time_grows_with_the_size(place, operation, one, other):
 def test_bus_bandwidth_stays_below_what_a_core_can_carry(place, operation, nbytes):
     instance, lnc, ranks = place
     time = modelled_time(operation, nbytes, ranks, instance, lnc=lnc)
-    assert time.bus_bandwidth <= fabric(instance, lnc).core_rate
+    assert time.bus_bandwidth <= find_fabric(instance, lnc).core_rate
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if fabric(place[0]).link_rate])
+@pytest.mark.parametrize("place", [place for place in PLACES if find_fabric(place[0]).link_rate])
 def test_an_all_gather_is_not_faster_than_the_links_into_a_device(place):
     instance, lnc, ranks = place
-    over = fabric(instance, lnc)
-    arriving = over.link_rate * (1 if over.topology == "switched" else min(map(len, over.neighbours)))
-    outside = (ranks - over.cores_per_device) / ranks
-    for algorithm in algorithms(Workload(Operation.ALL_GATHER, (tuple(range(ranks)),), over)):
+    fabric = find_fabric(instance, lnc)
+    arriving = fabric.link_rate * (1 if fabric.topology == "switched" else min(map(len, fabric.neighbours)))
+    outside = (ranks - fabric.cores_per_device) / ranks
+    for algorithm in algorithms(Workload(Operation.ALL_GATHER, (tuple(range(ranks)),), fabric)):
         time = modelled_time("all_gather", 2**30, ranks, instance, lnc=lnc, algorithm=algorithm)
         assert 2**30 * outside / time.time_s <= arriving
 
@@ -65,7 +65,7 @@ def test_an_all_gather_is_not_faster_than_the_links_into_a_device(place):
 @given(places, operations, sizes)
 def test_no_other_algorithm_is_faster_than_the_chosen_one(place, operation, nbytes):
     instance, lnc, ranks = place
-    work = Workload(operation, (tuple(range(ranks)),), fabric(instance, lnc))
+    work = Workload(operation, (tuple(range(ranks)),), find_fabric(instance, lnc))
     chosen = timed(work, nbytes)
     assert chosen.time_s == min(timed(work, nbytes, name).time_s for name in algorithms(work))
 
@@ -99,15 +99,27 @@ def test_bus_bandwidth_is_algorithm_bandwidth_times_the_documents_factor(operati
 
 
 def test_groups_that_cross_the_same_links_slow_each_other_down():
-    over = fabric("trn1.32xlarge")
-    apart = Workload(Operation.ALL_REDUCE, (tuple(range(0, 32, 2)), tuple(range(1, 32, 2))), over)
-    alone = Workload(Operation.ALL_REDUCE, apart.groups[:1], over)
-    inside = Workload(Operation.ALL_REDUCE, tuple((core, core + 1) for core in range(0, 32, 2)), over)
-    one_pair = Workload(Operation.ALL_REDUCE, inside.groups[:1], over)
+    fabric = find_fabric("trn1.32xlarge")
+    apart = Workload(Operation.ALL_REDUCE, (tuple(range(0, 32, 2)), tuple(range(1, 32, 2))), fabric)
+    alone = Workload(Operation.ALL_REDUCE, apart.groups[:1], fabric)
+    inside = Workload(Operation.ALL_REDUCE, tuple((core, core + 1) for core in range(0, 32, 2)), fabric)
+    one_pair = Workload(Operation.ALL_REDUCE, inside.groups[:1], fabric)
     together = timed(apart, 2**30, Algorithm.MESH).time_s
     assert together > 1.5 * timed(alone, 2**30, Algorithm.MESH).time_s
     assert timed(apart, 2**30).time_s > timed(alone, 2**30).time_s
     assert timed(inside, 2**30).time_s == timed(one_pair, 2**30).time_s
+
+
+def test_a_core_that_receives_from_several_takes_as_long_as_one_that_sends_to_several():
+    fabric = find_fabric("trn2.3xlarge")
+
+    def transfer_s(*pairs):
+        work = Workload(Operation.PERMUTE, ((0, 1, 2, 3),), fabric, pairs=pairs)
+        time = timed(work, 2**30)
+        return time.time_s - time.latency_s
+
+    assert transfer_s((0, 2), (1, 2)) == pytest.approx(2 * transfer_s((0, 2)))
+    assert transfer_s((2, 0), (2, 1)) == pytest.approx(transfer_s((0, 2), (1, 2)))
 
 
 def test_more_nodes_take_longer():

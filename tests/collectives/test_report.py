@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.collectives.checking import CheckReport
-from neurontools.collectives.report import errors_line, failed_table, results, style_of, table
+from neurontools.collectives.report import errors_line, failed_table, report_style, results, table
 from neurontools.collectives.running import Row
 from neurontools.commands.nccom_test import main
 
@@ -53,7 +53,7 @@ def row(nbytes=1024, time_s=6.19e-6, factor=31 / 32, checks=()):
 
 
 def test_columns_are_right_aligned_and_joined_by_four_spaces():
-    lines = table([row(), row(524288, 23.11e-6)], ["avg"], style_of("2.32")).splitlines()
+    lines = table([row(), row(524288, 23.11e-6)], ["avg"], report_style("2.32")).splitlines()
     assert lines[0] == "size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)"
     assert lines[1] == "   1024             256    fp32            6.19           0.17           0.16"
     assert lines[2] == " 524288          131072    fp32           23.11          22.69          21.98"
@@ -64,17 +64,17 @@ def test_columns_are_right_aligned_and_joined_by_four_spaces():
     ("time_s", "text"), [(10e-6, "10.0"), (260.6e-6, "260.6"), (6.194e-6, "6.19"), (1.0, "1000000.0")]
 )
 def test_a_time_is_a_float_of_at_most_two_places(time_s, text):
-    assert table([row(time_s=time_s)], ["avg"], style_of("2.32")).splitlines()[1].split()[3] == text
+    assert table([row(time_s=time_s)], ["avg"], report_style("2.32")).splitlines()[1].split()[3] == text
 
 
 def test_before_2_31_times_were_whole_and_bandwidths_binary():
-    lines = table([row(2**30, 0.5)], ["avg"], style_of("2.28")).splitlines()
+    lines = table([row(2**30, 0.5)], ["avg"], report_style("2.28")).splitlines()
     assert lines[0].split()[3] == "time(us)"
     assert lines[1].split()[3:5] == ["500000", "2.00"]
 
 
 def test_a_json_row_has_the_documents_keys_and_types():
-    (record,) = results([row()], style_of("2.32"))
+    (record,) = results([row()], report_style("2.32"))
     assert list(record) == ["size(B)", "count(elems)", "type", "algbw(GB/s)", "busbw(GB/s)", "time:avg(us)"]
     assert [type(value) for value in record.values()] == [int, int, str, float, float, float]
     assert record["time:avg(us)"] == 6.19
@@ -83,12 +83,12 @@ def test_a_json_row_has_the_documents_keys_and_types():
 def test_a_check_is_in_the_json_only_when_one_was_made():
     wrong = CheckReport(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=(1,))
     right = CheckReport(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=())
-    records = results([row(checks=(right,)), row(checks=(right, wrong)), row()], style_of("2.32"))
+    records = results([row(checks=(right,)), row(checks=(right, wrong)), row()], report_style("2.32"))
     assert [record.get("check") for record in records] == ["passed", "failed", None]
 
 
 def test_the_texts_of_a_failure():
-    text = failed_table(["avg"], style_of("2.32"), "/tmp/nccom_test_log_12345678.log")
+    text = failed_table(["avg"], report_style("2.32"), "/tmp/nccom_test_log_12345678.log")
     assert text.splitlines()[1] == "Failure running neuron-bench - log file /tmp/nccom_test_log_12345678.log"
     assert errors_line(1) == "1 errors found - test failed"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.collectives.iterations import check_statistics, iteration_times, statistic
-from neurontools.collectives.sizes import MAX_BYTES, parse_size, rounded, sweep
+from neurontools.collectives.running import check_statistics, iteration_times, statistic
+from neurontools.collectives.sizes import MAX_BYTES, parse_size, round_sizes, sweep
 from neurontools.errors import UsageError
 
 
@@ -71,7 +71,7 @@ def test_a_sweep_that_makes_no_sense(arguments, words):
 
 @given(st.lists(st.integers(1, 10**9), min_size=1), st.integers(1, 4096))
 def test_rounded_sizes_are_multiples_and_not_larger(sizes, multiple):
-    found = rounded(tuple(sizes), multiple)
+    found = round_sizes(tuple(sizes), multiple)
     assert all(size % multiple == 0 and size > 0 for size in found)
     assert len(set(found)) == len(found) <= len(sizes)
     assert max(found) <= max(*sizes, multiple)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.collectives.datatypes import DataType, datatype_named
+from neurontools.collectives.operations import DataType, parse_datatype
 from neurontools.collectives.values import ALL_ONES, RANDOM, decode, encode, generate, numpy, same_bits
 from neurontools.errors import MissingDependencyError, UsageError
 
@@ -29,7 +29,7 @@ def test_an_element_has_its_size(kind):
 def test_there_are_the_types_of_the_documents():
     assert {kind.value for kind in DataType} == set(SIZES)
     with pytest.raises(UsageError, match="unknown data type 'fp64'"):
-        datatype_named("fp64")
+        parse_datatype("fp64")
 
 
 @pytest.mark.parametrize("kind", FLOATS)

@@ -145,7 +145,7 @@ def test_without_a_monitor_who_holds_a_device_is_shown_with_all_its_cores(host):
     host.process(300)
     with open_source("real") as source:
         job, looker = source.snapshot().processes
-    assert "no neuron-monitor of this host's" in source.notices[0]
+    assert "no neuron-monitor on this host" in source.notices[0]
     assert (job.pid, job.command, job.start_ticks, job.uid) == (
         100,
         "python train.py --steps 10",
@@ -201,7 +201,7 @@ def test_a_monitor_that_says_nothing_is_done_without(host, monkeypatch):
     host.monitor()
     with open_source("real") as source:
         assert len(source.snapshot().devices) == 1
-        assert source.notices == (f"{host.root}/opt/aws/neuron/bin/neuron-monitor tells nothing",)
+        assert source.notices == (f"{host.root}/opt/aws/neuron/bin/neuron-monitor sends no report",)
 
 
 def test_a_monitor_that_ends_is_started_again(host):

@@ -127,13 +127,13 @@ def test_a_cut_line_ends_it_with_a_notice(recording, home, cut):
     if cut == 1:  # only the line end is missing
         assert (shown, source.notices) == (3, ())
     else:
-        assert (shown, source.notices) == (2, (f"{home}/run.jsonl ends before line 3, which is cut off",))
+        assert (shown, source.notices) == (2, (f"{home}/run.jsonl: stopped at line 3, which is cut off",))
 
 
 def test_a_damaged_line_in_the_middle_ends_it(recording):
     source = recording(IDLE, "{}}\n", IDLE)
     assert len(list(source.snapshots())) == 1
-    assert "ends before line 2, which is no report" in source.notices[0]
+    assert "stopped at line 2, which is not a report" in source.notices[0]
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "hello\n", "[]\n", '{"a": 1}\n', "\x00\x01"])

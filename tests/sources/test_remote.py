@@ -131,10 +131,10 @@ def test_an_exporter_that_goes_away_and_comes_back_is_followed(exporter):
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"", "tells of no Neuron device"),
-        (b"go_goroutines 5\n", "tells of no Neuron device"),
-        (b"<html><body>hello</body></html>", "is no Prometheus metric"),
-        (b"\xff\xfe\x00", "is no Prometheus metric"),
+        (b"", "reports no Neuron device"),
+        (b"go_goroutines 5\n", "reports no Neuron device"),
+        (b"<html><body>hello</body></html>", "is not a Prometheus metric"),
+        (b"\xff\xfe\x00", "is not a Prometheus metric"),
     ],
 )
 def test_what_is_no_exporter_is_named(body, text):

@@ -111,7 +111,7 @@ def test_a_certificate_of_another_host_is_refused(serve, certificate, monkeypatc
 
 def test_a_server_without_https_is_named(serve):
     port = serve().port
-    with pytest.raises(ScrapeError, match=f"127.0.0.1:{port} speaks no HTTPS"):
+    with pytest.raises(ScrapeError, match=f"127.0.0.1:{port} does not speak HTTPS"):
         fetched(f"https://127.0.0.1:{port}")
 
 

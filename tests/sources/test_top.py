@@ -68,7 +68,7 @@ def test_one_screen_of_a_cut_recording_warns(recording, home, tool):
         file.write('{"neuron_runtime_data":[')
     run = tool("neuron-top", "--once", "--source", recording)
     assert run.returncode == 0
-    assert run.stderr == "warning: run.jsonl ends before line 4, which is cut off\n"
+    assert run.stderr == "warning: run.jsonl: stopped at line 4, which is cut off\n"
     assert "(Avg: 50.00%)" in run.stdout
 
 
@@ -77,7 +77,7 @@ def test_one_screen_of_a_cut_recording_warns(recording, home, tool):
     [
         (("--source", "no-such-file"), 2, "unknown source 'no-such-file'"),
         (("--source", "real"), 3, "no Neuron driver with devices on this host"),
-        (("--source", "run.jsonl", "--machine", "ci"), 2, "source 'run.jsonl' is none"),
+        (("--source", "run.jsonl", "--machine", "ci"), 2, "source 'run.jsonl' is not simulated"),
     ],
 )
 def test_what_cannot_be_opened_is_one_line(recording, home, tool, monkeypatch, words, code, message):

@@ -1,23 +1,41 @@
-"""The ranks on a machine: its cores are claimed while the test runs, and its telemetry shows the executions."""
+"""Ranks on a machine: cores are claimed while the test runs, and telemetry shows the executions."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from neurontools.collectives.fabric import Fabric, fabric
+from neurontools import env
+from neurontools.collectives.fabric import Fabric, find_fabric
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.instances.catalogue import instance_type
+from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.wire import is_answering
+from neurontools.runtime.faults import Faults as RuntimeFaults
+from neurontools.runtime.log import RuntimeLog
+from neurontools.runtime.models import Model
+from neurontools.runtime.status import NrtError
+from neurontools.runtime.versions import RUNTIME_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from neurontools.collectives.benchmark import Benchmark
+
+LNC = "NEURON_LOGICAL_NC_CONFIG"
+ROOT_COMM_ID = "NEURON_RT_ROOT_COMM_ID"
+
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})", re.ASCII)
+
+_TAG_CHARACTERS = 255
 
 _T = TypeVar("_T")
 _SUCCESS, _FAILURE = 0, 1  # NRT status numbers
@@ -33,7 +51,7 @@ class CollectiveFailedError(NeuronToolsError):
         self.status = status
 
 
-class Faults(Protocol):
+class CollectiveFaults(Protocol):
     """What the machine's faults do to a collective on one core."""
 
     def __call__(self, core: int) -> tuple[int, float]:
@@ -45,7 +63,7 @@ class Faults(Protocol):
 
 
 class Ranks(Protocol):
-    """Where the iterations of a row are executed."""
+    """Executes the iterations of a row."""
 
     def execute(self, times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
         """Do `work` in a first iteration, then the others.
@@ -59,7 +77,7 @@ class Ranks(Protocol):
         """
 
 
-class NoRanks:
+class ModelledRanks:
     """Ranks of a model without a machine: nothing is claimed, nothing is counted."""
 
     def execute(self, _times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
@@ -76,7 +94,7 @@ class ClaimedRanks:
         paced: whether every iteration lasts as long as the model says.
     """
 
-    def __init__(self, writer: PageWriter, faults: Faults, *, paced: bool) -> None:
+    def __init__(self, writer: PageWriter, faults: CollectiveFaults, *, paced: bool) -> None:
         self._writer = writer
         self._faults = faults
         self._paced = paced
@@ -120,16 +138,48 @@ class ClaimedRanks:
         return slowest
 
 
+class _RuntimeFaults:
+    """Faults as the runtime applies them to an execution; a broken link affects ranks that use links."""
+
+    def __init__(self, client: Client, writer: PageWriter, instance: str, *, uses_links: bool) -> None:
+        self._faults = RuntimeFaults(client, writer, RuntimeLog(os.environ), os.environ, instance)
+        self._uses_links = uses_links
+
+    def __call__(self, core: int) -> tuple[int, float]:
+        try:
+            _, status, slower = self._faults.execute(_model(core, collective=self._uses_links), lambda: None)
+        except NrtError as error:
+            raise CollectiveFailedError(error.message, error.remedy, status=int(error.status)) from error
+        return int(status), slower
+
+
+def _model(core: int, *, collective: bool) -> Model:
+    return Model(
+        model_id=1,
+        name="nccom-test",
+        uuid=b"",
+        nc=core,
+        core=core,
+        neff=b"",
+        modelled_ns=0,
+        flops=0,
+        gpsimd_ns=0,
+        memory=MemoryUse(),
+        page_slot=-1,
+        collective=collective,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """What a test needs to know of a machine: its name, its fabric and its cores."""
+    """A machine as a test sees it: its name, fabric and cores."""
 
     name: str
-    over: Fabric
+    fabric: Fabric
     cores: tuple[int, ...]
 
 
-def look(machine: str, on_notice: Callable[[str], None]) -> MachineView:
+def find_machine(machine: str, on_notice: Callable[[str], None]) -> MachineView:
     """Return a machine, started if need be.
 
     Raises:
@@ -140,7 +190,7 @@ def look(machine: str, on_notice: Callable[[str], None]) -> MachineView:
     with Client.connect(machine) as client:
         seen = client.snapshot()
     cores = tuple(core for device in seen.devices for core in device.core_ids)
-    return MachineView(machine, fabric(seen.instance_type, seen.lnc), cores)
+    return MachineView(machine, find_fabric(seen.instance_type, seen.lnc), cores)
 
 
 def check_lnc(view: MachineView, wanted: int | None) -> None:
@@ -149,63 +199,81 @@ def check_lnc(view: MachineView, wanted: int | None) -> None:
     Raises:
         UsageError: that is so.
     """
-    if wanted is not None and wanted != view.over.lnc:
-        kind = instance_type(view.over.instance)
+    if wanted is not None and wanted != view.fabric.lnc:
+        kind = instance_type(view.fabric.instance)
         start = f"start one with it: neurond start --instance {kind.name} --lnc {wanted} --name NAME"
         raise UsageError(
-            f"NEURON_LOGICAL_NC_CONFIG={wanted}, but machine {view.name!r} runs with {view.over.lnc}",
+            f"NEURON_LOGICAL_NC_CONFIG={wanted}, but machine {view.name!r} runs with {view.fabric.lnc}",
             start if wanted in kind.device.lnc_choices else f"unset it: {kind.name} has no other",
         )
 
 
 @contextmanager
-def claimed(
-    machine: str,
-    cores: tuple[int, ...],
-    faults_of: Callable[[Client, PageWriter], Faults],
-    *,
-    command: str,
-    tag: str,
-    runtime_version: str,
-    paced: bool,
-) -> Iterator[ClaimedRanks]:
-    """Hold cores of a machine.
-
-    Args:
-        machine: its name.
-        cores: machine-wide logical ids, one for every rank.
-        faults_of: makes what knows the faults of this process.
-        command: the command line to show.
-        tag: what NEURON_PROCESS_TAG says.
-        runtime_version: to show.
-        paced: whether every iteration lasts as long as the model says.
+def claim_ranks(machine: MachineView | None, benchmarks: tuple[Benchmark, ...]) -> Iterator[Ranks]:
+    """Hold the cores of the ranks; without a machine nothing is held.
 
     Raises:
-        CoresBusyError: another process holds one of them.
+        CoresBusyError, DeviceLostError: cores are not free, or lost.
         DaemonError: the daemon refuses or fails.
     """
-    client = Client.connect(machine)
+    if machine is None:
+        yield ModelledRanks()
+        return
+    cores = tuple(core for group in benchmarks[0].works[0].groups for core in group)
+    uses_links = len({machine.fabric.device_of(core) for core in cores}) > 1
+    client = Client.connect(machine.name)
     try:
-        place = client.register(
-            tag=tag, command=command, cores=tuple(sorted(cores)), runtime_version=runtime_version
+        registration = client.register(
+            tag=os.environ.get("NEURON_PROCESS_TAG", "")[:_TAG_CHARACTERS],
+            command=" ".join(sys.orig_argv),
+            cores=tuple(sorted(cores)),
+            runtime_version=RUNTIME_VERSION,
         )
         try:
-            writer = PageWriter(place.page_fd)
+            writer = PageWriter(registration.page_fd)
         finally:
-            os.close(place.page_fd)
+            os.close(registration.page_fd)
+        faults = _RuntimeFaults(client, writer, machine.fabric.instance, uses_links=uses_links)
         try:
-            yield ClaimedRanks(writer, faults_of(client, writer), paced=paced)
+            yield ClaimedRanks(writer, faults, paced=env.flag(env.PACE))
         finally:
             writer.close()
-            _leave(client)
+            _release(client)
     finally:
         client.close()
 
 
-def _leave(client: Client) -> None:
+def _release(client: Client) -> None:
     # Without a daemon the end of the process frees the cores.
     try:
         if is_answering(client.machine):
             client.unregister()
     except NeuronToolsError:
         pass
+
+
+def requested_lnc(environ: Mapping[str, str]) -> int | None:
+    """Return the logical NeuronCore configuration that NEURON_LOGICAL_NC_CONFIG asks for, None where it is unset.
+
+    Raises:
+        UsageError: it is neither 1 nor 2.
+    """
+    text = environ.get(LNC, "")
+    if not text:
+        return None
+    if text not in {"1", "2"}:
+        raise UsageError(f"{LNC}={text} is not a logical NeuronCore configuration", "set 1 or 2, or unset it")
+    return int(text)
+
+
+def check_root(environ: Mapping[str, str]) -> None:
+    """Refuse MPI hosts without a usable NEURON_RT_ROOT_COMM_ID .
+
+    Raises:
+        UsageError: it is missing or not of the form host:port.
+    """
+    text = environ.get(ROOT_COMM_ID, "")
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[1]) < 65536:
+        problem = f"{ROOT_COMM_ID}={text} is not ip:port" if text else f"{ROOT_COMM_ID} is not set"
+        raise UsageError(f"{problem}, which MPI hosts need", f"export {ROOT_COMM_ID}=10.0.0.1:46820")
