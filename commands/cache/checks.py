@@ -146,7 +146,7 @@ def _why(arguments: argparse.Namespace) -> int:
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import explain, report
 
-    with ProgressCounter("explained", "compiles") as progress:
+    with ProgressCounter("explaining", "compiles") as progress:
         if arguments.last:
             found = explain.explain_last(root, progress)
         else:
@@ -162,7 +162,7 @@ def _why_entries(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import explain, report
 
     names = arguments.entries
-    with ProgressCounter("examined", "graphs") as progress:
+    with ProgressCounter("comparing", "graphs") as progress:
         if len(names) > 1:
             found = explain.explain_pair(root, *names, progress=progress)
         else:

@@ -108,7 +108,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
     chosen = filters.parse_filters(arguments.filter)
-    with ProgressCounter("listing", "objects") as listed, ProgressCounter("looked at", "entries") as looked:
+    with ProgressCounter("listing", "objects") as listed, ProgressCounter("reading", "entries") as looked:
         found, rows = list_entries(
             location(arguments, remote=True),
             order,

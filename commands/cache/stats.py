@@ -95,7 +95,7 @@ def _sums(arguments: argparse.Namespace) -> Stats:
     with ProgressCounter("listing", "objects") as progress:
         found = walk(where.root, progress)
     entries.check_root_exists(where, found)
-    with ProgressCounter("looked at", "entries") as progress:
+    with ProgressCounter("reading", "entries") as progress:
         return stats.collect_stats(found, in_use.in_use_checker(found.root), progress)
 
 

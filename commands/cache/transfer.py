@@ -227,7 +227,7 @@ def _sync(arguments: argparse.Namespace) -> int:
     if not _is_agreed(arguments, work):
         console.warn("nothing copied, nothing removed")
         return 1
-    with ProgressCounter("moving", "entries") as progress:
+    with ProgressCounter("copying", "entries") as progress:
         result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:

@@ -12,8 +12,8 @@ from neurontools.cache import stats, walk
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
-from neurontools.commands import cache_options
 from neurontools.commands.cache import main
+from neurontools.commands.progress import ProgressLine
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree
@@ -45,11 +45,11 @@ def test_a_list_and_sums_tell_at_how_many_they_looked(five: Tree) -> None:
 @pytest.mark.parametrize("verb", ["ls", "stats"])
 def test_a_terminal_sees_it_and_it_goes_away(five: Tree, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     seconds = iter(range(1000))
-    monkeypatch.setattr(cache_options.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setitem(ProgressLine.__init__.__kwdefaults__, "clock", lambda: float(next(seconds)))
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     assert main([verb, "--cache-dir", str(five.root)]) == 0
-    assert "\rlooked at 2 of 5 entries \rlooked at 4 of 5 entries \r\x1b[K" in screen.getvalue()
+    assert "\r\x1b[Kreading 2 of 5 entries\r\x1b[Kreading 4 of 5 entries\r\x1b[K" in screen.getvalue()
 
 
 @pytest.mark.parametrize("verb", ["ls", "stats"])
@@ -57,6 +57,6 @@ def test_a_pipe_does_not(
     five: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     seconds = iter(range(1000))
-    monkeypatch.setattr(cache_options.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setitem(ProgressLine.__init__.__kwdefaults__, "clock", lambda: float(next(seconds)))
     assert main([verb, "--cache-dir", str(five.root)]) == 0
     assert capsys.readouterr().err == ""
