@@ -101,8 +101,8 @@ def list_of(item: Type[T], expected: str, *, count: int | None = None) -> Type[l
         if count is not None and len(items) != count:
             raise ValueError
         missing = object()
-        read = [each.read(item, missing) for each in items]
-        return [each for each in read if each is not missing]  # type: ignore[misc]
+        read = [element.read(item, missing) for element in items]
+        return [element for element in read if element is not missing]  # type: ignore[misc]
 
     return Type(expected, parse, [])
 

@@ -318,13 +318,13 @@ def _is_lost(fault: FaultPlan, device: int, time_s: float) -> bool:
 
 
 def _links_down(faults: list[FaultPlan], device: int, time_s: float) -> tuple[int, ...]:
-    ends = [
+    links = [
         (fault.spec.device, fault.spec.to)
         for fault in faults
         if fault.spec.kind is FaultKind.LINK_DOWN and _lasts(fault, time_s)
     ]
-    others = {other if one == device else one for one, other in ends if device in {one, other}}
-    return tuple(sorted(index for index in others if index is not None))
+    peers = {right if left == device else left for left, right in links if device in {left, right}}
+    return tuple(sorted(index for index in peers if index is not None))
 
 
 def _without(neighbours: tuple[int, ...] | None, down: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -49,13 +49,13 @@ def read_recording(file: IO[bytes]) -> Iterator[RecordedLine | DamagedLine]:
     """Yield the lines of a recording, for a damaged line its damage."""
     timer = LineTimer()
     for number, data in enumerate(_lines(file), 1):
-        ends = data.endswith(b"\n")
+        is_complete = data.endswith(b"\n")
         try:
             if len(data) > _MAX_LINE_BYTES:
                 raise DamagedLineError(f"longer than {_MAX_LINE_BYTES} bytes")  # noqa: TRY301  reported as any damage
             value = _value(data)
         except DamagedLineError as error:
-            yield DamagedLine(number, error.message.removeprefix("damaged line: "), cut=not ends)
+            yield DamagedLine(number, error.message.removeprefix("damaged line: "), cut=not is_complete)
         else:
             time_s = timer.time_s(value)
             yield RecordedLine(number, data, time_s, time_s + timer.interval_s)

@@ -229,10 +229,12 @@ def plan_runs(scenario: Scenario, layout: Layout) -> ProcessRuns:
 def _tight_devices(scenario: Scenario, layout: Layout) -> list[int]:
     most = [0.0] * layout.device_count
     for plan in scenario.processes:
-        each = sum(curve.high for _, curve in plan.work.memory)
-        each += sum(model.code_bytes + model.constant_bytes + model.scratchpad_bytes for model in plan.models)
+        core_bytes = sum(curve.high for _, curve in plan.work.memory)
+        core_bytes += sum(
+            model.code_bytes + model.constant_bytes + model.scratchpad_bytes for model in plan.models
+        )
         for core in plan.cores:
-            most[layout.device_of(core)] += each
+            most[layout.device_of(core)] += core_bytes
     return [device for device, nbytes in enumerate(most) if nbytes > layout.memory_bytes]
 
 

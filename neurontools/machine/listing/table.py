@@ -130,7 +130,7 @@ def _cells(device: DeviceState | None, process: _Cells) -> _Cells:
         str(len(device.core_ids)),
         core_range(device.core_ids),
         f"{device.memory_bytes // _GIB} GB",
-        ", ".join(str(other) for other in device.connected_to or ()),
+        ", ".join(str(peer) for peer in device.connected_to or ()),
         printable(device.bdf),
         pid,
         printable(device.cpu_affinity),

@@ -126,11 +126,11 @@ def _without_lost(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, devices=tuple(device for device in snapshot.devices if not device.lost))
 
 
-def _no_device(device: int, snapshot: Snapshot) -> bytes:
-    known = ", ".join(str(other.index) for other in snapshot.devices)
+def _no_device(index: int, snapshot: Snapshot) -> bytes:
+    known = ", ".join(str(device.index) for device in snapshot.devices)
     if len(snapshot.devices) == 1:
         known = f"device {known} only"
-    return _encoded(f"error: there is no Neuron device {device}\nhint: this machine has {known}\n")
+    return _encoded(f"error: there is no Neuron device {index}\nhint: this machine has {known}\n")
 
 
 def _unknown_release(emulate: str) -> bytes:
@@ -177,7 +177,7 @@ def _csv_device(snapshot: Snapshot, device: DeviceState) -> list[str]:
         device.bdf,
         device.cpu_affinity,
         device.numa_node,
-        " ".join(str(other) for other in device.connected_to or ()),
+        " ".join(str(peer) for peer in device.connected_to or ()),
         str(len(device.core_ids)),
         str(device.memory_bytes),
         " ".join(str(core) for core in device.core_ids),

@@ -49,7 +49,7 @@ def _busy(snapshot: Snapshot) -> list[int]:
 
 
 def _drawing(devices: list[int], neighbours: _Neighbours) -> list[str]:
-    edges = {(device, other) for device, others in zip(devices, neighbours, strict=True) for other in others}
+    edges = {(device, peer) for device, peers in zip(devices, neighbours, strict=True) for peer in peers}
     count = len(devices)
     if devices == list(range(count)):
         if edges == _path(count):
@@ -58,15 +58,15 @@ def _drawing(devices: list[int], neighbours: _Neighbours) -> list[str]:
             return ["", "", _WRAP_START + _row(devices) + _WRAP_END, *_LEGEND]
         if edges == _torus():
             return [*_torus_lines(), *_LEGEND]
-    if edges == {(one, other) for one in devices for other in devices if one != other}:
+    if edges == {(device, peer) for device in devices for peer in devices if device != peer}:
         return ["", "", *_switch_lines(devices)]
-    elsewhere = any(other not in devices for others in neighbours for other in others)
-    return ["", "", *_list_lines(devices, neighbours), *(_HOST_LEGEND if elsewhere else [])]
+    has_foreign_links = any(peer not in devices for peers in neighbours for peer in peers)
+    return ["", "", *_list_lines(devices, neighbours), *(_HOST_LEGEND if has_foreign_links else [])]
 
 
 def _path(count: int) -> set[tuple[int, int]]:
     forward = {(device, device + 1) for device in range(count - 1)}
-    return forward | {(other, device) for device, other in forward}
+    return forward | {(peer, device) for device, peer in forward}
 
 
 def _torus() -> set[tuple[int, int]]:
@@ -121,7 +121,7 @@ def _links(count: int) -> list[str]:
 
 def _list_lines(devices: list[int], neighbours: _Neighbours) -> list[str]:
     return [
-        f"  {_node(device)}{_LINK}" + ", ".join(str(other) for other in others)
-        for device, others in zip(devices, neighbours, strict=True)
-        if others
+        f"  {_node(device)}{_LINK}" + ", ".join(str(peer) for peer in peers)
+        for device, peers in zip(devices, neighbours, strict=True)
+        if peers
     ]
