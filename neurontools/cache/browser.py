@@ -1,4 +1,4 @@
-"""State of the cache browser: groups, rows, cursor, filter, and the entries marked for deletion. No screen, no I/O on entries."""
+"""State of the cache browser: groups, rows, cursor, filter, and entries marked for deletion."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An entry that cannot be marked, and why."""
+    """An entry that cannot be marked for deletion, and the reason."""
 
     entry: Entry
     reason: str
 
 
 class DeletionMarks:
-    """The marked entries of a root.
+    """The entries of a root that are marked for deletion.
 
     Args:
         root: of the cache.
@@ -46,20 +46,20 @@ class DeletionMarks:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The marked entries."""
+        """Paths of the marked entries."""
         return frozenset(self._marked)
 
     @property
     def size_bytes(self) -> int:
-        """What the marked entries take on disk."""
+        """Size of the marked entries on disk."""
         return sum(entry.size_bytes for entry in self._marked.values())
 
     def __len__(self) -> int:
-        """Return how many entries are marked."""
+        """Return the number of marked entries."""
         return len(self._marked)
 
     def mark(self, entries: Iterable[Entry]) -> tuple[Refusal, ...]:
-        """Mark entries; return those that must stay."""
+        """Mark entries; return those that must be kept."""
         refused = []
         for entry in entries:
             reason = self.reason_against(entry)
@@ -70,27 +70,27 @@ class DeletionMarks:
         return tuple(refused)
 
     def unmark(self, entries: Iterable[Entry]) -> None:
-        """Take marks away."""
+        """Unmark entries."""
         for entry in entries:
             self._marked.pop(entry.path, None)
 
     def clear(self) -> None:
-        """Take all marks away."""
+        """Unmark all entries."""
         self._marked.clear()
 
     def follow(self, entries: Iterable[Entry]) -> None:
-        """Adopt what the entries are now: marks of those that are gone or must stay now go."""
+        """Update the marked entries after a scan; entries that are gone or must be kept are unmarked."""
         present = {entry.path: entry for entry in entries}
         kept = (present[path] for path in self._marked if path in present)
         self._marked = {entry.path: entry for entry in kept if not self.reason_against(entry)}
 
     def reason_against(self, entry: Entry) -> str:
-        """Return why an entry must stay, "" where it may go."""
+        """Return why an entry must be kept, "" if it may be removed."""
         reason = reason_to_spare(entry, PruneRules(), time.time(), network=self._network)
         return reason or ("in use" if is_in_use(entry.path) else "")
 
     def removal(self) -> Pruning:
-        """Return what deletes the marked entries, with every check of a removal at the last moment."""
+        """Return the removal of the marked entries; every entry is checked again when it is carried out."""
         entries = self._marked.values()
         places = [EntryRef(entry.path, entry.layout, entry.compiler, entry.module) for entry in entries]
         return prepare_pruning(scan_only(self._root, places), PruneRules(named=self.paths))
@@ -117,7 +117,7 @@ LEVELS: tuple[tuple[Grouping, ...], ...] = (
     (Grouping.LAYOUT, Grouping.COMPILER),
     (),
 )
-"""The ways to group that a browser offers, the first one first; the last one is a plain list."""
+"""The groupings of the browser in their order; the last is a plain list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def make_groups(
 
 
 def group_title(entry: Entry, grouping: Grouping) -> str:
-    """Return what a group calls itself that an entry belongs to."""
+    """Return the title of the group that an entry belongs to."""
     match grouping:
         case Grouping.COMPILER:
             return entry.compiler or "(unknown compiler)"
@@ -195,7 +195,7 @@ def group_title(entry: Entry, grouping: Grouping) -> str:
 def visible_rows(
     groups: Iterable[EntryGroup], closed: frozenset[RowKey], total_bytes: int
 ) -> tuple[BrowserRow, ...]:
-    """Return the lines of a tree, top down; groups start open.
+    """Return the lines of the tree from the top; groups start open.
 
     Args:
         groups: of the outermost level.
@@ -218,7 +218,7 @@ def visible_rows(
 
 
 def entry_rows(entries: Iterable[Entry], above: RowKey, total_bytes: int) -> tuple[BrowserRow, ...]:
-    """Return the lines of entries that are in no further group."""
+    """Return the lines of entries without groups."""
     return tuple(
         BrowserRow(
             key=(*above, entry.path),
@@ -233,7 +233,7 @@ def entry_rows(entries: Iterable[Entry], above: RowKey, total_bytes: int) -> tup
 
 
 ORDERS = tuple(parse_order(key) for key in ("size", "used", "hits", "made"))
-"""The orders that a browser offers: largest, last used, most used, youngest first."""
+"""The sort orders of the browser."""
 
 
 class Browser:
@@ -264,20 +264,20 @@ class Browser:
 
     @property
     def shown_bytes(self) -> int:
-        """The size of what is shown."""
+        """Total size of the shown entries."""
         return sum(entry.size_bytes for entry in self.shown)
 
     def load(self, entries: tuple[Entry, ...]) -> None:
-        """Show other entries; the cursor stays on its row where that is still there."""
+        """Replace the entries; the cursor stays on its row if that still exists."""
         self.entries = entries
         self.marks.follow(entries)
         self._rebuild()
 
     def set_filter(self, text: str) -> None:
-        """Show only what fulfils conditions.
+        """Show only entries that match conditions.
 
         Raises:
-            FilterSyntaxError: they cannot be read; what was shown stays.
+            FilterSyntaxError: the filter is invalid; the shown entries do not change.
         """
         self._filter = parse_filters([text] if text.strip() else [])
         self.filter_text = text
@@ -290,24 +290,24 @@ class Browser:
         return self.order
 
     def next_grouping(self) -> tuple[Grouping, ...]:
-        """Group by the next way; all groups are open then."""
+        """Switch to the next grouping with all groups open."""
         self.levels = LEVELS[(LEVELS.index(self.levels) + 1) % len(LEVELS)]
         self._closed = frozenset()
         self._rebuild()
         return self.levels
 
     def move(self, steps: int) -> None:
-        """Move the cursor, as far as there are rows."""
+        """Move the cursor within the rows."""
         self.cursor = max(0, min(self.cursor + steps, len(self.rows) - 1))
 
     def go_to(self, position: int) -> bool:
-        """Put the cursor on a row; return whether it was there."""
+        """Move the cursor to a row; return whether it was already there."""
         before = self.cursor
         self.cursor = max(0, min(position, len(self.rows) - 1))
         return self.cursor == before
 
     def open(self) -> None:
-        """Open the group under the cursor; in an open one, go to its first row."""
+        """Open the group under the cursor; if it is open, move to its first row."""
         row = self.current
         if row is None or row.group is None:
             return
@@ -318,7 +318,7 @@ class Browser:
             self._rebuild()
 
     def close(self) -> None:
-        """Close the group under the cursor; elsewhere go to the group that the row is in."""
+        """Close the group under the cursor, or move to the group of the row."""
         row = self.current
         if row is None:
             return
@@ -332,21 +332,21 @@ class Browser:
         )
 
     def toggle(self) -> None:
-        """Open a closed group, close an open one."""
+        """Open or close the group under the cursor."""
         row = self.current
         if row is not None and row.group is not None:
             self._closed ^= {row.key}
             self._rebuild()
 
     def chosen(self) -> tuple[Entry, ...]:
-        """Return the entry under the cursor, or all of the group there."""
+        """Return the entry under the cursor, or all entries of the group."""
         row = self.current
         if row is None:
             return ()
         return (row.entry,) if row.entry is not None else row.group.entries if row.group is not None else ()
 
     def toggle_mark(self) -> tuple[Refusal, ...]:
-        """Mark what is under the cursor, or unmark it when all of it is marked; return what must stay."""
+        """Mark what is under the cursor, or unmark it if all of it is marked; return what must be kept."""
         entries = self.chosen()
         if entries and {entry.path for entry in entries} <= self.marks.paths:
             self.marks.unmark(entries)
@@ -354,7 +354,7 @@ class Browser:
         return self.marks.mark(entries)
 
     def mark_shown(self) -> tuple[Refusal, ...]:
-        """Mark all that is shown; return what must stay."""
+        """Mark all shown entries; return those that must be kept."""
         return self.marks.mark(self.shown)
 
     def _rebuild(self) -> None:
@@ -372,7 +372,7 @@ class Browser:
 
 
 def change_stamp(root: str) -> int:
-    """Return a number that is another one when an entry came, went or changed.
+    """Return a number that changes when an entry is added, removed or changed.
 
     One stat for each name in the root and one level below; what cannot be read counts as empty.
     """

@@ -46,7 +46,7 @@ class Entry:
     """One compiled graph. `size_bytes` are allocated on disk; times are Unix seconds; `hits` are this user's.
 
     `path` is a directory, a file in TorchNeuron's layout. `flags` and `name` are empty where they were not read.
-    `inode` and `changed_ns` (mtime of the path) tell whether it is still the one that was read.
+    `inode` and `changed_ns` (mtime of the path) identify the version that was read.
     """
 
     path: str
@@ -84,7 +84,7 @@ class EntryReader:
         return self
 
     def read(self, place: EntryRef, *, details: bool = True) -> Entry | None:
-        """Return the entry at a place, or None when it is gone or cannot be read.
+        """Return an entry, None if it is gone or cannot be read.
 
         Args:
             place: where.
@@ -125,7 +125,7 @@ class EntryReader:
         )
 
     def _details(self, place: EntryRef, look: EntryFiles) -> tuple[tuple[str, ...], str]:
-        """Return flags and name of the network."""
+        """Return the compiler flags and the name of the network."""
         if place.layout is not CacheLayout.CURRENT:
             return (), _network_name(self._tree, look.neff) if look.neff else ""
         flags = (read_stored_flags(place.path, self._tree) or ()) if layouts.FLAGS in look.files else ()
@@ -152,7 +152,7 @@ class EntryReader:
 
 
 def detail_files(places: Sequence[EntryRef]) -> Iterator[tuple[str, int]]:
-    """Yield which files, and how much of them, the details of entries are read from."""
+    """Yield the files that contain the details of entries, and how many bytes of each are read."""
     for place in places:
         if place.layout is CacheLayout.CURRENT:
             yield f"{place.path}/{layouts.FLAGS}", _MAX_FLAGS_BYTES
@@ -162,7 +162,7 @@ def detail_files(places: Sequence[EntryRef]) -> Iterator[tuple[str, int]]:
 
 
 def read_stored_flags(entry: str, tree: CacheTree = LOCAL) -> tuple[str, ...] | None:
-    """Return the compiler's flags that an entry remembers, None where they cannot be read or are no list of texts."""
+    """Return the compiler flags stored in an entry, None if they are unreadable or not a list of strings."""
     try:
         stored = json.loads(tree.read_start(f"{entry}/{layouts.FLAGS}", _MAX_FLAGS_BYTES))
     except (ValueError, RecursionError):
@@ -203,9 +203,9 @@ __all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan",
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A root's content. `exists` is False for a root not made yet.
+    """The content of a root. `exists` is False for a root that was not created yet.
 
-    `skipped` counts names that are no layout's, `unread` entries and directories that cannot be read.
+    `skipped` counts names of no known layout, `unread` counts entries and directories that cannot be read.
     """
 
     root: str
@@ -217,7 +217,7 @@ class Scan:
 
 
 def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | None = None) -> Scan:
-    """Return what a root holds.
+    """Return the content of a root.
 
     Args:
         root: the directory, or `s3://bucket/prefix`.
@@ -225,7 +225,7 @@ def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | 
         on_listed: called now and then with the number of objects listed in a bucket.
 
     Raises:
-        NotACacheError: it exists and is no directory, cannot be read, or holds no sign of a compile cache.
+        NotACacheError: it exists and is not a directory, cannot be read, or is not a compile cache.
     """
     return scan_walk(walk(root, on_listed), details=details)
 
@@ -233,7 +233,7 @@ def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | 
 def scan_walk(
     found: Walk, *, details: bool = True, on_read: Callable[[int, int], None] | None = None
 ) -> Scan:
-    """Return what is at the places of a walk; see `scan`.
+    """Return the content of a root that was walked; see `scan`.
 
     Args:
         found: the walk.
@@ -260,7 +260,7 @@ def scan_walk(
 def scan_location(
     location: Location, *, details: bool = True, on_listed: Callable[[int], None] | None = None
 ) -> Scan:
-    """Return what the root of a location holds; only a root that was named by hand must be there; see `scan`.
+    """Return the content of a location's root, which must exist only if the command line names it; see `scan`.
 
     Raises:
         NotACacheError: as `scan`, or the command line names a directory that does not exist.
@@ -271,7 +271,7 @@ def scan_location(
 
 
 def check_root_exists(location: Location, found: Scan | Walk) -> None:
-    """Refuse a root that was named on the command line and is not there.
+    """Reject a missing root if the command line names it.
 
     Raises:
         NotACacheError: it is not.
@@ -282,6 +282,6 @@ def check_root_exists(location: Location, found: Scan | Walk) -> None:
 
 
 def read_entry(root: str, path: str, *, details: bool = True) -> Entry | None:
-    """Return an entry as it is now, or None when it is gone or nothing of a cache."""
+    """Return an entry as it is now, None if it is gone or not an entry."""
     place = parse_entry_path(root, path)
     return EntryReader(root).read(place, details=details) if place is not None else None

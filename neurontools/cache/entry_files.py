@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from neurontools.cache.walk import EntryRef
 
 
-# Words of Python, the shell and the real wrapper when a compile did not fail but was ended from outside.
+# Words of Python, the shell and the real wrapper for a compile that was killed.
 _ENDED_FROM_OUTSIDE = re.compile(
     r"KeyboardInterrupt|SIGKILL|SIGTERM|SIGINT|SIGHUP|\bKilled\b|exit status (?:130|137|143)\b"
 )
 
-# A code says that the compiler itself refused the graph, whatever else the log tells.
+# A code means that the compiler rejected the graph, whatever else the log contains.
 _REFUSED = re.compile(r"\[NCC_[A-Z]+[0-9]+\]")
 _ERROR_WORD = re.compile(r"\b(?:ERROR|Error|error|FATAL|Exception|[A-Z][a-zA-Z]+Error)\b")
 
 
 class State(StrEnum):
-    """An entry's state; INTERRUPTED is ours, for what a killed compile left behind."""
+    """The state of an entry; INTERRUPTED, which only this toolkit has, is the leftover of a killed compile."""
 
     DONE = "done"
     FAILED = "failed"
@@ -42,7 +42,7 @@ class State(StrEnum):
 
 
 def derive_state(files: Mapping[str, os.stat_result], lock: LockState | None, log: str) -> State:
-    """Return the state that an entry's files, lock and failure log show."""
+    """Return the state of an entry with some files, lock and failure log."""
     has_neff = layouts.NEFF in files
     if has_neff and layouts.DONE in files:
         return State.DONE
@@ -55,12 +55,12 @@ def derive_state(files: Mapping[str, os.stat_result], lock: LockState | None, lo
 
 
 def is_killed_compile(log: str) -> bool:
-    """Return whether a failure's log tells of a kill or Ctrl-C and not of a graph that the compiler refused."""
+    """Return whether a failure log shows a kill or Ctrl-C, and no graph that the compiler rejected."""
     return _REFUSED.search(log) is None and _ENDED_FROM_OUTSIDE.search(log) is not None
 
 
 def first_error_line(log: str) -> str:
-    """Return the line of a failure's log that says what failed: the first with a code, else with the word error."""
+    """Return the line of a failure log with the error: the first with a code, else with the word error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern in (_REFUSED, _ERROR_WORD):
         for line in lines:
@@ -70,7 +70,7 @@ def first_error_line(log: str) -> str:
 
 
 def derive_note(state: State, lock: LockState | None, log: str, files: Mapping[str, os.stat_result]) -> str:
-    """Return a few words on a state that needs some: who holds the lock, why it failed, what is missing."""
+    """Return a note on a state: who holds the lock, why the compile failed, what is missing."""
     match state:
         case State.LOCKED if lock is not None:
             return f"locked by {lock.holder}"
@@ -94,9 +94,9 @@ _KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
 
 @dataclass(slots=True)
 class EntryFiles:
-    """What the files of an entry show.
+    """The files of an entry and the state they show.
 
-    `files` are told by name; those of the oldest layout lie deeper: a NEFF by its path, others by their last name.
+    `files` has names as keys; in the oldest layout, which is nested, a NEFF has its path as key.
     `neff` is the key of a foreign entry's NEFF. `size_bytes` are allocated on disk.
     """
 
@@ -109,14 +109,14 @@ class EntryFiles:
 
 
 class FilesInspector:
-    """Looks at entries of a root; files that several entries share by hard links count once."""
+    """Reads the files of entries; files that entries share by hard links count once."""
 
     def __init__(self, tree: CacheTree) -> None:
         self._tree = tree
         self._linked: set[tuple[int, int]] = set()
 
     def look(self, place: EntryRef) -> EntryFiles:
-        """Return what the files at a place show.
+        """Return the files of an entry.
 
         Raises:
             OSError: it is gone or cannot be read.
@@ -189,7 +189,7 @@ class FilesInspector:
 
 
 def allocated(found: os.stat_result) -> int:
-    """Return the bytes that a file occupies on disk; its length in a bucket, where there are no blocks."""
+    """Return the bytes that a file occupies on disk; in a bucket, its length."""
     blocks: int | None = found.st_blocks
     return found.st_size if blocks is None else blocks * 512
 

@@ -1,4 +1,4 @@
-"""Reading and writing one entry's files. What is published is complete before its done marker appears."""
+"""Reading and writing the files of one entry. An entry is complete before its done marker appears."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ERROR_LINE = re.compile(r"\[(NCC_[A-Z]+[0-9]+)\] (.*)")
 
 @dataclass(frozen=True, slots=True)
 class CachedNeff:
-    """A sound NEFF from the cache; `held` is the descriptor that marks its entry as in use, None where it cannot."""
+    """A valid NEFF from the cache; `held` is the descriptor that marks its entry as in use, None if that failed."""
 
     neff: Neff
     data: bytes
@@ -34,7 +34,7 @@ class CachedNeff:
 
 
 def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | None:
-    """Return the NEFF of a finished entry, or None when there is none.
+    """Return the NEFF of a finished entry, None if there is none.
 
     Args:
         entry: the entry's directory.
@@ -61,7 +61,7 @@ def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | Non
 
 
 def prepare_entry(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -> None:
-    """Store what is to be compiled: the graph in place of the HLO module, and the flags.
+    """Store the input of a compile: the graph in place of the HLO module, and the flags.
 
     Raises:
         OSError: the entry cannot be written to.
@@ -87,7 +87,7 @@ def publish(entry: str, data: bytes) -> None:
 
 
 def store_failure(entry: str, error: CompileError) -> None:
-    """Store why a compile failed, so that the next lookup need not try again.
+    """Store a compile error, so that the next lookup does not compile again.
 
     Raises:
         OSError: the entry cannot be written to.
@@ -100,7 +100,7 @@ def store_failure(entry: str, error: CompileError) -> None:
 
 
 def read_failure(entry: str) -> CompileError | None:
-    """Return the failure that an entry remembers, or None; a log without an error code counts as none."""
+    """Return the compile error stored in an entry, None without a log with an error code."""
     if os.path.exists(f"{entry}/{layouts.NEFF}"):
         return None
     try:

@@ -41,7 +41,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CacheEvent:
-    """One event of a run; `seconds` mean what the kind says."""
+    """One event of a run; the kind defines what `seconds` are."""
 
     unix_s: float
     run: str
@@ -51,12 +51,12 @@ class CacheEvent:
 
 
 def events_path(root: str) -> str:
-    """Return the file with this user's events of a root; it need not exist."""
+    """Return the path of this user's events for a root."""
     return f"{counters_dir(root)}/events"
 
 
 class Events:
-    """The events of one root. Writing never fails: an event that cannot be kept is not kept."""
+    """The events of one root. Writing never fails: an event that cannot be written is dropped."""
 
     def __init__(self, root: str) -> None:
         self._directory = counters_dir(root)
@@ -79,7 +79,7 @@ class Events:
             self._descriptor = None
 
     def read(self, since_unix_s: float = 0.0) -> Iterator[CacheEvent]:
-        """Yield the events that are kept and not older than a time, oldest first; damaged lines are left out."""
+        """Yield the recorded events since a time, oldest first; damaged lines are skipped."""
         for path in (f"{self._path}.old", self._path):
             try:
                 if os.stat(path).st_mtime < since_unix_s:
@@ -116,12 +116,12 @@ def _run_of(pid: int) -> str:
 
 
 def run_name() -> str:
-    """Return the name of this process's run: what its launcher calls the job, else pid and start time."""
+    """Return the name of this process's run: the job name of its launcher, else pid and start time."""
     return _run_of(os.getpid())
 
 
 def parse_event(line: str) -> CacheEvent | None:
-    """Return the event of a whole line, None for a damaged one."""
+    """Return the event of a line, None if the line is damaged or incomplete."""
     parts = line.split()
     try:
         if len(parts) == _FIELDS and line.endswith("\n"):
@@ -137,14 +137,14 @@ _MOST_BYTES = 1 << 20
 
 
 class EventTail:
-    """The events of this user in one root, from now on."""
+    """New events of this user for one root."""
 
     def __init__(self, root: str) -> None:
         self._path = events_path(root)
         self._inode, self._offset = _end_of(self._path)
 
     def new(self) -> Iterator[CacheEvent]:
-        """Yield the events since the last call; half a line waits for its other half."""
+        """Yield the events since the last call; an incomplete line is read with the next call."""
         inode, size = _end_of(self._path)
         if inode != self._inode:
             old_inode, _ = _end_of(f"{self._path}.old")
@@ -193,7 +193,7 @@ class RemovalRecord:
 
 
 def record_removals(root: str, choices: Iterable[PruneDecision]) -> None:
-    """Append what was removed; what cannot be kept is not kept."""
+    """Append removed entries; errors are ignored."""
     now = time.time()
     lines = "".join(f"{now:.3f} {choice.entry.module} {_line(choice.reason)}\n" for choice in choices)
     if not lines:
@@ -210,7 +210,7 @@ def record_removals(root: str, choices: Iterable[PruneDecision]) -> None:
 
 
 def read_removals(root: str) -> dict[str, RemovalRecord]:
-    """Return the last removal of each module that is remembered; damaged lines are left out."""
+    """Return the last recorded removal of each module; damaged lines are skipped."""
     found: dict[str, RemovalRecord] = {}
     for path in (f"{_path(root)}.old", _path(root)):
         try:

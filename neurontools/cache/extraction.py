@@ -1,8 +1,7 @@
-"""Graph extraction: graphs are stored without a compile, and compiled later by others (compile-runtime.md section 1.6).
+"""Graph extraction: graphs are stored without a compile, and compiled later (AWS Neuron, neuron_parallel_compile).
 
-An extracted entry holds the graph, its flags and the native libraries that its NEFF will carry: whoever compiles it
-needs neither the program nor the device. What a program extracted is also told, line by line, in a file that
-`NEURONTOOLS_EXTRACTION_LOG` names.
+An extracted entry holds the graph, its flags and the native libraries of its NEFF, so that it can be compiled without
+the program and the device. Extracted graphs are also recorded in the file named by `NEURONTOOLS_EXTRACTION_LOG`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ATTEMPTS = 50
 
 
 class RecordKind(StrEnum):
-    """What a line of the log tells: which cache, a graph's entry, an operator that ran on the CPU and its line."""
+    """The kind of a record: the cache, a graph's entry, or an operator that ran on the CPU."""
 
     ROOT = "root"
     GRAPH = "graph"
@@ -43,7 +42,7 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExtractionRecord:
-    """One line of the log; `source` is the user's line of an operator, "" where it is unknown."""
+    """One record of the log; `source` is the user's line of an operator, "" if unknown."""
 
     kind: RecordKind
     text: str
@@ -51,14 +50,14 @@ class ExtractionRecord:
 
 
 def extracts_only(environ: Mapping[str, str]) -> bool:
-    """Return whether graphs are to be extracted and not compiled."""
+    """Return whether graphs are extracted instead of compiled."""
     return environ.get(EXTRACT_VARIABLE, "").lower() in {"1", "true"}
 
 
 def extract(
     root: str, entry: str, graph: Graph, flags: tuple[str, ...], libraries: Sequence[NativePart]
 ) -> bool:
-    """Store a graph to be compiled later; return whether a sound NEFF of it is there already.
+    """Store a graph for a later compile; return whether the cache already has a valid NEFF of it.
 
     Args:
         root: of the cache.
@@ -82,11 +81,11 @@ def extract(
 
 
 def read_libraries(entry: str) -> tuple[NativePart, ...]:
-    """Return the native libraries that an extracted entry holds; what was changed since is left out.
+    """Return the native libraries of an extracted entry, without those whose content has changed.
 
     Raises:
         OSError: one cannot be read.
-        KeyError, TypeError, ValueError: what is said of one cannot be read.
+        KeyError, TypeError, ValueError: the metadata of a library is invalid.
     """
     found = []
     for file in sorted(os.listdir(entry)):
@@ -103,14 +102,14 @@ def read_libraries(entry: str) -> tuple[NativePart, ...]:
 
 
 def remove_libraries(entry: str) -> None:
-    """Remove the libraries of an extracted entry: its NEFF holds them now."""
+    """Remove the libraries of an extracted entry after its NEFF contains them."""
     for file in os.listdir(entry):
         if file.startswith(_LIBRARY_PREFIX):
             os.unlink(f"{entry}/{file}")
 
 
 def record(kind: RecordKind, text: str, source: str = "") -> None:
-    """Append a line to the log of this extraction, where there is one."""
+    """Append a record to the extraction log, if there is one."""
     path = os.environ.get(env.EXTRACTION_LOG)
     if path:
         line = json.dumps([kind, text, source]) + "\n"
@@ -119,7 +118,7 @@ def record(kind: RecordKind, text: str, source: str = "") -> None:
 
 
 def read_records(path: str) -> Iterator[ExtractionRecord]:
-    """Yield what a log tells; half a line of a killed process is left out.
+    """Yield the records of a log; an incomplete line of a killed process is skipped.
 
     Raises:
         OSError: it cannot be read.

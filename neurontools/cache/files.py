@@ -9,12 +9,12 @@ _OPTIONS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read_start(path: str, most_bytes: int) -> bytes:
-    """Return the first bytes of a file, b"" where it cannot be read; links are not followed."""
+    """Return the first bytes of a file, b"" if it cannot be read; links are not followed."""
     return _read(path, most_bytes, 0)
 
 
 def read_ends_text(path: str, each_bytes: int) -> str:
-    """Return the start of a text file and, where it is longer, its end behind a line `...`."""
+    """Return the start of a text file and, if it is longer, its end after a line `...`."""
     start = _read(path, each_bytes, 0)
     if len(start) < each_bytes:
         return start.decode("utf-8", "replace")
@@ -23,7 +23,7 @@ def read_ends_text(path: str, each_bytes: int) -> str:
 
 
 def open_unseen(path: str) -> BinaryIO:
-    """Open a file for reading so that its access time stays; another user's file has its time changed.
+    """Open a file for reading without changing its access time, except for files of other users.
 
     Raises:
         OSError: it cannot be opened, or is a link.

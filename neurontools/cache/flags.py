@@ -1,4 +1,4 @@
-"""NEURON_CC_FLAGS: what is the wrapper's, what is the compiler's, and the hash that names an entry (1.2 and 1.3)."""
+"""NEURON_CC_FLAGS: flags of the wrapper and of the compiler, and the hash in an entry's name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALONE = frozenset({"--no_cache", "--retry_failed_compilation", "--dump"})
 
 @dataclass(frozen=True, slots=True)
 class FlagSettings:
-    """NEURON_CC_FLAGS taken apart. `compiler` goes to the compiler and into the hash, the rest does not."""
+    """Parsed NEURON_CC_FLAGS. Only `compiler` is passed to the compiler and hashed."""
 
     compiler: tuple[str, ...] = ()
     cache_dir: str = ""
@@ -30,7 +30,7 @@ class FlagSettings:
 
 
 def parse_environment_flags(environ: Mapping[str, str]) -> FlagSettings:
-    """Return NEURON_CC_FLAGS of an environment, taken apart.
+    """Return the parsed NEURON_CC_FLAGS of an environment.
 
     Raises:
         UsageError: a quote is not closed.
@@ -40,7 +40,7 @@ def parse_environment_flags(environ: Mapping[str, str]) -> FlagSettings:
 
 
 def parse_flags(text: str) -> FlagSettings:
-    """Return a flags string taken apart; values may follow `=` or a blank.
+    """Return a parsed flags string; values may follow `=` or a blank.
 
     Raises:
         UsageError: a quote is not closed.
@@ -86,7 +86,7 @@ def old_flags_hash(flags: Sequence[str]) -> str:
 
 
 class FlagsRule(StrEnum):
-    """By which rule a directory's name fits the flags that are stored in it."""
+    """The rule by which the flags hash in a directory's name matches the flags stored in it."""
 
     NEW = "md5 of JSON"
     OLD = "md5 of words"
@@ -94,7 +94,7 @@ class FlagsRule(StrEnum):
 
 
 def flags_rule(module: str, flags: Sequence[str]) -> FlagsRule:
-    """Return which rule makes the part behind the plus sign of a module's name of the flags stored in it."""
+    """Return the rule that turns stored flags into the hash after the plus sign of a module's name."""
     stored = module.rpartition("+")[2]
     if stored == flags_hash(flags):
         return FlagsRule.NEW

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HOLD_ATTEMPTS = 5
 _HOLD_WAIT_S = 5.0
 _HOLD_POLL_S = 0.02
-# The kernel's number of the first pid namespace (PROC_PID_INIT_INO): from others, /proc/locks hides locks.
+# The first pid namespace (PROC_PID_INIT_INO of the kernel): in others, /proc/locks hides locks.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 
 
@@ -37,7 +37,7 @@ def hold(entry: str) -> int | None:
             if _is_held(entry, descriptor):
                 return descriptor
             os.close(descriptor)
-        # A removal that meets a living lock puts the entry back.
+        # A removal that finds a living lock puts the entry back.
         time.sleep(_HOLD_POLL_S)
     return None
 
@@ -53,13 +53,13 @@ def _is_held(entry: str, descriptor: int) -> bool:
 
 
 def release(held: int | None) -> None:
-    """Take back the mark that `hold` made."""
+    """Release the mark of `hold`."""
     if held is not None:
         os.close(held)
 
 
 def is_in_use(entry: str) -> bool:
-    """Return whether a process of this host holds the entry loaded; of one in a bucket nobody knows."""
+    """Return whether a process on this host has loaded the entry; always False in a bucket."""
     if is_remote(entry):
         return False
     try:
@@ -75,7 +75,7 @@ def is_in_use(entry: str) -> bool:
 
 
 def in_use_checker(root: str) -> Callable[[str], bool]:
-    """Return what says of many entries of a root, by their paths, whether they are loaded.
+    """Return a function that says of many entries, given by their paths, whether they are loaded.
 
     The kernel's list of flocks answers for all of them at once, where it is whole.
     """
@@ -93,7 +93,7 @@ def _inode(path: str) -> int | None:
 
 
 def _held_inodes(root: str) -> frozenset[int] | None:
-    """Return the inodes with flocks on a root's device but the root's own, None where the list cannot be relied on."""
+    """Return the inodes with flocks on a root's device except the root's own, None if the list is unreliable."""
     try:
         if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
             return None
@@ -109,7 +109,7 @@ def _held_inodes(root: str) -> frozenset[int] | None:
         return None
     finally:
         os.close(descriptor)
-    # Some file systems show their files under another device than the kernel's list does.
+    # On some file systems the device differs from that in the kernel's list.
     return held - {own.st_ino} if own.st_ino in held else None
 
 

@@ -21,7 +21,7 @@ _ATTEMPTS = 20
 
 @contextmanager
 def staging_directory(root: str) -> Iterator[str]:
-    """Give a directory in a root for one process at a time; what a killed one left in it is removed first.
+    """Provide a staging directory in a root for one process at a time; leftovers of a killed one are removed.
 
     Raises:
         OSError: the root cannot be written to.
@@ -74,7 +74,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
 
 
 def install_file(staged: str, target: str) -> str:
-    """Move a file that is an entry by itself to where it belongs; return "imported" or "present".
+    """Move a single-file entry to its path; return "imported" or "present".
 
     Raises:
         OSError: the root cannot be written to.
@@ -82,7 +82,7 @@ def install_file(staged: str, target: str) -> str:
     for _ in range(_ATTEMPTS):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         try:
-            # Unlike a rename, a link replaces nothing.
+            # Unlike a rename, a link never replaces a file.
             os.link(staged, target)
         except FileExistsError:
             return "present"
@@ -94,7 +94,7 @@ def install_file(staged: str, target: str) -> str:
 
 
 def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
-    """Fill an entry that is there and not finished, under its lock, as a compile would."""
+    """Complete an unfinished entry under its lock, like a compile."""
     if _is_finished(target):
         return "present"
     lock = try_lock(root, target)

@@ -47,12 +47,12 @@ def compiler_name(version: str) -> str:
 
 
 def is_compiler_dir(name: str) -> bool:
-    """Return whether a name in the root is that of a compiler version's directory."""
+    """Return whether a name is that of a compiler version's directory."""
     return _COMPILER.fullmatch(name) is not None
 
 
 def split_module(name: str) -> tuple[str, str] | None:
-    """Return graph hash and flags hash of an entry's directory name, or None for another name."""
+    """Return the graph hash and flags hash of an entry's directory name, None for other names."""
     found = _MODULE.fullmatch(name)
     return (found[1], found[2]) if found else None
 
@@ -63,7 +63,7 @@ def display_path(path: str, root: str, width: int | None) -> str:
 
 
 def make_root(root: str) -> None:
-    """Make the root with its lock file, and mark it as a cache if it is new (CACHEDIR.TAG).
+    """Create the root with its lock file; a new one gets a CACHEDIR.TAG.
 
     Raises:
         OSError: it cannot be made or written to.
@@ -91,7 +91,7 @@ _VLLM = re.compile(r"[0-9a-f]{32}")
 
 
 class CacheLayout(StrEnum):
-    """A layout: the wrapper's of today, the one of 2022, TorchNeuron's sharded NEFFs, vLLM's directories."""
+    """A layout: the current one, that of 2022, TorchNeuron's sharded NEFFs, or vLLM's directories."""
 
     CURRENT = "current"
     OLDEST = "oldest"
@@ -100,7 +100,7 @@ class CacheLayout(StrEnum):
 
 
 def is_oldest_compiler_dir(name: str) -> bool:
-    """Return whether a name in the root is that of a compiler version's directory of 2022."""
+    """Return whether a name is that of a compiler version's directory of 2022."""
     return _OLDEST_COMPILER.fullmatch(name) is not None
 
 

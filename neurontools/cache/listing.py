@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable, table, wrap_field
@@ -65,7 +65,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
     """Return the columns of a list such as `state,size,path`.
 
     Raises:
-        UsageError: one is no field, or there is none.
+        UsageError: a name is not a field, or there are no names.
     """
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     unknown = [name for name in names if find_field(name) is None]
@@ -76,7 +76,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a negative limit.
+    """Reject a negative limit.
 
     Raises:
         UsageError: it is negative.
@@ -94,7 +94,7 @@ def select(
     failed: bool = False,
     limit: int | None = None,
 ) -> tuple[Entry, ...]:
-    """Return entries in order: at most `limit`, only those of a filter, only failed and interrupted ones when asked.
+    """Return sorted entries that match a filter, at most `limit`.
 
     Raises:
         UsageError: the limit is negative.
@@ -116,14 +116,14 @@ def format_listing(
     columns: Sequence[str] = DEFAULT_COLUMNS,
     width: int | None = None,
 ) -> str:
-    """Return the table of a scan's chosen entries, and a line with their number, their size and the root.
+    """Return the table of selected entries, and a line with their number, total size and root.
 
     Args:
         scan: what they are of.
         entries: the chosen ones, in order.
         now: Unix seconds.
         columns: what is shown of each.
-        width: the terminal's columns; None where lines may have any length.
+        width: of the terminal; None for lines of any length.
     """
     fields = [field for name in columns if (field := find_field(name)) is not None]
     rows = [[field.format(entry, now) for field in fields] for entry in entries]
@@ -143,14 +143,14 @@ def format_listing(
 
 
 def _spare(columns: Sequence[str]) -> list[int]:
-    """Return which columns a narrow terminal does without, the first one first: of those that were asked for, the last."""
+    """Return the columns to drop on a narrow terminal, in this order; of explicit columns, the last one first."""
     if columns == DEFAULT_COLUMNS:
         return [columns.index(name) for name in _SPARE_COLUMNS]
     return list(range(len(columns) - 1, 0, -1))
 
 
 def format_registry(scan: Scan, width: int | None = None) -> str:
-    """Return the table of optimum's registry records, no wider than a terminal's columns."""
+    """Return the table of optimum's registry records."""
     rows = [
         (
             record.model or "-",
@@ -169,22 +169,12 @@ def format_registry(scan: Scan, width: int | None = None) -> str:
 
 
 def registry_json(scan: Scan) -> list[dict[str, str]]:
-    """Return the JSON form of `registry_text`."""
-    return [
-        {
-            "path": record.path,
-            "model": record.model,
-            "kind": record.kind,
-            "arch": record.arch,
-            "optimum": record.optimum,
-            "compiler": record.compiler,
-        }
-        for record in scan.registry
-    ]
+    """Return the JSON form of `format_registry`."""
+    return [asdict(record) for record in scan.registry]
 
 
 def skipped_notes(skipped: int, unread: int) -> list[str]:
-    """Return words on names that no layout knows, and on what cannot be read; none for none."""
+    """Return notes on names of no known layout and on unreadable directories."""
     words = [f"{plural(skipped, 'name', 'names')} of another layout skipped"] if skipped else []
     if unread:
         words.append(f"{plural(unread, 'directory', 'directories')} cannot be read")
@@ -203,7 +193,7 @@ def list_entries(
     on_listed: Callable[[int], None] | None = None,
     on_read: Callable[[int, int], None] | None = None,
 ) -> tuple[Scan, tuple[Entry, ...]]:
-    """Return a root's content and the entries to show, read fresh and in full.
+    """Return the content of a root and the entries to show.
 
     Args:
         location: which root.
@@ -217,7 +207,7 @@ def list_entries(
         on_read: called now and then with the number of entries read, and of all.
 
     Raises:
-        NotACacheError: it is no cache.
+        NotACacheError: the root is not a cache.
         UsageError: the limit is negative.
     """
     check_limit(limit)

@@ -1,4 +1,4 @@
-"""Where the compile cache is, and which setting said so (compile-runtime.md section 1.2).
+"""The location of the compile cache, and the setting that determines it.
 
 Order: an explicit path, `--cache_dir` in NEURON_CC_FLAGS, NEURON_COMPILE_CACHE_URL, the default of the real tools.
 """
@@ -71,7 +71,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
 
 
 def format_location(location: Location) -> str:
-    """Return the root and the settings that could have named it, the winner marked."""
+    """Return the root and the settings that can name it, with a mark on the one in effect."""
     lines = [location.root, *([f"  local copy: {copy_dir(location.root)}"] if location.is_remote else [])]
     for candidate in location.candidates:
         mark = "*" if candidate.source == location.source else " "
@@ -80,7 +80,7 @@ def format_location(location: Location) -> str:
 
 
 def location_json(location: Location) -> dict[str, Any]:
-    """Return the JSON form of `location_text`."""
+    """Return the JSON form of `format_location`."""
     return {
         "root": location.root,
         "copy": copy_dir(location.root) if location.is_remote else None,

@@ -1,4 +1,4 @@
-"""Every lock of a root, who holds it, who waits for it, and breaking those that nobody holds any more."""
+"""The locks of a root: who holds them, who waits, which are stale."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class HeldLock:
     waiters: tuple[LockOwner, ...]
 
     def is_stale(self, age_s: float) -> bool:
-        """Return whether nobody holds it: its owner is dead, or it names none and is older than an age."""
+        """Return whether it is stale: its owner is dead, or it is unnamed and older than an age."""
         lives = self.lock.liveness
         return lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and self.lock.age_s > age_s)
 
 
 def list_locks(places: Sequence[EntryRef], tree: CacheTree = LOCAL) -> tuple[HeldLock, ...]:
-    """Return every lock below some places, the oldest first; an entry may have several, and finished ones, too.
+    """Return the locks of entries, oldest first; an entry may have several, even if it is finished.
 
     Args:
-        places: which entries.
+        places: the entries.
         tree: reads their root.
     """
     found = [
@@ -55,7 +55,7 @@ def list_locks(places: Sequence[EntryRef], tree: CacheTree = LOCAL) -> tuple[Hel
 
 
 def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ...]:
-    """Return the locks that nobody holds, as `break_locks` wants them."""
+    """Return the stale locks, for `break_locks`."""
     return tuple(
         BrokenLock(held.lock.path, held.lock.age_s, held.lock.holder)
         for held in locks
@@ -64,14 +64,14 @@ def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ..
 
 
 def format_broken_locks(found: Sequence[HeldLock], broken: Sequence[BrokenLock], *, dry_run: bool) -> str:
-    """Return how many locks of how many went, or would go, and how many stay because their process lives."""
+    """Return a summary of removed (or removable) locks, and of those held by living processes."""
     living = sum(held.lock.liveness is Liveness.ALIVE for held in found)
     kept = f"; {living} held by {'a living process' if living == 1 else 'living processes'}" if living else ""
     return f"{len(broken)} of {len(found)} locks {'to remove' if dry_run else 'removed'}{kept}"
 
 
 def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
-    """Return the table of locks, no wider than a terminal's columns, and a hint where some are stale."""
+    """Return the table of locks, and a hint if some are stale."""
     rows = [
         (
             _state(held),
@@ -99,7 +99,7 @@ def _shown_path(path: str, root: str, width: int | None) -> str:
 
 
 def locks_json(root: str, locks: Sequence[HeldLock], now: float) -> dict[str, Any]:
-    """Return the JSON form of `locks_text`."""
+    """Return the JSON form of `format_locks`."""
     return {"root": root, "locks": [_lock_json(held, now) for held in locks]}
 
 

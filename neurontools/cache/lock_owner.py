@@ -23,7 +23,7 @@ STALE_S = 300.0
 
 
 class Liveness(StrEnum):
-    """What is known of a lock's owner. UNKNOWN is a lock that names none: the real wrapper's zero-byte file."""
+    """Whether a lock's owner lives; UNKNOWN for an unnamed lock, the real wrapper's zero-byte file."""
 
     ALIVE = "alive"
     DEAD = "dead"
@@ -32,7 +32,7 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """A process that holds a lock. `token` tells two locks of one process apart."""
+    """A process that holds a lock. `token` distinguishes the locks of one process."""
 
     boot_id: str
     pid_namespace: str
@@ -61,7 +61,7 @@ def new_lock_owner() -> LockOwner:
 
 
 def parse_lock_owner(data: bytes) -> LockOwner | None:
-    """Return the owner that a lock file names, or None for a foreign or damaged one."""
+    """Return the owner in a lock file, None if it is unnamed or damaged."""
     try:
         stored = json.loads(data)
         return LockOwner(
@@ -100,14 +100,14 @@ _MAX_BYTES = 4096
 
 
 class Waiter:
-    """A mark that this process waits; made by `announce`, removed at the end of the `with` block."""
+    """A file that marks this process as waiting; removed at the end of the `with` block."""
 
     def __init__(self, entry: str) -> None:
         self._entry = entry
         self._path = ""
 
     def announce(self) -> None:
-        """Leave the mark; an entry that cannot be written to gets none."""
+        """Write the file; errors are ignored."""
         if self._path:
             return
         owner = new_lock_owner()
@@ -129,7 +129,7 @@ class Waiter:
 
 
 def list_waiters(entry: str) -> tuple[LockOwner, ...]:
-    """Return the living processes that wait for an entry; those of other hosts count as living."""
+    """Return the living processes that wait for an entry; processes of other hosts count as alive."""
     found = []
     for name in _marks(entry):
         owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
@@ -139,7 +139,7 @@ def list_waiters(entry: str) -> tuple[LockOwner, ...]:
 
 
 def dead_waiter_files(entry: str) -> tuple[str, ...]:
-    """Return the names of marks of processes that were killed while they waited."""
+    """Return the names of files of processes that were killed while waiting."""
     found = []
     for name in _marks(entry):
         owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
@@ -149,7 +149,7 @@ def dead_waiter_files(entry: str) -> tuple[str, ...]:
 
 
 def remove_dead_waiters(entry: str) -> None:
-    """Remove the marks of processes that were killed while they waited."""
+    """Remove the files of processes that were killed while waiting."""
     for name in dead_waiter_files(entry):
         remove_quietly(f"{entry}/{name}")
 

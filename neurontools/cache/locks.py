@@ -48,14 +48,14 @@ class LockState:
 
     @property
     def holder(self) -> str:
-        """Words for people: which process on which host, and whether it lives."""
+        """The process and host as text, and whether it lives."""
         if self.owner is None:
             return "an unnamed process"
         return f"process {self.owner.pid} on {self.owner.host} ({self.liveness})"
 
 
 def examine_lock(path: str) -> LockState | None:
-    """Return the state of a lock file, or None when there is none."""
+    """Return the state of a lock file, None if there is none."""
     try:
         with open(path, "rb") as lock:
             content = lock.read(_MAX_LOCK_BYTES)
@@ -76,7 +76,7 @@ def parse_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
 
 @contextmanager
 def root_lock(root: str) -> Iterator[None]:
-    """Hold the root's lock, as the real tools do; where the file system has no flock, hold nothing.
+    """Hold the root's lock, like the real tools; without effect on file systems without flock.
 
     Raises:
         OSError: the lock file cannot be opened for writing.
@@ -101,7 +101,7 @@ class EntryLock:
         self._heart.start()
 
     def release(self) -> None:
-        """Remove the lock, unless somebody took it over meanwhile."""
+        """Remove the lock, unless another process has taken it over."""
         self._released.set()
         self._heart.join()
         try:
@@ -127,7 +127,7 @@ class EntryLock:
 
 
 def try_lock(root: str, entry: str) -> EntryLock | None:
-    """Lock an entry if nobody holds it or its holder is dead.
+    """Lock an entry if it is unlocked or its holder is dead.
 
     Returns:
         The lock, or None while a living or unnamed holder has it.
@@ -157,7 +157,7 @@ def _may_take_over(lock: LockState) -> bool:
 
 @contextmanager
 def _unpruned(entry: str) -> Iterator[None]:
-    """Keep pruners, who hold the directory's flock alone, from taking an entry away while a lock is made in it.
+    """Keep other processes from removing an entry while a lock is created in it.
 
     Raises:
         FileNotFoundError: the entry is gone.
@@ -209,7 +209,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def directory_lock(path: str) -> Iterator[None]:
-    """Make a directory and hold it, waiting for whoever does; remove it at the end if it is empty.
+    """Create a directory, hold its lock, and remove it at the end if it is empty.
 
     Raises:
         OSError: it cannot be made or opened.
@@ -220,7 +220,7 @@ def directory_lock(path: str) -> Iterator[None]:
             continue
         try:
             flock(descriptor)
-            # Whoever held it may have removed it, and another may have made it anew.
+            # The previous holder may have removed it, and another process created it again.
             if is_same_file(path, descriptor):
                 try:
                     yield
@@ -232,7 +232,7 @@ def directory_lock(path: str) -> Iterator[None]:
 
 
 def _opened(path: str) -> int | None:
-    """Open a directory, made if need be; return None where somebody removes it just now."""
+    """Create and open a directory; return None if another process has just removed it."""
     try:
         os.makedirs(path, exist_ok=True)
     except FileExistsError:

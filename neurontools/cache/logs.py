@@ -1,4 +1,4 @@
-"""The cache's log lines, in the real wrapper's words and shape (compile-runtime.md section 1.5)."""
+"""Log lines in the real wrapper's format (AWS Neuron documentation, neuron persistent cache)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class CacheResult:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """What is looked for, and how; `wait_s` limits the wait for another process, None does not. `retries` were before it."""
+    """A graph to look up or compile. `wait_s` limits the wait for another process; `retries` counts earlier attempts."""
 
     graph: Graph
     digest: str
@@ -73,7 +73,7 @@ class LockWaitTimeoutError(Exception):
 
 
 class Lookup:
-    """A request on its way through one root."""
+    """The lookup of one request in one root."""
 
     def __init__(self, root: CacheRoot, request: CompileRequest) -> None:
         self._root = root
@@ -118,12 +118,12 @@ class Lookup:
         raise OSError(f"the entry {self._entry} keeps disappearing")
 
     def give_up(self, error: OSError) -> None:
-        """Say that the cache cannot be written to, and leave no empty entry behind."""
+        """Warn that the cache cannot be written to, and remove an empty entry."""
         self._root.warn_unusable(error)
         remove_if_empty(self._entry)
 
     def compile_uncached(self) -> CacheResult:
-        """Return the NEFF compiled now, without looking at the cache.
+        """Compile without the cache.
 
         Raises:
             CompileError: the compiler refuses the graph.
@@ -158,7 +158,7 @@ class Lookup:
         raise failure
 
     def _lock(self) -> EntryLock | None:
-        """Return the entry's lock, or None when another holder has let go of it."""
+        """Return the entry's lock, None if another holder has released it."""
         if not os.path.isdir(self._entry):
             layouts.make_root(self._root.path)
             os.makedirs(self._entry, exist_ok=True)

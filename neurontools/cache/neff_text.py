@@ -1,4 +1,4 @@
-"""What `neuron-packager info` prints of a NEFF: titles and columns of the real tool (compile-runtime.md section 2.2)."""
+"""The output of `neuron-packager info`, with the titles and columns of the real tool."""
 
 from __future__ import annotations
 

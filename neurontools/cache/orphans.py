@@ -28,7 +28,7 @@ _BLOCK_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A file or directory that nobody works on any more: its size on disk, and whose it was."""
+    """An orphaned file or directory: its size on disk and its origin."""
 
     path: str
     size_bytes: int
@@ -36,7 +36,7 @@ class Orphan:
 
 
 def find_orphans(root: str) -> tuple[Orphan, ...]:
-    """Return what killed processes left in a root; a directory that a process works in is passed over.
+    """Return what killed processes left in a root, except in directories that a process is using.
 
     Where flock does not show who works (network file systems), only what is older than 24 h counts.
     """
@@ -51,14 +51,14 @@ def find_orphans(root: str) -> tuple[Orphan, ...]:
 
 
 def quarantine_orphans(root: str) -> tuple[Orphan, ...]:
-    """Return what was put into the quarantine of a root, the oldest first."""
+    """Return the content of a root's quarantine, oldest first."""
     if is_remote(root):
         return ()
     return tuple(Orphan(path, _size_bytes(path), "in quarantine") for path in list_quarantine(root))
 
 
 def remove_orphan(path: str) -> bool:
-    """Remove one, unless a process works in its directory; return whether it is gone."""
+    """Remove an orphan, unless a process is using its directory; return whether it is gone."""
     with _nobody_in(os.path.dirname(path)) as is_free:
         if is_free:
             delete_tree(path)
@@ -66,7 +66,7 @@ def remove_orphan(path: str) -> bool:
 
 
 def is_orphan(root: str, path: str) -> bool:
-    """Return whether a path of a root lies where only `remove_leftover` may remove."""
+    """Return whether only `remove_orphan` may remove a path."""
     return os.path.dirname(path) in {f"{root}/{name}" for name in _WORDS}
 
 
@@ -79,7 +79,7 @@ def _left_in(directory: str, youngest: float | None) -> list[str]:
 
 @contextmanager
 def _nobody_in(directory: str) -> Iterator[bool]:
-    """Hold a directory as removals and imports do; give False where one of them holds it, or it is not there."""
+    """Hold the lock of a directory; yield False if another process holds it or the directory is missing."""
     try:
         descriptor = os.open(directory, _OPEN)
     except OSError:
@@ -124,7 +124,7 @@ _OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
-    """Move an entry into the quarantine; return "" or why it had to stay.
+    """Move an entry into the quarantine; return "" or why it was kept.
 
     Args:
         root: the cache.
@@ -152,7 +152,7 @@ def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
 
 
 def quarantine_neff(root: str, entry: str, reason: str) -> None:
-    """Move the damaged NEFF of an entry that this process has locked aside; where that fails it stays."""
+    """Move the damaged NEFF of an entry locked by this process into the quarantine; errors are ignored."""
     remove_quietly(f"{entry}/{layouts.DONE}")
     with suppress(OSError):
         place = _new_place(root, os.path.basename(entry))

@@ -21,7 +21,7 @@ _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 
 
 class TagError(NeuronToolsError):
-    """An entry cannot be marked."""
+    """An entry cannot be pinned or tagged."""
 
 
 def set_pin(place: EntryRef) -> bool:
@@ -68,7 +68,7 @@ def is_tag_file(name: str) -> bool:
 
 
 def check_taggable(places: Sequence[EntryRef]) -> None:
-    """Refuse entries that have no directory to put marks in, before any is marked.
+    """Reject single-file entries, which cannot hold pins or tags.
 
     Raises:
         MarkError: one is such.
@@ -116,7 +116,7 @@ def _remove(place: EntryRef, name: str) -> bool:
 
 
 def _held(place: EntryRef) -> int:
-    """Keep pruners away while a mark is made: they look for marks after they have the entry for themselves."""
+    """Hold an entry while it is changed: a removal looks for pins after it has locked the entry."""
     check_taggable([place])
     descriptor = hold(place.path)
     if descriptor is None:

@@ -23,7 +23,7 @@ _MAX_BYTES = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The compile behind an entry: seconds it took, when it began (Unix seconds), and the process."""
+    """The compile of an entry: its duration, start (Unix seconds) and process."""
 
     compile_s: float
     started_unix_s: float
@@ -34,7 +34,7 @@ class Provenance:
 
 
 def new_provenance(compile_s: float) -> Provenance:
-    """Return the record of a compile that this process has just ended."""
+    """Return the record of a compile that this process has just finished."""
     import sys
 
     return Provenance(
@@ -48,13 +48,13 @@ def new_provenance(compile_s: float) -> Provenance:
 
 
 def write_provenance(entry: str, origin: Provenance) -> None:
-    """Store a record in an entry; one that cannot be written is not."""
+    """Store a record in an entry; errors are ignored."""
     with suppress(OSError):
         write_atomic(f"{entry}/{layouts.ORIGIN}", json.dumps(asdict(origin)) + "\n", sync=False)
 
 
 def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
-    """Return the record of an entry, None for none or one that cannot be read."""
+    """Return the record of an entry, None if it is missing or invalid."""
     data = tree.read_start(f"{entry}/{layouts.ORIGIN}", _MAX_BYTES)
     if not data:
         return None
@@ -73,7 +73,7 @@ def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
 
 
 def _finite(stored: Any) -> float:
-    # JSON has no infinity, but 1e400 is one, and what we print must be JSON again.
+    # JSON has no infinity, but 1e400 is read as infinity, and our output must be valid JSON.
     number = float(stored)
     if not math.isfinite(number):
         raise ValueError("not a finite number")

@@ -28,19 +28,19 @@ _NAMES_SHOWN = 4
 
 
 class NoSuchEntryError(UsageError):
-    """Nothing in the root is called that, or several entries are."""
+    """A name matches no entry, or several."""
 
     exit_code = 1
 
 
 def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
-    """Return the place of each name: a path of an entry or of something in it, a module, or the start of a module.
+    """Return the entry of each name: a path of it or in it, a module, or the start of a module.
 
     The start may leave out `MODULE_`.
 
     Raises:
         NoSuchEntryError: a name fits no entry, or several.
-        NotACacheError: the root is no cache.
+        NotACacheError: the root is not a cache.
     """
     known: list[EntryRef] = []
     found = []
@@ -98,7 +98,7 @@ def _by_name(root: str, places: Sequence[EntryRef], name: str) -> EntryRef:
 def select_entries(
     location: Location, names: Sequence[str], conditions: Sequence[str]
 ) -> tuple[EntryRef, ...]:
-    """Return the places of the entries that are meant; without names, of all that fulfil the conditions.
+    """Return the named entries that match the conditions; without names, all that match.
 
     Args:
         location: which root.
@@ -108,7 +108,7 @@ def select_entries(
     Raises:
         NoSuchEntryError: a name fits no entry or several, or the conditions fit none.
         UsageError: a condition does not parse.
-        NotACacheError: it is no cache.
+        NotACacheError: the root is not a cache.
     """
     chosen = parse_filters(conditions)
     if names:
@@ -134,12 +134,12 @@ def _named(root: str, names: Sequence[str]) -> tuple[Entry, ...]:
     return tuple(entry for entry in read if entry is not None)
 
 
-# What a lookup adds by the device, where the user's flags do not name it.
+# Flags that a lookup adds for the device, unless the user sets them.
 _ADDED = ("--target", "--logical-nc-config")
 
 
 def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], str]:
-    """Return what says why an entry cannot be hit here, "" for one that can.
+    """Return a function that says why a lookup on this computer would not reuse an entry, "" if it would.
 
     Args:
         environ: environment, None for this process's.

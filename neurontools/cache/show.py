@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable, wrap_field
@@ -38,7 +38,7 @@ _LOG_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class EntryFile:
-    """A file of an entry, named from the entry's directory; `size_bytes` is its length."""
+    """A file of an entry: its path below the entry's directory, and its length."""
 
     name: str
     size_bytes: int
@@ -46,7 +46,7 @@ class EntryFile:
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """What a stored graph is. `facts` are None for one that cannot be read; `problem` says why."""
+    """A stored graph. `facts` is None if it cannot be read; `problem` says why."""
 
     file: str
     size_bytes: int
@@ -54,13 +54,13 @@ class GraphSummary:
     problem: str = ""
 
     def operators(self) -> tuple[tuple[str, int], ...]:
-        """Return the kinds of operators with their numbers, the most frequent first."""
+        """Return the operators with their counts, most frequent first."""
         return () if self.facts is None else tuple(Counter(self.facts.names).most_common())
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDetails:
-    """An entry with all that is known of it. `neff_problem` says why there is no header although there is a NEFF.
+    """All details of an entry. `neff_problem` says why the header of its NEFF cannot be read.
 
     `libraries` are the libraries of custom operators in the NEFF, as far as it lies on this computer.
     """
@@ -78,7 +78,7 @@ class EntryDetails:
 
 
 def read_details(root: str, place: EntryRef) -> EntryDetails:
-    """Return what the files of an entry tell.
+    """Return the details of an entry.
 
     Raises:
         NoSuchEntryError: it is gone.
@@ -176,12 +176,12 @@ _LOG_LINES = 40
 
 
 def format_details(details: EntryDetails, now: float, width: int | None = None) -> str:
-    """Return everything about an entry, one fact a line, a failure's log at the end.
+    """Return the details of an entry, one per line, and its failure log.
 
     Args:
         details: the facts.
         now: Unix seconds.
-        width: the terminal's columns; None where lines may have any length.
+        width: of the terminal; None for lines of any length.
     """
     entry = details.entry
     lines = [entry.module]
@@ -215,38 +215,21 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
 
 def details_json(details: EntryDetails) -> dict[str, Any]:
     """Return the JSON form: bytes, seconds and Unix seconds."""
-    entry, origin, header, graph = details.entry, details.origin, details.header, details.graph
+    entry, origin, lock = details.entry, details.origin, details.entry.lock
     return {
         **entry_json(entry),
-        "files": [{"name": file.name, "size_bytes": file.size_bytes} for file in details.files],
-        "flags_rule": None if details.rule is None else details.rule.value,
+        "files": [asdict(file) for file in details.files],
+        "flags_rule": details.rule,
         "lock": None
-        if entry.lock is None
-        else {"holder": entry.lock.holder, "state": entry.lock.liveness.value, "age_s": entry.lock.age_s},
-        "compiled_by": None
-        if origin is None
-        else {
-            "compile_s": origin.compile_s,
-            "started_unix_s": origin.started_unix_s,
-            "host": origin.host,
-            "pid": origin.pid,
-            "user": origin.user,
-            "program": origin.program,
-        },
-        "graph": None
-        if graph is None
-        else {
-            "file": graph.file,
-            "size_bytes": graph.size_bytes,
-            "readable": graph.facts is not None,
-            "problem": graph.problem or None,
-            **_graph_json(graph),
-        },
+        if lock is None
+        else {"holder": lock.holder, "state": lock.liveness.value, "age_s": lock.age_s},
+        "compiled_by": None if origin is None else asdict(origin),
+        "graph": None if details.graph is None else _graph_json(details.graph),
         "libraries": [
             {"name": library.name, "sha256": library.digest, "size_bytes": library.size_bytes}
             for library in details.libraries
         ],
-        "neff": None if header is None else _header_json(header),
+        "neff": None if details.header is None else _header_json(details.header),
         "neff_problem": details.neff_problem or None,
         "error_line": details.error_line or None,
         "log": details.log or None,
@@ -339,10 +322,14 @@ def _tensors(tensors: Sequence[Tensor]) -> str:
 def _graph_json(graph: GraphSummary) -> dict[str, Any]:
     facts = graph.facts
     return {
+        "file": graph.file,
+        "size_bytes": graph.size_bytes,
+        "readable": facts is not None,
+        "problem": graph.problem or None,
         "form": None if facts is None else facts.form.value,
         "operators": dict(graph.operators()),
-        "inputs": [] if facts is None else [_tensor_json(tensor) for tensor in facts.inputs],
-        "outputs": [] if facts is None else [_tensor_json(output.tensor) for output in facts.outputs],
+        "inputs": [] if facts is None else [tensor._asdict() for tensor in facts.inputs],
+        "outputs": [] if facts is None else [output.tensor._asdict() for output in facts.outputs],
         "buffers_bytes": 0 if facts is None else facts.buffers_bytes,
         "libraries": 0 if facts is None else len(facts.libraries),
         "cut": None if facts is None else facts.cut or None,
@@ -350,20 +337,7 @@ def _graph_json(graph: GraphSummary) -> dict[str, Any]:
     }
 
 
-def _tensor_json(tensor: Tensor) -> dict[str, Any]:
-    return {"dtype": tensor.dtype, "shape": list(tensor.shape)}
-
-
 def _header_json(header: NeffHeader) -> dict[str, Any]:
-    return {
-        "name": header.name,
-        "package_version": header.package_version,
-        "version": ".".join(map(str, header.version)),
-        "build_version": header.build_version,
-        "core_count": header.core_count,
-        "lnc": header.lnc,
-        "data_bytes": header.data_bytes,
-        "hash": header.data_hash.hex(),
-        "uuid": header.uuid.hex(),
-        "feature_bits": header.feature_bits,
-    }
+    fields = asdict(header) | {"version": ".".join(map(str, header.version)), "uuid": header.uuid.hex()}
+    fields["hash"] = fields.pop("data_hash").hex()
+    return fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ class EntryTotals:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What `neuron-cache stats` shows. `usage` counts this user's lookups, `recorded` sums those that are kept by run."""
+    """Totals of a cache. `usage` counts this user's lookups, `recorded` sums the recorded events."""
 
     root: str
     states: tuple[EntryTotals, ...]
@@ -86,7 +86,7 @@ def collect_stats(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The sizes of entries that are alike in all that is told apart."""
+    """The sizes of entries with the same state, layout and compiler."""
 
     state: State
     layout: CacheLayout
@@ -98,7 +98,7 @@ class _Group:
 def _groups(
     found: Walk, in_use: Callable[[str], bool], on_read: Callable[[int, int], None] | None
 ) -> tuple[list[_Group], int]:
-    """Return the groups of a root's entries, and how many entries are there and cannot be looked at."""
+    """Return the groups of a root's entries, and the number of unreadable entries."""
     sizes: defaultdict[tuple[State, CacheLayout, str, bool], list[int]] = defaultdict(list)
     looker, lost = FilesInspector(found.tree), 0
     for place in with_progress(found.places, on_read):
@@ -131,7 +131,7 @@ def _sum(name: str, groups: Iterable[_Group]) -> EntryTotals:
 
 @dataclass(slots=True)
 class RunStats:
-    """What one run did. Seconds saved are the compile times of what it found, where these are recorded."""
+    """Totals of one run. `saved_s` is the recorded compile time of its hits."""
 
     name: str
     started_unix_s: float = 0.0
@@ -169,7 +169,7 @@ class RunStats:
 
 
 def group_runs(events: Iterable[CacheEvent]) -> tuple[RunStats, ...]:
-    """Return the runs of events, the one that began first first."""
+    """Return the runs of events, oldest first."""
     runs: dict[str, RunStats] = {}
     for event in events:
         runs.setdefault(event.run, RunStats(event.run)).add(event)
@@ -185,7 +185,7 @@ def sum_events(events: Iterable[CacheEvent]) -> RunStats:
 
 
 def format_runs(runs: Iterable[RunStats], width: int | None = None) -> str:
-    """Return the table of runs, no wider than a terminal's columns."""
+    """Return the table of runs."""
     rows = [
         (
             format_time(run.started_unix_s),
@@ -208,33 +208,20 @@ def format_runs(runs: Iterable[RunStats], width: int | None = None) -> str:
 
 
 def runs_json(runs: Iterable[RunStats]) -> list[dict[str, Any]]:
-    """Return the JSON form of `runs_text`."""
+    """Return the JSON form of `format_runs`."""
     return [
-        {
-            "run": run.name,
-            "started_unix_s": run.started_unix_s,
-            "ended_unix_s": run.ended_unix_s,
-            "hits": run.hits,
-            "misses": run.misses,
-            "waits": run.waits,
-            "failures": run.failures,
-            "replayed": run.replayed,
-            "damaged": run.damaged,
-            "saved_s": run.saved_s,
-            "compiled_s": run.compiled_s,
-            "waited_s": run.waited_s,
-        }
+        {"run": run.name, **{key: value for key, value in asdict(run).items() if key != "name"}}
         for run in runs
     ]
 
 
 def format_stats(stats: Stats, width: int | None = None) -> str:
-    """Return the sums and what lookups did, no wider than a terminal's columns."""
+    """Return the sums and what lookups did."""
     return f"{format_totals(stats, width)}\n\n{wrap_field(_usage_text(stats), width)}"
 
 
 def format_totals(stats: Stats, width: int | None = None) -> str:
-    """Return the sums by state, by compiler and, where there are several, by layout, no wider than a terminal's columns."""
+    """Return the sums by state, by compiler and, where there are several, by layout."""
     head = ("STATE", "ENTRIES", "ACTIVE", "SIZE", "RECLAIMABLE")
     show = partial(table, align="<>>>>", width=width, optional=(2, 4))
     blocks = [show(head, [_sum_row(group) for group in (*stats.states, stats.total)])]
@@ -251,7 +238,7 @@ def format_totals(stats: Stats, width: int | None = None) -> str:
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:
-    """Return the JSON form of `stats_text`."""
+    """Return the JSON form of `format_stats`."""
     usage, recorded = stats.usage, stats.recorded
     return {
         **totals_json(stats),
@@ -272,13 +259,13 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 
 
 def totals_json(stats: Stats) -> dict[str, Any]:
-    """Return the JSON form of `sums_text`."""
+    """Return the JSON form of `format_totals`."""
     return {
         "root": stats.root,
-        "states": [_sum_json(group) for group in stats.states],
-        "layouts": [_sum_json(group) for group in stats.layouts],
-        "compilers": [_sum_json(group) for group in stats.compilers],
-        "total": _sum_json(stats.total),
+        "states": [asdict(group) for group in stats.states],
+        "layouts": [asdict(group) for group in stats.layouts],
+        "compilers": [asdict(group) for group in stats.compilers],
+        "total": asdict(stats.total),
         "registry": stats.registry,
         "skipped": stats.skipped,
         "unread": stats.unread,
@@ -311,13 +298,3 @@ def _sum_row(group: EntryTotals) -> tuple[str, ...]:
         format_size(group.size_bytes),
         f"{format_size(group.reclaimable_bytes)} ({share:.0%})",
     )
-
-
-def _sum_json(group: EntryTotals) -> dict[str, Any]:
-    return {
-        "name": str(group.name),
-        "count": group.count,
-        "active": group.active,
-        "size_bytes": group.size_bytes,
-        "reclaimable_bytes": group.reclaimable_bytes,
-    }

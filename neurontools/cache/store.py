@@ -41,7 +41,7 @@ _LNC_VARIABLES = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
 
 
 class CompileCache:
-    """One root of the compile cache. Entries that were found or made stay marked as in use until `close`.
+    """One root of the compile cache. Entries found or compiled stay marked as in use until `close`.
 
     `url` is the root as it was chosen. `root` is the directory that is used: for a bucket, this user's copy of it.
     """
@@ -65,7 +65,7 @@ class CompileCache:
 
     @classmethod
     def open(cls, environ: Mapping[str, str] | None = None, url: str | None = None) -> CompileCache:
-        """Return the cache that the settings name; nothing is created yet.
+        """Return the cache named by the settings; nothing is created yet.
 
         Raises:
             UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is in no bucket and no directory.
@@ -96,7 +96,7 @@ class CompileCache:
         return flags if names_flag(flags, "--target") else (f"--target={target_of(device)}", *flags)
 
     def entry_of(self, graph: Graph, device: DeviceType, lnc: int | None = None) -> str:
-        """Return the directory of a graph's entry, which need not exist."""
+        """Return the directory of a graph's entry."""
         return self._entry(graph.digest(), self.flags_for(device, lnc))
 
     def get_or_compile(
@@ -107,7 +107,7 @@ class CompileCache:
         libraries: Sequence[NativePart] = (),
         lnc: int | None = None,
     ) -> CacheResult:
-        """Return a graph's NEFF, from the cache or compiled now; waits for another process that compiles it.
+        """Return a graph's NEFF, cached or compiled; waits for another process that compiles it.
 
         Args:
             graph: what to run.
@@ -147,7 +147,7 @@ class CompileCache:
     def extract(
         self, graph: Graph, device: DeviceType, libraries: Sequence[NativePart] = (), lnc: int | None = None
     ) -> bool:
-        """Store a graph to be compiled later; return whether a NEFF of it is there already. See `extraction.extract`.
+        """Store a graph for a later compile; see `extraction.extract`.
 
         Raises:
             NeuronToolsError: the cache cannot be written to.
@@ -160,7 +160,7 @@ class CompileCache:
         return f"{self.root}/{layouts.compiler_name(COMPILER_VERSION)}/{module}"
 
     def close(self) -> None:
-        """Stop marking entries as in use, and prune by the user's policy if that is turned on."""
+        """Release the entries, and prune by the user's policy if that is enabled."""
         self._files.close()
         if env.flag(env.CACHE_AUTO_PRUNE, self._environ):
             from neurontools.cache.pruning.policy import prune_after_run
@@ -169,7 +169,7 @@ class CompileCache:
 
 
 def bucket_behind(root: str, environ: Mapping[str, str] | None = None) -> BucketStore | None:
-    """Return the bucket that a directory is this user's copy of, None for a root of its own.
+    """Return the bucket whose local copy a directory is, None for other directories.
 
     Args:
         root: a directory.
@@ -196,7 +196,7 @@ def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
 
 
 class CacheRoot:
-    """A root as a process uses it; `bucket` is what its directory is a copy of, None for a root of its own."""
+    """A root in use by this process; `bucket` is set if its directory is a copy of a bucket."""
 
     def __init__(self, path: str, bucket: BucketStore | None = None) -> None:
         self.path = path
@@ -208,7 +208,7 @@ class CacheRoot:
         self._warned = False
 
     def keep_in_use(self, entry: str, held: int | None = None) -> None:
-        """Mark an entry as in use until `close`, by a descriptor that is held already or a new one."""
+        """Mark an entry as in use until `close`, with a held or a new descriptor."""
         if entry in self._held:
             release(held)
             return
@@ -217,7 +217,7 @@ class CacheRoot:
             self._held[entry] = descriptor
 
     def fetch(self, entry: str, *, failures: bool) -> bool:
-        """Bring an entry that is missing from the bucket, where there is one; return whether something came.
+        """Fetch a missing entry from the bucket, if there is one; return whether it had the entry.
 
         Raises:
             OSError: the copy cannot be written to.
@@ -225,12 +225,12 @@ class CacheRoot:
         return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
 
     def send(self, entry: str, state: State, *, replace: bool = False) -> None:
-        """Write an entry that was made to the bucket, where there is one; `replace` a damaged one."""
+        """Upload a new entry to the bucket, if there is one; `replace` a damaged one."""
         if self.bucket is not None:
             self.bucket.send(entry, state, replace=replace)
 
     def warn_unusable(self, error: OSError) -> None:
-        """Say once that the cache cannot be written to."""
+        """Warn once that the cache cannot be written to."""
         if not self._warned:
             self._warned = True
             reason = error.strerror or str(error)
@@ -238,7 +238,7 @@ class CacheRoot:
             logs.log(logging.WARNING, logs.CACHE, text)
 
     def close(self) -> None:
-        """Stop marking entries as in use."""
+        """Release the entries."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()

@@ -1,4 +1,4 @@
-"""What reading a root needs, on a file system or in a bucket: names, facts and beginnings of files."""
+"""Reading a root on a file system or in a bucket: names, metadata and starts of files."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ class DirectoryItem(Protocol):
         """Return whether it is a link."""
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Return its facts."""
+        """Return its metadata."""
 
 
 class CacheTree(Protocol):
     """Reads one root. Paths are whole: the root and what is below it."""
 
     def scandir(self, path: str) -> AbstractContextManager[Iterator[DirectoryItem]]:
-        """Return what is in a directory; OSError as `os.scandir`."""
+        """Return the items of a directory; raises OSError like `os.scandir`."""
 
     def lstat(self, path: str) -> os.stat_result:
-        """Return a file's or directory's facts; OSError as `os.lstat`."""
+        """Return the metadata of a file or directory; raises OSError like `os.lstat`."""
 
     def read_start(self, path: str, most_bytes: int) -> bytes:
         """Return the first bytes of a file, b"" where it cannot be read."""
 
     def read_ends_text(self, path: str, each_bytes: int) -> str:
-        """Return the start of a text file and, where it is longer, its end behind a line `...`."""
+        """Return the start of a text file and, if it is longer, its end after a line `...`."""
 
     def examine_lock(self, path: str) -> LockState | None:
         """Return the state of a lock, or None when there is none."""
 
     def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Prepare for the reading of many files' first bytes, where that is slow one by one."""
+        """Prefetch the first bytes of many files where single reads are slow."""
 
 
 class LocalTree:
     """A root on a file system."""
 
     def scandir(self, path: str) -> AbstractContextManager[Iterator[DirectoryItem]]:
-        """Return what is in a directory."""
+        """Return the items of a directory."""
         return os.scandir(path)
 
     def lstat(self, path: str) -> os.stat_result:
-        """Return a file's or directory's facts; links are not followed."""
+        """Return the metadata of a file or directory; links are not followed."""
         return os.lstat(path)
 
     def read_start(self, path: str, most_bytes: int) -> bytes:
@@ -86,14 +86,14 @@ class LocalTree:
         return examine_lock(path)
 
     def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Do nothing: files are near."""
+        """Do nothing: local reads are fast."""
 
 
 LOCAL = LocalTree()
 
 
 def open_tree(root: str, on_listed: Callable[[int], None] | None = None) -> CacheTree:
-    """Return what reads a root.
+    """Return the reader of a root.
 
     Args:
         root: a directory, or `s3://bucket/prefix`.

@@ -24,7 +24,7 @@ _ORIGIN = "root"
 
 @dataclass(frozen=True, slots=True)
 class UsageTotals:
-    """What this user's processes did with one root since `since_unix_s` (0.0: nothing yet)."""
+    """Lookups of this user's processes in one root since `since_unix_s` (0.0: none yet)."""
 
     hits: int
     misses: int
@@ -40,22 +40,22 @@ class UsageTotals:
 
 
 def root_key(root: str) -> str:
-    """Return the name under which this user's files about a root are kept."""
+    """Return the name of this user's files for a root."""
     return hashlib.sha256(os.fsencode(_real(root))).hexdigest()[:16]
 
 
 def counters_dir(root: str) -> str:
-    """Return the directory of this user's counters of a root; it need not exist."""
+    """Return the directory of this user's counters for a root."""
     return f"{paths.state_dir()}/compile-cache/{root_key(root)}"
 
 
 def copy_dir(root: str) -> str:
-    """Return the directory of this user's copy of a root in a bucket; it need not exist."""
+    """Return the directory of this user's copy of a bucket."""
     return f"{paths.cache_home()}/compile-cache-copies/{root_key(root)}"
 
 
 class Usage:
-    """The counters of one root. Nothing here ever fails: a counter that cannot be kept is not kept."""
+    """The counters of one root. Errors are ignored: a counter that cannot be written is not counted."""
 
     def __init__(self, root: str) -> None:
         self._root = _real(root)
@@ -72,7 +72,7 @@ class Usage:
         self._append(f"{self._directory}/{event}")
 
     def forget(self, entry: str) -> None:
-        """Drop the counter of an entry that was removed."""
+        """Delete the counter of a removed entry."""
         try:
             os.unlink(self._counter(entry))
         except OSError:
@@ -91,7 +91,7 @@ class Usage:
             return {}
 
     def orphan_counters(self) -> list[str]:
-        """Return the counters of entries of today's layout that are gone; none for a root that is not local."""
+        """Return the counters of removed entries of the current layout; none for a bucket."""
         if is_remote(self._root):
             return []
         counters = f"{self._directory}/entries"

@@ -43,7 +43,7 @@ _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
 class ProblemKind(StrEnum):
-    """What can be wrong. A LEFTOVER only takes room, and of what is UNREADABLE nothing else is known."""
+    """What can be wrong. A LEFTOVER only takes up space; UNREADABLE entries cannot be checked further."""
 
     FLAGS = "flags"
     HEADER = "header"
@@ -59,7 +59,7 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifyProblem:
-    """Something wrong: at which path, what, in words; `entry` is None for a leftover outside of entries."""
+    """A problem at a path; `entry` is None for leftovers outside of entries."""
 
     path: str
     problem: ProblemKind
@@ -70,12 +70,12 @@ class VerifyProblem:
 def verify_entries(
     root: str, places: Sequence[EntryRef], progress: Callable[[int, int], None] | None = None
 ) -> tuple[int, tuple[VerifyProblem, ...]]:
-    """Return how many entries were checked, and what is wrong with them; what is locked by the living is left out.
+    """Return the number of checked entries, and their problems; entries that are being compiled are skipped.
 
     Args:
         root: the cache.
-        places: which entries.
-        progress: is told now and then how many entries of how many are done.
+        places: the entries.
+        progress: called now and then with the number of finished entries and the total.
     """
     reader = EntryReader(root)
     findings: list[VerifyProblem] = []
@@ -95,7 +95,7 @@ def verify_entries(
 
 
 def unreadable_problems(directories: Iterable[str]) -> list[VerifyProblem]:
-    """Return what is to be said of directories that cannot be read; one that is gone is nothing."""
+    """Return the problems of unreadable directories."""
     there = (path for path in directories if os.path.lexists(path))
     return [
         VerifyProblem(path, ProblemKind.UNREADABLE, "the directory cannot be read", None) for path in there
@@ -103,7 +103,7 @@ def unreadable_problems(directories: Iterable[str]) -> list[VerifyProblem]:
 
 
 def damage_reason(findings: Sequence[VerifyProblem]) -> str:
-    """Return why an entry with such findings is not to be carried elsewhere, "" where nothing speaks against it."""
+    """Return why an entry with these problems must not be copied, "" if it may be."""
     for finding in findings:
         if finding.problem is not ProblemKind.LEFTOVER:
             return finding.words if finding.problem is ProblemKind.UNREADABLE else f"damaged: {finding.words}"
@@ -111,7 +111,7 @@ def damage_reason(findings: Sequence[VerifyProblem]) -> str:
 
 
 def verify_orphans(root: str) -> tuple[VerifyProblem, ...]:
-    """Return what killed removals and imports left, and this user's counters of entries that are gone; locally."""
+    """Return leftovers of killed removals and imports, and this user's counters of removed entries; none in a bucket."""
     if is_remote(root):
         return ()
     left = [(item.path, item.words) for item in find_orphans(root)]
@@ -134,7 +134,7 @@ def _check_entry(entry: Entry) -> Iterator[VerifyProblem]:
 
 
 def _check_readable(entry: Entry) -> Iterator[VerifyProblem]:
-    """Tell files that this user may not read, or that a file system does not give now: that is no damage."""
+    """Report files that this user cannot read or the file system cannot provide now; they are not damaged."""
     named = [f"{entry.path}/{layouts.FLAGS}"] if entry.layout is CacheLayout.CURRENT else []
     for path in (*named, *_neffs(entry.path)):
         try:
@@ -165,7 +165,7 @@ def _check_leftovers(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
     dead = dead_waiter_files(entry.path)
     for name in sorted(names):
         path = f"{entry.path}/{name}"
-        # A repair moves the whole entry if anything else is wrong with it, so these come last.
+        # A repair moves the whole entry for any other problem, so these come last.
         if name.startswith(layouts.TEMPORARY_PREFIX) and now - _changed(path) > _OLD_LEFTOVER_S:
             yield VerifyProblem(path, ProblemKind.LEFTOVER, "left by a killed writer", entry)
         if name in dead:
@@ -272,7 +272,7 @@ def _changed(path: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done about a path, or why nothing was (`done` False)."""
+    """What was done about a path, or why nothing was done."""
 
     path: str
     done: bool
@@ -280,7 +280,7 @@ class Repair:
 
 
 def repair(root: str, findings: Sequence[VerifyProblem]) -> tuple[Repair, ...]:
-    """Put what is damaged or unfinished into the quarantine and remove leftovers; what is in use stays."""
+    """Move damaged and unfinished entries to the quarantine and remove leftovers; entries in use are kept."""
     with ExitStack() as stack:
         if any(finding.entry is not None and not finding.entry.ours for finding in findings):
             with suppress(OSError):
@@ -312,7 +312,7 @@ def _remove(root: str, path: str) -> bool:
 def format_problems(
     root: str, checked: int, findings: Sequence[VerifyProblem], in_quarantine: int, width: int | None = None
 ) -> str:
-    """Return what is wrong, one line each and no wider than a terminal's columns, and how much was checked."""
+    """Return the table of problems, and the number of checked entries."""
     rows = [
         (finding.problem.value, finding.words, display_path(finding.path, root, width))
         for finding in findings

@@ -1,4 +1,4 @@
-"""Where the entries of a root are: directory listings only, nothing inside of an entry is looked at.
+"""Finding the entries of a root by listing directories; the content of entries is not read.
 
 Links are never followed. A name that no layout knows is counted; a root without any sure sign of a cache is refused.
 """
@@ -38,12 +38,12 @@ _LOOKED_AT_ONCE = 1000
 
 
 class NotACacheError(NeuronToolsError):
-    """The directory is there and is no compile cache."""
+    """The directory exists and is not a compile cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRef:
-    """Where an entry is; `compiler` is its version, "" where the layout does not tell."""
+    """A reference to an entry; `compiler` is its version, "" in layouts without it."""
 
     path: str
     layout: CacheLayout
@@ -53,7 +53,7 @@ class EntryRef:
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:
-    """A JSON file by which optimum remembers an exported or trained model. Parts that its path lacks are ""."""
+    """A registry file of optimum for an exported or trained model. Parts missing in its path are ""."""
 
     path: str
     compiler: str
@@ -65,7 +65,7 @@ class RegistryRecord:
 
 @dataclass(slots=True)
 class Walk:
-    """A root's places; `listed` are the directories that were read, whose change means new or gone places.
+    """The entries of a root; `listed` are the directories read, whose mtimes change with added or removed entries.
 
     `skipped` counts names that no layout knows, `unread` are directories that cannot be read.
     """
@@ -81,14 +81,14 @@ class Walk:
 
 
 def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
-    """Return where the entries of a root are, in the order of their paths.
+    """Return the entries of a root, sorted by path.
 
     Args:
         root: a directory, or `s3://bucket/prefix`.
         on_listed: called now and then with the number of objects listed in a bucket.
 
     Raises:
-        NotACacheError: the root exists and is no directory, cannot be read, or holds no sign of a compile cache.
+        NotACacheError: the root exists and is not a directory, cannot be read, or is not a compile cache.
         RemoteError: the bucket cannot be listed.
     """
     found = Walk(root, tree=open_tree(root, on_listed))
@@ -115,7 +115,7 @@ def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
 def with_progress(
     places: Sequence[EntryRef], on_read: Callable[[int, int], None] | None
 ) -> Iterator[EntryRef]:
-    """Yield places; `on_read` is called now and then with their number, and that of all."""
+    """Yield entries; `on_read` is called now and then with the number so far and the total."""
     for number, place in enumerate(places):
         if on_read is not None and number % _LOOKED_AT_ONCE == 0:
             on_read(number, len(places))
@@ -123,7 +123,7 @@ def with_progress(
 
 
 def parse_entry_path(root: str, path: str) -> EntryRef | None:
-    """Return the place that a path inside a root is, None where no entry can be."""
+    """Return the entry that a path inside a root would be, None if no layout has entries there."""
     if not path.startswith(root.rstrip("/") + "/"):
         return None
     parts = path[len(root.rstrip("/")) + 1 :].rstrip("/").split("/")
@@ -211,7 +211,7 @@ def _walk_oldest(found: Walk, path: str, compiler: str) -> None:
 
 
 def _walk_vllm(found: Walk, items: list[DirectoryItem]) -> None:
-    """Take directories named like vLLM's keys: 32 hex digits are no sure sign, but one finished entry is."""
+    """Add directories named like vLLM's keys, if at least one of them is finished."""
     if any(exists(found.tree, f"{item.path}/{SENTINEL}") for item in items):
         found.places += [EntryRef(item.path, CacheLayout.VLLM, "", item.name) for item in items]
     else:
@@ -219,7 +219,7 @@ def _walk_vllm(found: Walk, items: list[DirectoryItem]) -> None:
 
 
 def _walk_shard(found: Walk, path: str) -> bool:
-    """Take the NEFFs two levels below; other trees (git's objects) have such names, so one NEFF at least is wanted."""
+    """Add the NEFFs two levels below; return False without NEFFs, as in git's object directories."""
     before = len(found.places)
     others = 0
     for second in _items(found, path):
@@ -249,7 +249,7 @@ def _walk_registry(found: Walk, path: str, compiler: str, kind: str, above: tupl
 
 
 def _record(path: str, compiler: str, kind: str, above: tuple[str, ...]) -> RegistryRecord:
-    # Only the newer registry's folders are known one by one: release of optimum, architecture, model.
+    # Only the newer registry has known levels: release of optimum, architecture, model.
     if kind != NEWER_REGISTRY:
         return RegistryRecord(path, compiler, "/".join((kind, *above[:1])), "", "", "/".join(above[1:]))
     optimum, arch, *model = (*above, "", "")[: max(2, len(above))]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class WatchEventKind(StrEnum):
-    """What happened to an entry, or to the cache as a whole."""
+    """What happened to an entry or to the cache."""
 
     COMPILING = "compiling"
     COMPILED = "compiled"
@@ -49,7 +49,7 @@ class WatchEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One line of the watch. `seconds` of a compile, or saved by a hit; None where that is unknown or means nothing."""
+    """One event. `seconds` is the compile time, or the time saved by a hit; None if unknown."""
 
     unix_s: float
     kind: WatchEventKind
@@ -61,7 +61,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchSummary:
-    """How things stand: compiles under way, and what was seen since the watch began."""
+    """Compiles in progress, and totals since the watch began."""
 
     entries: int = 0
     compiling: int = 0
@@ -84,7 +84,7 @@ _OF_EVENTS = {EventKind.HIT: WatchEventKind.HIT, EventKind.DAMAGED: WatchEventKi
 
 
 class CacheWatcher:
-    """A cache that is watched. The first look only learns what is there.
+    """Watches a cache. The first poll only records the existing entries.
 
     Args:
         root: of a local cache, which need not exist yet.
@@ -102,7 +102,7 @@ class CacheWatcher:
         self._saved_s = 0.0
 
     def look(self) -> tuple[WatchEvent, ...]:
-        """Return what happened since the last look, oldest first.
+        """Return the events since the last poll, oldest first.
 
         Raises:
             NotACacheError: the root holds other things.
@@ -149,7 +149,7 @@ class CacheWatcher:
             stamp = os.lstat(place.path).st_mtime_ns
         except OSError:
             return
-        # A lock's owner may die without a change of the directory.
+        # The owner of a lock may die without a change of the directory.
         if stamp == self._stamps.get(place.path) and not (seen and seen.entry.lock):
             return
         entry = reader.read(place, details=False)
@@ -221,7 +221,7 @@ class CacheWatcher:
 
 
 def _phase(entry: Entry) -> tuple[State, str]:
-    """Return what tells two phases of an entry apart: compiled anew is another phase than compiled before."""
+    """Return a key that changes with every phase of an entry: state, lock holder, time of the compile."""
     holder = entry.lock.holder if entry.lock is not None and entry.state is State.LOCKED else ""
     return entry.state, holder or (str(entry.made_unix_s) if entry.state is State.DONE else "")
 
@@ -236,7 +236,7 @@ _WIDTH = len("interrupted")
 
 
 def format_event(item: WatchEvent) -> str:
-    """Return one happening as a line: time of day, what, seconds, which entry, who or why."""
+    """Return one event as a line: time, kind, seconds, entry, process or reason."""
     moment = datetime.fromtimestamp(item.unix_s).strftime("%H:%M:%S")  # noqa: DTZ006  the user's own clock
     seconds = "" if item.seconds is None else _seconds(item.seconds)
     parts = f"{moment}  {item.kind:<{_WIDTH}} {seconds:>8}  {item.module or item.path}"
@@ -244,7 +244,7 @@ def format_event(item: WatchEvent) -> str:
 
 
 def event_json(item: WatchEvent) -> str:
-    """Return one happening as a line of JSON."""
+    """Return one event as a line of JSON."""
     return json.dumps(
         {
             "unix_s": round(item.unix_s, 3),
@@ -258,7 +258,7 @@ def event_json(item: WatchEvent) -> str:
 
 
 def format_summary(summary: WatchSummary) -> str:
-    """Return how things stand, in one line."""
+    """Return the summary as one line."""
     compiling = f"{summary.compiling} compiling"
     if summary.compiling:
         compiling += f" (longest {_seconds(summary.longest_s)})"

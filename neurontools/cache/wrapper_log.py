@@ -1,4 +1,4 @@
-"""Counting hits, misses, failures and waits in a log that the wrapper wrote (compile-runtime.md section 1.5)."""
+"""Counting hits, misses, failures and waits in a log of the real or simulated wrapper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PATTERNS = (
 
 @dataclass(slots=True)
 class LogCounts:
-    """What a log tells. `waited_s` sums the longest wait that each process reports for each graph."""
+    """Counts of a log. `waited_s` sums the longest wait that each process reports for each graph."""
 
     lines: int = 0
     recognised: int = 0
@@ -64,11 +64,11 @@ class LogCounts:
 
 
 def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    """Yield the lines of a log of any size; what is longer than 64 KiB comes in pieces.
+    """Yield the lines of a log; longer lines are split at 64 KiB.
 
     Args:
         file: the log.
-        progress: is told now and then how many bytes are read.
+        progress: called now and then with the number of bytes read.
     """
     read_bytes = told_bytes = 0
     while line := file.readline(_MAX_LINE_BYTES):
@@ -80,7 +80,7 @@ def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -
 
 
 def count_lines(lines: Iterable[bytes]) -> LogCounts:
-    """Return the counts of a log's lines; lines of other programs, also around a message, are passed over.
+    """Return the counts of a log's lines; lines of other programs are skipped.
 
     A carriage return (of a progress bar) ends a line, too; a message that was wrapped goes on in the next lines.
     """
@@ -99,13 +99,13 @@ def count_lines(lines: Iterable[bytes]) -> LogCounts:
 def _pieces(line: bytes) -> Iterator[str]:
     for part in line.split(b"\r"):
         text = part.decode("utf-8", "replace")
-        # Processes that share a pipe may write a message behind another one.
+        # Processes that share a pipe may write several messages into one line.
         yield from _STAMP.split(text) if part.count(_SIGN) > 2 else (text,)
 
 
 @dataclass(slots=True)
 class _Message:
-    """A message that says nothing yet: the rest of it may be in the next lines."""
+    """An incomplete message, which may continue in the next lines."""
 
     tag: str
     pid: str
@@ -133,7 +133,7 @@ def _begin(counts: LogCounts, found: re.Match[str]) -> _Message | None:
 
 def _continue(counts: LogCounts, message: _Message, piece: str) -> _Message | None:
     before = message.text
-    # A terminal cuts within words, a person's mail program between them.
+    # Terminals wrap within words, mail programs between them.
     for message.text in (before + piece, f"{before} {piece.strip()}"):
         if _count(counts, message):
             return None
@@ -146,7 +146,7 @@ def _continue(counts: LogCounts, message: _Message, piece: str) -> _Message | No
 
 
 def _give_up(counts: LogCounts, message: _Message | None) -> None:
-    """Count a compile whose module no line names to its end."""
+    """Count a compile whose module name is incomplete."""
     if message is not None and _kind(message) == "misses":
         module = _MODULE.search(message.text)
         _count_miss(counts, module[0] if module else "(no module named)")
@@ -159,7 +159,7 @@ def _kind(message: _Message) -> str:
 
 
 def _count(counts: LogCounts, message: _Message) -> bool:
-    """Count what a message says; return False when it says nothing that is counted, or not yet of which module."""
+    """Count a message; return False if it is not counted, or its module name is incomplete."""
     kind, text = _kind(message), message.text
     if kind == "misses":
         module = _MODULE.search(text)
@@ -186,7 +186,7 @@ def _count_miss(counts: LogCounts, module: str) -> None:
 
 
 def format_counts(counts: LogCounts) -> str:
-    """Return the counts as a table and, where modules were compiled again, which."""
+    """Return the counts as a table, and the modules compiled more than once."""
     share = counts.hit_share
     rows = [
         ("hits", str(counts.hits)),
@@ -210,19 +210,18 @@ def format_counts(counts: LogCounts) -> str:
 
 
 def counts_json(counts: LogCounts) -> dict[str, Any]:
-    """Return the JSON form of `counts_text`."""
-    return {
-        "hits": counts.hits,
-        "misses": counts.misses,
-        "hit_share": counts.hit_share,
-        "failures": counts.failures,
-        "replayed": counts.replayed,
-        "extracted": counts.extracted,
-        "waits": len(counts.waits),
-        "waited_s": counts.waited_s,
-        "compiled": counts.missed,
-        "roots": counts.roots,
-        "processes": len(counts.processes),
-        "lines": counts.lines,
-        "recognised": counts.recognised,
-    }
+    """Return the JSON form of `format_counts`."""
+    names = (
+        "hits",
+        "misses",
+        "hit_share",
+        "failures",
+        "replayed",
+        "extracted",
+        "waited_s",
+        "roots",
+        "lines",
+        "recognised",
+    )
+    numbers = {"waits": len(counts.waits), "processes": len(counts.processes), "compiled": counts.missed}
+    return {name: getattr(counts, name) for name in names} | numbers

@@ -128,7 +128,7 @@ def test_where_flock_shows_nothing_only_age_counts(tree: Tree, monkeypatch: pyte
     tree.done()
     left = tree.root / layouts.IMPORTING / "1-ab"
     left.mkdir(parents=True)
-    monkeypatch.setattr(orphans, "is_network", lambda _: True)
+    monkeypatch.setattr(orphans, "is_network_root", lambda _: True)
     assert orphans.find_orphans(str(tree.root)) == ()
     now = left.lstat().st_ctime
     monkeypatch.setattr(orphans.time, "time", lambda: now + NETWORK_GRACE_S + 1)

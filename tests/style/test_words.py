@@ -5,11 +5,6 @@ from __future__ import annotations
 from tests.style.prose import ROOT, find_banned, modules, page_text, python_texts
 
 PENDING: tuple[str, ...] = (
-    "commands/cache_list.py",
-    "commands/cache_marks.py",
-    "commands/cache_neff.py",
-    "commands/cache_options.py",
-    "commands/cache_why.py",
     "commands/completion_values.py",
     "commands/console.py",
     "commands/customop.py",
@@ -19,7 +14,6 @@ PENDING: tuple[str, ...] = (
     "commands/nccom_test.py",
     "commands/profile.py",
     "neurontools/__init__.py",
-    "neurontools/cache/",
     "neurontools/collectives/",
     "neurontools/compiler/",
     "neurontools/config/",

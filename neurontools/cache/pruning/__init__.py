@@ -1,1 +1,1 @@
-"""What may go and why, and taking it away."""
+"""Removing entries: rules, plan, removal, policy."""

@@ -32,25 +32,25 @@ _PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules and, unless None, the age from which unnamed locks are broken."""
+    """Rules, and the age from which unnamed locks are broken (None: never)."""
 
     rules: PruneRules
     break_stale_s: float | None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is set."""
+        """Whether no rule is set."""
         return self.rules.is_empty and self.break_stale_s is None
 
 
 def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
-    """Return the policy that the settings say.
+    """Return the policy of the settings.
 
     Args:
         environ: instead of the process's environment.
 
     Raises:
-        UsageError: a setting cannot be read, which is told by its place; or config.yaml is not understood whole.
+        UsageError: a setting is invalid (the message names its place), or config.yaml has a problem.
     """
     check_settings_file()
     remove = read_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
@@ -67,7 +67,7 @@ def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
 
 
 def required_policy(environ: Mapping[str, str] | None = None) -> Policy:
-    """Return the policy that the settings say.
+    """Return the policy of the settings.
 
     Raises:
         UsageError: there is none, or a setting cannot be read.
@@ -82,7 +82,7 @@ def required_policy(environ: Mapping[str, str] | None = None) -> Policy:
 
 
 def prune_after_run(root: str, environ: Mapping[str, str] | None = None) -> None:
-    """Apply the policy to a root if the user has turned that on, once an hour at most; trouble is logged, never raised."""
+    """Apply the policy to a root if enabled, at most once an hour; errors are logged, never raised."""
     if not env.flag(env.CACHE_AUTO_PRUNE, environ) or not os.path.isdir(root):
         return
     try:
@@ -106,7 +106,7 @@ def _apply(work: Pruning) -> None:
 
 
 def _is_due(root: str) -> bool:
-    """Return whether nobody of this user has pruned the root within the period, and take the turn."""
+    """Return whether this user has not pruned the root within the period, and record that it does now."""
     directory = counters_dir(root)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     descriptor = os.open(f"{directory}/auto_pruned", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -156,7 +156,7 @@ def read_setting(
         environ: instead of the process's environment.
 
     Raises:
-        UsageError: the text makes no sense; the message begins with the variable, or with file, line and key.
+        UsageError: the value is invalid; the message begins with the variable, or with file, line and key.
     """
     text = env.setting(name, environ)
     if not text:
@@ -168,10 +168,10 @@ def read_setting(
 
 
 def check_settings_file() -> None:
-    """Refuse a settings file in which something is wrong: a rule that is left out may be one that protects.
+    """Reject a settings file with problems: a rule that was ignored could be the rule that protects an entry.
 
     Raises:
-        UsageError: something is.
+        UsageError: the file has a problem.
     """
     found = env.configuration()
     if found is None or not found.problems:

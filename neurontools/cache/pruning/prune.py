@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import remove_if_empty
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is going to be removed from a root.
+    """A planned removal from a root.
 
-    `orphans` is what killed removals and imports left, and what is in quarantine where that goes, too.
+    `orphans` are leftovers of killed removals and imports, and the content of the quarantine if that is emptied too.
     """
 
     plan: PrunePlan
@@ -48,20 +48,20 @@ class Pruning:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether nothing is removed."""
         return not self.plan.remove and not self.locks and not self.orphans
 
     def removed_orphans(self) -> tuple[Orphan, ...]:
-        """Return which of the leftovers are gone; a process may have begun to work on others."""
+        """Return the orphans that are gone; others may be in use again."""
         return tuple(item for item in self.orphans if not os.path.lexists(item.path))
 
     def carry_out(
         self, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Removal, tuple[BrokenLock, ...]]:
-        """Do it and return what was removed.
+        """Carry out the removal and return what was removed.
 
         Args:
-            progress: is told now and then how many entries of how many are done.
+            progress: called now and then with the number of finished entries and the total.
 
         Raises:
             NeuronToolsError: the root cannot be written to.
@@ -69,7 +69,7 @@ class Pruning:
         for item in self.orphans:
             remove_orphan(item.path)
         remove_if_empty(f"{self.plan.root}/{QUARANTINE}")
-        # Locks come last: an entry without its dead lock would be in another state than when it was chosen.
+        # Locks come last: without its dead lock, an entry would be in another state than when it was selected.
         removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
         return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
 
@@ -82,7 +82,7 @@ class Pruning:
 
 
 def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
-    """Remove locks of a directory or a bucket that are still as stale as they were found; return those removed.
+    """Remove locks of a directory or bucket that are still stale; return those removed.
 
     Raises:
         NeuronToolsError: the root cannot be written to.
@@ -95,7 +95,7 @@ def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> t
 
 
 def scan_only(root: str, places: Sequence[EntryRef]) -> Scan:
-    """Return a root's content as if only the entries at some places were there."""
+    """Return the content of a root with only some of its entries."""
     reader = EntryReader(root)
     read = (reader.read(place, details=False) for place in places)
     return Scan(root, exists=True, entries=tuple(entry for entry in read if entry is not None), skipped=0)
@@ -104,7 +104,7 @@ def scan_only(root: str, places: Sequence[EntryRef]) -> Scan:
 def prepare_pruning(
     found: Scan, rules: PruneRules, break_stale_s: float | None = None, *, quarantine: bool = False
 ) -> Pruning:
-    """Return what rules remove from a root, touching nothing: leftovers, too, unless the rules name entries.
+    """Return the removal that rules select, and of orphans unless the rules name entries; nothing is changed.
 
     Args:
         found: the root's content.
@@ -135,7 +135,7 @@ def prepare_pruning(
 
 
 def _staying(found: Scan, plan: PrunePlan) -> Scan:
-    """Return a root's content without what goes: locks in there go with it."""
+    """Return the content of a root without the entries to remove, whose locks go with them."""
     going = {choice.entry.path for choice in plan.remove}
     return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in going))
 
@@ -151,14 +151,14 @@ def format_plan(
     most: int | None = None,
     width: int | None = None,
 ) -> str:
-    """Return each path that would be removed with size and reason, what is spared, and the total.
+    """Return the plan as text: each path with size and reason, spared entries, totals.
 
     Args:
         plan: what goes and what stays.
         locks: what goes, too.
         left: what killed processes left, which goes, too.
         most: show so many paths at most, all for None.
-        width: the terminal's columns; None where lines may have any length.
+        width: of the terminal; None for lines of any length.
     """
     lines = []
     if plan.remove:
@@ -183,7 +183,7 @@ def format_plan(
 
 
 def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()) -> str:
-    """Return the question before a removal, which says what goes."""
+    """Return the question that confirms a removal."""
     parts = []
     if plan.remove:
         parts.append(f"{plural(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
@@ -198,7 +198,7 @@ def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequenc
 def plan_json(
     plan: PrunePlan, removal: Removal | None, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()
 ) -> dict[str, Any]:
-    """Return the JSON form of a plan (`removal` None) or of what came of it."""
+    """Return the JSON form of a plan (`removal` None) or of its result."""
     remove = plan.remove if removal is None else removal.removed
     spare = plan.spare if removal is None else (*plan.spare, *removal.spared)
     return {
@@ -206,7 +206,7 @@ def plan_json(
         "dry_run": removal is None,
         "removed": [_choice_json(choice) for choice in remove],
         "spared": [_choice_json(choice) for choice in spare],
-        "locks": [_lock_json(lock) for lock in locks],
+        "locks": [asdict(lock) for lock in locks],
         "leftovers": [
             {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in left
         ],
@@ -223,7 +223,7 @@ def format_removal(
     root: str = "",
     width: int | None = None,
 ) -> str:
-    """Return what was removed from a root in the end, no wider than a terminal's columns."""
+    """Return the result of a removal as text."""
     lines = [_lock_line(lock) for lock in locks] + [_left_line(item) for item in left]
     if removal.spared:
         lines += ["spared:", _choices(root, removal.spared, width)]
@@ -235,17 +235,13 @@ def format_removal(
 
 
 def format_stale_locks(locks: Sequence[BrokenLock]) -> str:
-    """Return one line per lock that goes."""
+    """Return one line per stale lock."""
     return "\n".join(_lock_line(lock) for lock in locks)
 
 
 def locks_removed_json(root: str, locks: Sequence[BrokenLock], *, dry_run: bool) -> dict[str, Any]:
-    """Return the JSON form of locks that were removed, or would be."""
-    return {"root": root, "dry_run": dry_run, "locks": [_lock_json(lock) for lock in locks]}
-
-
-def _lock_json(lock: BrokenLock) -> dict[str, Any]:
-    return {"path": lock.path, "age_s": lock.age_s, "holder": lock.holder}
+    """Return the JSON form of removed (or removable) locks."""
+    return {"root": root, "dry_run": dry_run, "locks": [asdict(lock) for lock in locks]}
 
 
 def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:

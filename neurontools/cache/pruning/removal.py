@@ -1,4 +1,4 @@
-"""Carrying out a plan: rename into a trash inside the root, look again, delete."""
+"""Carrying out a plan: rename into a trash inside the root, check again, delete."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was removed, and what was spared at the last moment."""
+    """The removed entries, and those spared at the last check."""
 
     removed: tuple[PruneDecision, ...]
     spared: tuple[PruneDecision, ...]
 
     @property
     def freed_bytes(self) -> int:
-        """The size of what was removed."""
+        """Total size of the removed entries."""
         return sum(choice.entry.size_bytes for choice in self.removed)
 
 
@@ -55,7 +55,7 @@ class BrokenLock:
 
 
 def is_network_root(root: str) -> bool:
-    """Return whether a root lies where flock may show nothing: in a bucket, on NFS, Lustre, FUSE, ..."""
+    """Return whether flock may not work for a root: in a bucket, on NFS, Lustre, FUSE, ..."""
     if is_remote(root):
         return True
     best, kind = "", ""
@@ -79,13 +79,13 @@ def remove_entries(
     network: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Removal:
-    """Remove what a plan lists; what was used, locked or loaded since is spared, and what cannot be removed, too.
+    """Remove the entries of a plan; those used, locked or loaded since, and those that cannot be removed, are spared.
 
     Args:
         plan: what goes.
         rules: as the plan was made with.
         network: the root is on a network file system, where flock shows nothing.
-        progress: is told now and then how many entries of how many are done.
+        progress: called now and then with the number of finished entries and the total.
 
     Raises:
         NeuronToolsError: the root cannot be written to.
@@ -137,7 +137,7 @@ def _is_real_wrappers(entry: Entry) -> bool:
 
 
 def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
-    """Return the locks of dead owners, and those of unnamed ones that are older than an age."""
+    """Return the locks of dead owners, and unnamed locks older than an age."""
     found = []
     for entry in scan.entries:
         lock = entry.lock
@@ -149,7 +149,7 @@ def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
 
 
 def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
-    """Remove lock files that are still as stale as they were found; return those removed.
+    """Remove lock files that are still stale; return those removed.
 
     Raises:
         NeuronToolsError: the root cannot be written to.
@@ -174,7 +174,7 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
 
 @contextmanager
 def _trash(root: str) -> Iterator[str]:
-    """Make the trash for one prune at a time; what a killed one left in it goes with the rest at the end."""
+    """Create the trash for one prune at a time; it is deleted at the end with the leftovers of killed ones."""
     path = f"{root}/{layouts.TRASH}"
     with directory_lock(path):
         yield path
@@ -209,7 +209,7 @@ def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, 
 
 
 def delete_tree(path: str) -> None:
-    """Remove a file, or a directory with all that is in it; what cannot be removed stays. Links are not followed."""
+    """Remove a file or a directory tree; errors are ignored, links are not followed."""
     try:
         names = os.listdir(path)
     except OSError:
@@ -228,7 +228,7 @@ def delete_tree(path: str) -> None:
 
 
 def _put_back(aside: str, path: str) -> bool:
-    """Undo a removal; return False when somebody has made the entry anew meanwhile."""
+    """Undo a removal; return False if another process has created the entry again."""
     try:
         os.rename(aside, path)
     except OSError as error:
@@ -239,7 +239,7 @@ def _put_back(aside: str, path: str) -> bool:
 
 
 def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, network: bool) -> str:
-    """Return why an entry that was planned to go must stay now, "" when it may go."""
+    """Return why an entry selected for removal must be kept now, "" if it may be removed."""
     place = EntryRef(planned.path, planned.layout, planned.compiler, planned.module)
     found = reader.read(place, details=False)
     if found is None:

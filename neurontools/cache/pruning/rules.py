@@ -24,19 +24,19 @@ _USELESS = frozenset({State.FAILED, State.INTERRUPTED})
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """What to remove; None, False or nothing where a rule is not given.
+    """What to remove; rules that are None, False or empty are not set.
 
     Args:
-        max_bytes: remove failed and interrupted compiles, then the longest unused, until the rest fits.
-        older_than_s: remove what was not used for so long.
+        max_bytes: remove failed and interrupted compiles, then the least recently used entries, until the rest fits.
+        older_than_s: remove entries not used for this long.
         failed: remove cached failures.
-        interrupted: remove what killed compiles left behind.
-        incomplete: remove what was never compiled: graphs that were only extracted, empty entries.
-        old_compilers: remove what compilers made that are not in use any more.
-        keep_last: keep so many of the finished entries, the last used; without another rule, remove all others.
+        interrupted: remove leftovers of killed compiles.
+        incomplete: remove graphs that were never compiled, and empty entries.
+        old_compilers: remove entries of old compilers.
+        keep_last: keep this number of finished entries, the most recently used; without another rule, remove all others.
         everything: remove all.
         named: remove the entries with these paths.
-        grace_s: spare what was used less than this ago. None: nothing of ours where flock shows what is in use,
+        grace_s: spare entries used less than this ago. None: no grace for ours where flock shows what is in use,
             10 minutes for entries of other tools and for graphs that wait to be compiled, 24 h on a network file system.
     """
 
@@ -66,7 +66,7 @@ class PruneRules:
 
 @dataclass(frozen=True, slots=True)
 class PruneDecision:
-    """An entry and why it goes, or why it stays although a rule selects it."""
+    """An entry and the reason to remove it, or to keep it although a rule selects it."""
 
     entry: Entry
     reason: str
@@ -74,7 +74,7 @@ class PruneDecision:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What would be removed and what is spared, in the order of removal."""
+    """The entries to remove and those spared, in the order of removal."""
 
     root: str
     remove: tuple[PruneDecision, ...]
@@ -83,14 +83,14 @@ class PrunePlan:
 
     @property
     def freed_bytes(self) -> int:
-        """The size of what would be removed."""
+        """Total size of the entries to remove."""
         return sum(choice.entry.size_bytes for choice in self.remove)
 
 
 def make_plan(
     scan: Scan, rules: PruneRules, now: float, in_use: Callable[[str], bool], *, network: bool = False
 ) -> PrunePlan:
-    """Return what the rules remove.
+    """Return the plan of what the rules remove.
 
     Args:
         scan: the root's content.
@@ -172,7 +172,7 @@ def _last_used(scan: Scan, number: int | None) -> frozenset[str]:
 
 
 def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: bool) -> str:
-    """Return why an entry must stay whatever the rules say: a pin, a lock, use within the grace period; "" for none."""
+    """Return why an entry is kept whatever the rules select: a pin, a lock, recent use; "" for none."""
     if entry.pinned:
         return "pinned"
     if entry.lock is not None and entry.lock.liveness is not Liveness.DEAD:
@@ -187,7 +187,7 @@ def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: boo
 
 
 def _may_go_at_once(entry: Entry) -> bool:
-    # What was only extracted is waited for by the compile that follows.
+    # An extracted graph is about to be compiled.
     return entry.ours and entry.state is not State.TODO
 
 
@@ -207,9 +207,9 @@ _NUMBER = re.compile(r"\d+")
 
 
 def current_compilers(versions: Iterable[str]) -> frozenset[str]:
-    """Return which of the compiler versions of a cache are in use.
+    """Return the compiler versions of a cache that are current.
 
-    Ours is; of the real compiler the one that is installed here, and where none is, the newest.
+    These are ours and the installed real compiler, or the newest one if none is installed.
     """
     known = {version for version in versions if version}
     foreign = {version for version in known if not version.rpartition("+")[2].startswith(COMMIT_PREFIX)}

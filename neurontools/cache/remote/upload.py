@@ -64,7 +64,7 @@ def upload_files(bucket: Bucket, pairs: Sequence[tuple[str, str]]) -> bool:
 
     Args:
         bucket: the target.
-        pairs: a file and the path of its object; the one that finishes the entry last.
+        pairs: a file and the path of its object; the file that completes the entry last.
 
     Returns:
         False if the last one exists.
