@@ -16,7 +16,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.tui.top.machines.source import Place
+    from neurontools.tui.top.machines.source import MachineAddress
     from neurontools.tui.top.run import TopOptions
 
 EXAMPLES = """examples:
@@ -228,7 +228,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
     return options, problems
 
 
-def _places(arguments: argparse.Namespace) -> tuple[Place, ...]:
+def _places(arguments: argparse.Namespace) -> tuple[MachineAddress, ...]:
     names: list[str] = [] if arguments.machine is None else arguments.machine.split(",")
     if not arguments.remote and len(names) < 2:
         return ()

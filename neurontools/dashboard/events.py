@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
 
-class Kind(StrEnum):
+class MachineEventKind(StrEnum):
     """What kind of thing happened."""
 
     STARTED = "started"
@@ -34,11 +34,20 @@ class Kind(StrEnum):
     ALERT_OVER = "alert-over"
 
 
-_COUNTED = frozenset({Kind.FAILED, Kind.ECC})
+_COUNTED = frozenset({MachineEventKind.FAILED, MachineEventKind.ECC})
 SAME_S = 10.0
 """Seconds in which what is counted goes on as one happening."""
 
-TROUBLES = frozenset({Kind.FAILED, Kind.ECC, Kind.LOST, Kind.LINK_DOWN, Kind.NO_DATA, Kind.ALERT})
+TROUBLES = frozenset(
+    {
+        MachineEventKind.FAILED,
+        MachineEventKind.ECC,
+        MachineEventKind.LOST,
+        MachineEventKind.LINK_DOWN,
+        MachineEventKind.NO_DATA,
+        MachineEventKind.ALERT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class MachineEvent:
     """
 
     unix_s: float
-    kind: Kind
+    kind: MachineEventKind
     what: str
     pid: int | None = None
     device: int | None = None
@@ -60,7 +69,7 @@ class MachineEvent:
     @property
     def text(self) -> str:
         """What happened, and how often where it is counted."""
-        if self.kind is Kind.ECC:
+        if self.kind is MachineEventKind.ECC:
             return f"{self.what} +{self.count}"
         return self.what if self.count == 1 else f"{self.what} ({self.count} times)"
 
@@ -89,13 +98,16 @@ def _of_processes(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
     for key, process in earlier.items():
         if key not in later:
             yield MachineEvent(
-                when, Kind.ENDED, f"process {process.pid} ended: {_what(process)}", process.pid
+                when, MachineEventKind.ENDED, f"process {process.pid} ended: {_what(process)}", process.pid
             )
     for key, process in later.items():
         start = earlier.get(key)
         if start is None:
             yield MachineEvent(
-                when, Kind.STARTED, f"process {process.pid} started: {_what(process)}", process.pid
+                when,
+                MachineEventKind.STARTED,
+                f"process {process.pid} started: {_what(process)}",
+                process.pid,
             )
         if start is None or process.status_counts is not start.status_counts:
             yield from _failures(start, process, when)
@@ -107,7 +119,7 @@ def _failures(before: ProcessState | None, after: ProcessState, when: float) -> 
         more = count - earlier.get(status, 0)
         if status and more > 0:
             text = f"process {after.pid}: {_status(status)}"
-            yield MachineEvent(when, Kind.FAILED, text, after.pid, count=more)
+            yield MachineEvent(when, MachineEventKind.FAILED, text, after.pid, count=more)
 
 
 def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
@@ -118,7 +130,7 @@ def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
         if start is None or start is device or start == device:
             continue
         if device.lost != start.lost:
-            kind, what = (Kind.LOST, "lost") if device.lost else (Kind.FOUND, "back")
+            kind, what = (MachineEventKind.LOST, "lost") if device.lost else (MachineEventKind.FOUND, "back")
             yield MachineEvent(when, kind, f"ND{device.index} is {what}", device=device.index)
         yield from _links(start, device, when)
         yield from _memory_errors(start.hardware, device.hardware, device.index, when)
@@ -129,7 +141,7 @@ def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[Mac
     for other in sorted(set(before.links_down) ^ set(after.links_down)):
         if other > after.index:
             down = other in after.links_down
-            kind, what = (Kind.LINK_DOWN, "down") if down else (Kind.LINK_UP, "up")
+            kind, what = (MachineEventKind.LINK_DOWN, "down") if down else (MachineEventKind.LINK_UP, "up")
             text = f"link ND{after.index} to ND{other} is {what}"
             yield MachineEvent(when, kind, text, device=after.index)
 
@@ -141,7 +153,7 @@ def _memory_errors(
         more = getattr(after, counter) - getattr(before, counter)
         if more > 0:
             text = f"ND{device}: {counter}"
-            yield MachineEvent(when, Kind.ECC, text, device=device, count=more, counter=counter)
+            yield MachineEvent(when, MachineEventKind.ECC, text, device=device, count=more, counter=counter)
 
 
 def _what(process: ProcessState) -> str:

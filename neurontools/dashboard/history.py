@@ -23,7 +23,7 @@ _FLOAT = "f"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class HistorySlot:
     """The samples of one series in one slot of time, in the unit of the samples."""
 
     mean: float
@@ -116,12 +116,12 @@ class SampledSlots:
             self._samples += 1
         self._is_written = False
 
-    def series(self, index: int) -> tuple[Slot | None, ...]:
+    def series(self, index: int) -> tuple[HistorySlot | None, ...]:
         """Return the slots of a series, oldest first; None where nothing was sampled."""
         self._write()
         means, peaks = self._buffer.column(index), self._buffer.column(self._series + index)
         return tuple(
-            None if isnan(mean) else Slot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
+            None if isnan(mean) else HistorySlot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
         )
 
     def _add_repeats(self) -> None:
@@ -167,19 +167,19 @@ class SlotHistory:
                         ring.add(between_ns, values)
             ring.add(now_ns, values)
 
-    def minute(self, index: int) -> tuple[Slot | None, ...]:
+    def minute(self, index: int) -> tuple[HistorySlot | None, ...]:
         """Return the seconds of the last minute of a series, oldest first."""
         return self._minute.series(index)
 
-    def hour(self, index: int) -> tuple[Slot | None, ...]:
+    def hour(self, index: int) -> tuple[HistorySlot | None, ...]:
         """Return the minutes of the last hour of a series, oldest first."""
         return self._hour.series(index)
 
 
-def summary(slots: Sequence[Slot | None]) -> Slot | None:
+def summary(slots: Sequence[HistorySlot | None]) -> HistorySlot | None:
     """Return mean and peak over slots, None when none was sampled."""
     sampled = [slot for slot in slots if slot is not None]
     if not sampled:
         return None
     mean = sum(slot.mean for slot in sampled) / len(sampled)
-    return Slot(mean, max(slot.peak for slot in sampled))
+    return HistorySlot(mean, max(slot.peak for slot in sampled))

@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DeviceLink:
     """A link between two devices, the lower index first. `load` (0..1) is modelled, None where no job spans it."""
 
     devices: Pair
@@ -31,13 +31,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TopologyPosition:
     """Devices in rows and columns; None is an empty place."""
 
     rows: tuple[tuple[int | None, ...], ...]
 
 
-def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, Link]:
+def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, DeviceLink]:
     """Return the links of a machine by their devices.
 
     Args:
@@ -46,13 +46,13 @@ def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, Li
     """
     known = {device.index for device in snapshot.devices}
     loads = _loads(snapshot, utilization)
-    found: dict[Pair, Link] = {}
+    found: dict[Pair, DeviceLink] = {}
     for device in snapshot.devices:
         for other in (*(device.connected_to or ()), *device.links_down):
             if other in known and other != device.index:
                 pair = (min(device.index, other), max(device.index, other))
                 down = other in device.links_down or (pair in found and found[pair].is_down)
-                found[pair] = Link(pair, down, None if down else loads.get(pair))
+                found[pair] = DeviceLink(pair, down, None if down else loads.get(pair))
     return found
 
 
@@ -61,7 +61,7 @@ def is_switched(devices: Sequence[int], pairs: Iterable[Pair]) -> bool:
     return len(devices) > 3 and set(combinations(sorted(devices), 2)) <= set(pairs)
 
 
-def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) -> Placement:
+def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) -> TopologyPosition:
     """Return rows of devices in which as many links as possible join neighbours (around the edges too).
 
     Args:
@@ -81,11 +81,11 @@ def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) 
         if width <= max(1, len(devices))
         for snake in (False, True)
     ]
-    best = max(candidates, key=lambda rows: len(drawn_pairs(Placement(rows)) & linked))
-    return Placement(best)
+    best = max(candidates, key=lambda rows: len(drawn_pairs(TopologyPosition(rows)) & linked))
+    return TopologyPosition(best)
 
 
-def drawn_pairs(place: Placement) -> set[Pair]:
+def drawn_pairs(place: TopologyPosition) -> set[Pair]:
     """Return the pairs of devices that stand beside or above each other, around the edges too."""
     pairs = set()
     for line in (*place.rows, *zip(*place.rows, strict=True)):

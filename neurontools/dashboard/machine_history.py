@@ -7,7 +7,7 @@ from math import isnan, nan
 from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
-from neurontools.dashboard.history import MINUTE_NS, SECOND_NS, SLOTS, RingBuffer, Slot, SlotHistory
+from neurontools.dashboard.history import MINUTE_NS, SECOND_NS, SLOTS, HistorySlot, RingBuffer, SlotHistory
 from neurontools.machine.view import process_key
 from neurontools.monitor.latency import quantiles_s
 
@@ -71,12 +71,12 @@ class ProcessHistories:
         self._series_by_process = series_by_process
         self._sampled_ns = now_ns
 
-    def minute(self, process: ProcessKey, measure: Measure) -> tuple[Slot | None, ...]:
+    def minute(self, process: ProcessKey, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the seconds of the last minute, oldest first, None where nothing was executed or seen."""
         series = self._series_by_process.get(process)
         return series.seconds(measure) if series else (None,) * SLOTS
 
-    def hour(self, process: ProcessKey, measure: Measure) -> tuple[Slot | None, ...]:
+    def hour(self, process: ProcessKey, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the minutes of the last hour, oldest first.
 
         The mean of a percentile's slot is the percentile over the whole minute, its peak the highest second's.
@@ -119,18 +119,18 @@ class ProcessSeries:
             self._peaks = tuple(map(_larger, self._peaks, values))
         self._process, self._totals, self._totals_ns = process, totals, now_ns
 
-    def seconds(self, measure: Measure) -> tuple[Slot | None, ...]:
+    def seconds(self, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the last minute."""
         found = self._seconds.column(_MEASURES.index(measure))
-        return tuple(None if isnan(value) else Slot(value, value) for value in found)
+        return tuple(None if isnan(value) else HistorySlot(value, value) for value in found)
 
-    def minutes(self, measure: Measure) -> tuple[Slot | None, ...]:
+    def minutes(self, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the last hour."""
         self._write_minute()
         at = _MEASURES.index(measure)
         means, peaks = self._minutes.column(at), self._minutes.column(at + len(_MEASURES))
         return tuple(
-            None if isnan(mean) else Slot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
+            None if isnan(mean) else HistorySlot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
         )
 
     def _write_minute(self) -> None:
@@ -198,12 +198,12 @@ class MachineHistory:
             after.taken_ns, self._values_of(utilization, after.devices), since_ns=before.taken_ns
         )
 
-    def minute(self, series: Series) -> tuple[Slot | None, ...]:
+    def minute(self, series: Series) -> tuple[HistorySlot | None, ...]:
         """Return the seconds of the last minute, oldest first; nothing for a series that is not known."""
         place = self._places.get(series)
         return () if place is None else self._history.minute(place)
 
-    def hour(self, series: Series) -> tuple[Slot | None, ...]:
+    def hour(self, series: Series) -> tuple[HistorySlot | None, ...]:
         """Return the minutes of the last hour, oldest first; nothing for a series that is not known."""
         place = self._places.get(series)
         return () if place is None else self._history.hour(place)

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.alerts import DEFAULT_RULES, AlertEvaluator
-from neurontools.dashboard.events import Kind, MachineEvent, find_events
+from neurontools.dashboard.events import MachineEvent, MachineEventKind, find_events
 from neurontools.dashboard.process_rows import process_rows
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class MachineMonitor:
         self.alerts_of_device: dict[int, list[Alert]] = {}
         self.seen = 0
         """How many find_events there were, also those that are no longer remembered."""
-        self._newest: dict[tuple[Kind, str], MachineEvent] = {}
+        self._newest: dict[tuple[MachineEventKind, str], MachineEvent] = {}
         self._kept = kept
         self._rules = rules
         self._on_alert = on_alert
@@ -62,14 +62,14 @@ class MachineMonitor:
         """
         if self._no_data_since_s is None:
             self._no_data_since_s = unix_s
-            self._remember(MachineEvent(unix_s, Kind.NO_DATA, why))
+            self._remember(MachineEvent(unix_s, MachineEventKind.NO_DATA, why))
 
     def regain(self, unix_s: float) -> None:
         """Take note that data comes; says so where none came before."""
         since_s, self._no_data_since_s = self._no_data_since_s, None
         if since_s is not None:
             away_s = max(0.0, unix_s - since_s)
-            self._remember(MachineEvent(unix_s, Kind.DATA, f"data again after {away_s:.0f} s"))
+            self._remember(MachineEvent(unix_s, MachineEventKind.DATA, f"data again after {away_s:.0f} s"))
 
     def look(self, snapshot: Snapshot) -> None:
         """Take in a snapshot of the machine."""
@@ -98,12 +98,12 @@ class MachineMonitor:
         now = {_subject(alert): alert for alert in alerts}
         for subject, alert in now.items():
             if subject not in before:
-                self._remember(_told(Kind.ALERT, alert, unix_s))
+                self._remember(_told(MachineEventKind.ALERT, alert, unix_s))
                 if self._on_alert:
                     self._on_alert(alert)
         for subject, alert in before.items():
             if subject not in now:
-                self._remember(_told(Kind.ALERT_OVER, alert, unix_s))
+                self._remember(_told(MachineEventKind.ALERT_OVER, alert, unix_s))
         self._set(alerts)
 
     def _remember(self, *new: MachineEvent) -> None:
@@ -137,6 +137,6 @@ def _subject(alert: Alert) -> tuple[object, ...]:
     return alert.condition, alert.pid, alert.device
 
 
-def _told(kind: Kind, alert: Alert, unix_s: float) -> MachineEvent:
-    text = f"{alert.condition}: {alert.text}" + (" (over)" if kind is Kind.ALERT_OVER else "")
+def _told(kind: MachineEventKind, alert: Alert, unix_s: float) -> MachineEvent:
+    text = f"{alert.condition}: {alert.text}" + (" (over)" if kind is MachineEventKind.ALERT_OVER else "")
     return MachineEvent(unix_s, kind, text, alert.pid, alert.device)

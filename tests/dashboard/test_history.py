@@ -10,8 +10,8 @@ from neurontools.dashboard.history import (
     MINUTE_NS,
     SECOND_NS,
     SLOTS,
+    HistorySlot,
     SampledSlots,
-    Slot,
     SlotHistory,
     summary,
 )
@@ -21,24 +21,24 @@ def test_a_slot_is_the_mean_and_the_peak_of_its_samples() -> None:
     ring = SampledSlots(2, SECOND_NS, slots=3)
     for now_ns, values in ((0, (0.0, 1.0)), (SECOND_NS // 2, (0.5, 1.0)), (SECOND_NS, (0.25, 0.0))):
         ring.add(now_ns, values)
-    assert ring.series(0) == (None, Slot(0.25, 0.5), Slot(0.25, 0.25))
-    assert ring.series(1) == (None, Slot(1.0, 1.0), Slot(0.0, 0.0))
+    assert ring.series(0) == (None, HistorySlot(0.25, 0.5), HistorySlot(0.25, 0.25))
+    assert ring.series(1) == (None, HistorySlot(1.0, 1.0), HistorySlot(0.0, 0.0))
 
 
 def test_time_without_samples_is_a_gap_and_not_a_zero() -> None:
     ring = SampledSlots(1, SECOND_NS, slots=4)
     ring.add(0, (1.0,))
     ring.add(2 * SECOND_NS, (0.5,))
-    assert ring.series(0) == (None, Slot(1.0, 1.0), None, Slot(0.5, 0.5))
+    assert ring.series(0) == (None, HistorySlot(1.0, 1.0), None, HistorySlot(0.5, 0.5))
     ring.add(1000 * SECOND_NS, (0.25,))
-    assert ring.series(0) == (None, None, None, Slot(0.25, 0.25))
+    assert ring.series(0) == (None, None, None, HistorySlot(0.25, 0.25))
 
 
 def test_a_sample_from_the_past_changes_nothing() -> None:
     ring = SampledSlots(1, SECOND_NS, slots=2)
     ring.add(5 * SECOND_NS, (1.0,))
     ring.add(4 * SECOND_NS, (0.0,))
-    assert ring.series(0) == (None, Slot(1.0, 1.0))
+    assert ring.series(0) == (None, HistorySlot(1.0, 1.0))
 
 
 def test_a_sample_of_another_width_is_refused() -> None:
@@ -48,7 +48,9 @@ def test_a_sample_of_another_width_is_refused() -> None:
 
 def test_summary_is_over_what_was_sampled() -> None:
     assert summary([None, None]) is None
-    assert summary([None, Slot(0.2, 0.9), Slot(0.4, 0.5)]) == Slot(pytest.approx(0.3), 0.9)
+    assert summary([None, HistorySlot(0.2, 0.9), HistorySlot(0.4, 0.5)]) == HistorySlot(
+        pytest.approx(0.3), 0.9
+    )
 
 
 shares = st.floats(0, 1, allow_nan=False, width=32)

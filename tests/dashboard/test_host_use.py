@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import ProcessState, Snapshot
 
-    Machine = Callable[..., Snapshot]
+    MonitoredMachine = Callable[..., Snapshot]
     Process = Callable[..., ProcessState]
 
 SECOND_NS = 10**9
@@ -36,7 +36,7 @@ def test_this_process_is_present_with_its_parent_and_memory_and_only_by_its_own_
 
 
 def test_live_processes_are_measured_and_others_tell_their_own(
-    machine_at: Machine, process_at: Process
+    machine_at: MonitoredMachine, process_at: Process
 ) -> None:
     live = replace(process_at(os.getpid()), start_ticks=start_ticks(os.getpid()))
     made_up = replace(
@@ -58,7 +58,7 @@ def test_live_processes_are_measured_and_others_tell_their_own(
 
 
 def test_recorded_cpu_time_is_a_share_of_the_instances_vcpus(
-    machine_at: Machine, process_at: Process
+    machine_at: MonitoredMachine, process_at: Process
 ) -> None:
     first = replace(process_at(5000000), origin="synthetic")
     second = replace(first, cpu_user_ns=64 * SECOND_NS, cpu_system_ns=32 * SECOND_NS)

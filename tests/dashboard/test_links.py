@@ -16,12 +16,12 @@ from neurontools.dashboard.links import drawn_pairs, is_switched, links, placeme
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
 
-Machine = Callable[..., "Snapshot"]
+MonitoredMachine = Callable[..., "Snapshot"]
 Process = Callable[..., "ProcessState"]
 
 
 def test_a_link_is_as_busy_as_the_less_busy_end_of_a_job_that_spans_it(
-    machine_at: Machine, process_at: Process
+    machine_at: MonitoredMachine, process_at: Process
 ) -> None:
     snapshot = machine_at(1, process_at(7, cores=(0, 1, 2)))
     found = links(snapshot, {0: 1.0, 1: 0.5, 2: 0.25, 3: 1.0})
@@ -32,14 +32,14 @@ def test_a_link_is_as_busy_as_the_less_busy_end_of_a_job_that_spans_it(
     assert links(apart, {0: 1.0, 2: 1.0})[0, 1].load is None
 
 
-def test_a_broken_link_is_down_whichever_end_says_so(machine_at: Machine) -> None:
+def test_a_broken_link_is_down_whichever_end_says_so(machine_at: MonitoredMachine) -> None:
     first, second = machine_at(1).devices
     broken = (replace(first, connected_to=(), links_down=(1,)), second)
     assert links(machine_at(1, devices=broken), {})[0, 1].is_down
     assert links(machine_at(1, devices=broken[::-1]), {})[0, 1].is_down
 
 
-def test_neighbours_that_are_not_here_and_a_single_device_have_no_links(machine_at: Machine) -> None:
+def test_neighbours_that_are_not_here_and_a_single_device_have_no_links(machine_at: MonitoredMachine) -> None:
     alone = (replace(machine_at(1).devices[0], connected_to=(9,)),)
     assert links(machine_at(1, devices=alone), {}) == {}
     assert links(machine_at(1, devices=(replace(alone[0], connected_to=None),)), {}) == {}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.history import SLOTS, Slot
+from neurontools.dashboard.history import SLOTS, HistorySlot
 from neurontools.dashboard.machine_history import LATENCIES, MachineHistory, Measure, ProcessHistories
 from neurontools.machine.snapshot import LATENCY_BUCKETS, ProcessState, Snapshot
 
-Machine = Callable[..., Snapshot]
+MonitoredMachine = Callable[..., Snapshot]
 Process = Callable[..., ProcessState]
 KEY = (7, 1)
 
@@ -26,12 +26,12 @@ def fed(*snapshots: Snapshot) -> ProcessHistories:
     return histories
 
 
-def means(slots: tuple[Slot | None, ...]) -> list[float | None]:
+def means(slots: tuple[HistorySlot | None, ...]) -> list[float | None]:
     return [slot and round(slot.mean, 6) for slot in slots]
 
 
 @pytest.fixture
-def doing(machine_at: Machine, process_at: Process) -> Callable[..., Snapshot]:
+def doing(machine_at: MonitoredMachine, process_at: Process) -> Callable[..., Snapshot]:
     """The machine at a second, with process 7 having executed so often, each time in this bucket of latency."""
 
     def at(second: float, done: int, bucket: int = 20, pid: int = 7) -> Snapshot:
@@ -40,7 +40,7 @@ def doing(machine_at: Machine, process_at: Process) -> Callable[..., Snapshot]:
     return at
 
 
-def test_executions_are_a_rate_and_latency_a_gap_where_nothing_was_executed(doing: Machine) -> None:
+def test_executions_are_a_rate_and_latency_a_gap_where_nothing_was_executed(doing: MonitoredMachine) -> None:
     found = fed(doing(0, 5), doing(1, 15), doing(2, 15), doing(3, 40))
     assert means(found.minute(KEY, Measure.EXECUTIONS))[-4:] == [None, 10.0, 0.0, 25.0]
     latency = means(found.minute(KEY, Measure.P99))
@@ -49,13 +49,13 @@ def test_executions_are_a_rate_and_latency_a_gap_where_nothing_was_executed(doin
     assert 0.001 < (latency[-1] or 0) < 0.0015
 
 
-def test_a_busy_machine_does_not_count_what_was_done_before_it_was_looked_at(doing: Machine) -> None:
+def test_a_busy_machine_does_not_count_what_was_done_before_it_was_looked_at(doing: MonitoredMachine) -> None:
     found = fed(doing(0, 1_000_000), doing(1, 1_000_001))
     assert means(found.minute(KEY, Measure.EXECUTIONS))[-1] == 1.0
 
 
 def test_one_that_came_since_counts_from_its_begin_and_one_that_ended_is_forgotten(
-    doing: Machine, machine_at: Machine
+    doing: MonitoredMachine, machine_at: MonitoredMachine
 ) -> None:
     histories = fed(machine_at(0), machine_at(1), doing(2, 8))
     assert means(histories.minute(KEY, Measure.EXECUTIONS))[-1] == 8.0
@@ -64,19 +64,19 @@ def test_one_that_came_since_counts_from_its_begin_and_one_that_ended_is_forgott
     assert histories.hour(KEY, Measure.P50) == (None,) * SLOTS
 
 
-def test_a_slow_interval_belongs_to_all_of_its_seconds_and_minutes(doing: Machine) -> None:
+def test_a_slow_interval_belongs_to_all_of_its_seconds_and_minutes(doing: MonitoredMachine) -> None:
     found = fed(doing(0, 0), doing(150, 300))
     assert means(found.minute(KEY, Measure.EXECUTIONS)) == [2.0] * SLOTS
     assert means(found.hour(KEY, Measure.EXECUTIONS))[-4:] == [None, None, 2.0, 2.0]
 
 
-def test_a_fast_screen_is_sampled_once_a_second(doing: Machine) -> None:
+def test_a_fast_screen_is_sampled_once_a_second(doing: MonitoredMachine) -> None:
     found = fed(*(doing(tenth / 10, tenth) for tenth in range(31)))
     assert means(found.minute(KEY, Measure.EXECUTIONS))[-3:] == [10.0, 10.0, 10.0]
 
 
 def test_a_minutes_percentile_is_over_all_its_executions_and_its_peak_is_the_worst_second(
-    machine_at: Machine, process_at: Process
+    machine_at: MonitoredMachine, process_at: Process
 ) -> None:
     def at(second: int) -> Snapshot:
         quick, slow = 100 * min(second, 29), 100 * max(0, second - 29)
@@ -91,7 +91,7 @@ def test_a_minutes_percentile_is_over_all_its_executions_and_its_peak_is_the_wor
 
 
 def test_the_history_of_a_machine_has_them_and_another_machine_begins_anew(
-    doing: Machine, machine_at: Machine
+    doing: MonitoredMachine, machine_at: MonitoredMachine
 ) -> None:
     history = MachineHistory()
     history.add(doing(0, 0), doing(1, 3), {})
@@ -108,7 +108,7 @@ def test_the_history_of_a_machine_has_them_and_another_machine_begins_anew(
     )
 )
 def test_percentiles_are_in_order_and_rates_never_negative(
-    machine_at: Machine, process_at: Process, steps: list[tuple[int, int, int]]
+    machine_at: MonitoredMachine, process_at: Process, steps: list[tuple[int, int, int]]
 ) -> None:
     counts = [0] * LATENCY_BUCKETS
     now = 0

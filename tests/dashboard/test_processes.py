@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from neurontools.dashboard.alerts import DEFAULT_RULES, AlertEvaluator, Condition, Rule
-from neurontools.dashboard.events import Kind, find_events
+from neurontools.dashboard.events import MachineEventKind, find_events
 from neurontools.dashboard.process_rows import HostUse, ProcessRow, process_rows
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter, HardwareCounters
@@ -94,7 +94,13 @@ def test_what_happened_to_processes(machine_at: MakeMachine, process_at: MakePro
     after = machine_at(1, process_at(8, statuses=((1004, 3), (77, 1))), process_at(9))
     told = [(one.kind, one.pid, one.count) for one in find_events(before, after)]
     assert sorted(told, key=str) == sorted(
-        [(Kind.ENDED, 7, 1), (Kind.STARTED, 9, 1), (Kind.FAILED, 8, 2), (Kind.FAILED, 8, 1)], key=str
+        [
+            (MachineEventKind.ENDED, 7, 1),
+            (MachineEventKind.STARTED, 9, 1),
+            (MachineEventKind.FAILED, 8, 2),
+            (MachineEventKind.FAILED, 8, 1),
+        ],
+        key=str,
     )
     texts = " ".join(one.text for one in find_events(before, after))
     assert "NRT_EXEC_COMPLETED_WITH_ERR (1004) (2 times)" in texts
@@ -109,9 +115,13 @@ def test_what_happened_to_devices(machine_at: MakeMachine) -> None:
         replace(second, links_down=(0,), lost=True),
     )
     told = [(one.kind, one.device, one.count) for one in find_events(before, machine_at(1, devices=worse))]
-    assert told == [(Kind.LINK_DOWN, 0, 1), (Kind.ECC, 0, 4), (Kind.LOST, 1, 1)]
+    assert told == [
+        (MachineEventKind.LINK_DOWN, 0, 1),
+        (MachineEventKind.ECC, 0, 4),
+        (MachineEventKind.LOST, 1, 1),
+    ]
     again = [one.kind for one in find_events(machine_at(1, devices=worse), machine_at(2))]
-    assert again == [Kind.LINK_UP, Kind.FOUND]
+    assert again == [MachineEventKind.LINK_UP, MachineEventKind.FOUND]
 
 
 def look(

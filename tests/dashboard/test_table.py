@@ -16,12 +16,12 @@ from neurontools.dashboard.process_table import Column, ProcessFilter, Sorting, 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
 
-Machine = Callable[..., "Snapshot"]
+MonitoredMachine = Callable[..., "Snapshot"]
 Process = Callable[..., "ProcessState"]
 
 
 @pytest.fixture
-def machine(machine_at: Machine, process_at: Process) -> Snapshot:
+def machine(machine_at: MonitoredMachine, process_at: Process) -> Snapshot:
     return machine_at(
         1,
         replace(process_at(10, cores=(0,)), tag="train-a"),

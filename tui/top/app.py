@@ -13,7 +13,7 @@ from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, key_troubles
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.machines.bar import MACHINE_KEYS, MachineActions
-from neurontools.tui.top.machines.page import Machine, MachinesPage, machines_title
+from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine, machines_title
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.pages.classic import ClassicActions
@@ -22,7 +22,7 @@ from neurontools.tui.top.pages.rows import title_line
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController, TimeActions
 from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, page_at, page_frame, small_frame
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.updates import Watching
+from neurontools.tui.top.updates import UpdateReader
 from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.palette import TopCommands
     from neurontools.tui.top.screen import Frame
-    from neurontools.tui.top.source import Source
+    from neurontools.tui.top.source import UpdateSource
     from neurontools.tui.widgets.lines import Line
 
 
@@ -101,7 +101,7 @@ def _commands() -> type[TopCommands]:
     return TopCommands
 
 
-class TopApp(MouseActions, TimeActions, Watching, KeyQueue):
+class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
     """The dashboard.
 
     Args:
@@ -127,7 +127,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeyQueue):
 
     def __init__(
         self,
-        source: Source | SeveralSource,
+        source: UpdateSource | SeveralSource,
         *,
         colour: bool = True,
         silent_after_s: float | None = None,
@@ -142,7 +142,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeyQueue):
         super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
         history, speed = replay or (SnapshotHistory(SHORTEST_TAPED_NS), 1.0)
-        shown: list[Machine] = []
+        shown: list[MonitoredMachine] = []
         for name, where in machines or (("", source.name),):
             monitor = MachineMonitor(self.settings.rules, on_alert)
             model = TopModel(colour=colour, source=where, monitor=monitor)
@@ -150,7 +150,7 @@ class TopApp(MouseActions, TimeActions, Watching, KeyQueue):
                 model, history if not shown else SnapshotHistory(SHORTEST_TAPED_NS), replay=replay is not None
             )
             playback.speed = speed
-            shown.append(Machine(name, model, playback))
+            shown.append(MonitoredMachine(name, model, playback))
         self.model, self.playback = shown[0].model, shown[0].playback
         self.machines = tuple(shown) if machines else ()
         self.shown_machines = tuple(shown)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.tui.top.machines.source import Place, SeveralSource
-    from neurontools.tui.top.source import Source
+    from neurontools.tui.top.machines.source import MachineAddress, SeveralSource
+    from neurontools.tui.top.source import UpdateSource
 
 # Longer than this without news from a source that tells something every period: say so.
 _SILENT_PERIODS = 3
@@ -51,7 +51,7 @@ class TopOptions:
     record: str | None = None
     replay: str | None = None
     speed: float = 1.0
-    places: tuple[Place, ...] = ()
+    places: tuple[MachineAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OpenedSource:
     `replay` is the history that it fills, and the speed; `machines` are name and source of each of several.
     """
 
-    source: Source | SeveralSource
+    source: UpdateSource | SeveralSource
     live: bool
     replay: tuple[SnapshotHistory, float] | None = None
     machines: tuple[tuple[str, str], ...] = ()
@@ -220,7 +220,7 @@ def screen_of(model: TopModel, width: int) -> str:
 def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:
     """Return the list, with rates over one interval, as soon as every machine has sent data or failed."""
     from neurontools.dashboard.snapshot_history import SnapshotHistory
-    from neurontools.tui.top.machines.page import Machine, MachinesPage
+    from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.playback import PlaybackController
 
@@ -228,7 +228,7 @@ def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> 
     machines = []
     for place, name in zip(options.places, source.source_names, strict=True):
         model = TopModel(colour=False, source=name, monitor=MachineMonitor(options.settings.rules))
-        machines.append(Machine(place.name, model, PlaybackController(model, SnapshotHistory())))
+        machines.append(MonitoredMachine(place.name, model, PlaybackController(model, SnapshotHistory())))
     missing = dict.fromkeys(range(len(machines)), _UPDATES)
     try:
         for one in source.updates():

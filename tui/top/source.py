@@ -18,10 +18,10 @@ __all__ = [
     "FixedSource",
     "FollowedSource",
     "RecordedSource",
-    "Source",
     "SourceProblem",
     "TimedSnapshot",
     "Update",
+    "UpdateSource",
     "timed_snapshot",
 ]
 
@@ -31,7 +31,7 @@ _FIRST_INTERVAL_S = 0.25
 Update = TimedSnapshot | SourceProblem
 
 
-class Source(Protocol):
+class UpdateSource(Protocol):
     """Something that tells of a machine until it is closed; `name` is for the title bar, "" for none."""
 
     name: str
@@ -128,7 +128,7 @@ class RecordedSource:
         recorder: what writes; closed with this, and when `updates` ends.
     """
 
-    def __init__(self, source: Source, recorder: SnapshotRecorder) -> None:
+    def __init__(self, source: UpdateSource, recorder: SnapshotRecorder) -> None:
         self._source = source
         self._recorder = recorder
         self.name = f"{source.name} recording"

@@ -18,22 +18,22 @@ from neurontools.tui.top.source import SourceProblem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.tui.top.machines.page import Machine
+    from neurontools.tui.top.machines.page import MonitoredMachine
     from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.page import Page
     from neurontools.tui.top.playback import PlaybackController
-    from neurontools.tui.top.source import Source, Update
+    from neurontools.tui.top.source import Update, UpdateSource
 
 _SILENT = "no data for"
 _TOLD_EVERY_S = 1.0
 
 
-class Watching(App[int]):
+class UpdateReader(App[int]):
     """Reads `source` in a thread of its own; `paint` shows what became of it."""
 
-    source: Source | SeveralSource
+    source: UpdateSource | SeveralSource
     silent_after_s: float | None
-    shown_machines: tuple[Machine, ...]
+    shown_machines: tuple[MonitoredMachine, ...]
     playback: PlaybackController
     page: Page
     failure: Exception | None = None
@@ -108,7 +108,7 @@ class Watching(App[int]):
         self.set_timer(max(_TOLD_EVERY_S, self.silent_after_s - max(silent_s)), self._listen)
 
 
-def _tell(machine: Machine, silent_s: float) -> bool:
+def _tell(machine: MonitoredMachine, silent_s: float) -> bool:
     trouble = machine.model.trouble
     if trouble and not trouble.startswith(_SILENT):
         return False

@@ -13,14 +13,14 @@ from neurontools.tui.widgets.lines import Line, Role, Span, clean, fit, fixed, w
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.tui.top.machines.page import Machine, MachinesPage
+    from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine
     from neurontools.tui.top.playback import PlaybackController
 
 _HEAD = " Machines  "
 _NAME_WIDTH = 18
 
 
-def format_machine_bar(machines: Sequence[Machine], current: int | None, width: int) -> Line:
+def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None, width: int) -> Line:
     """Return the line; `!` stands behind a machine with alerts, `?` behind one without data.
 
     Args:
@@ -38,7 +38,7 @@ def format_machine_bar(machines: Sequence[Machine], current: int | None, width: 
 
 
 def choice_at(
-    machines: Sequence[Machine], current: int | None, width: int, x: int
+    machines: Sequence[MonitoredMachine], current: int | None, width: int, x: int
 ) -> tuple[int | None] | None:
     """Return the position of the machine that is named at a column, in a tuple: `(None,)` is the list; None for nothing."""
     left = len(_HEAD)
@@ -50,7 +50,9 @@ def choice_at(
     return None
 
 
-def _visible(machines: Sequence[Machine], current: int | None, width: int) -> list[tuple[int | None, str]]:
+def _visible(
+    machines: Sequence[MonitoredMachine], current: int | None, width: int
+) -> list[tuple[int | None, str]]:
     """Return position and text of what fits, the current one among it; the list of all comes first."""
     names: list[tuple[int | None, str]] = [(None, "all")]
     names += [(position, _name(machine)) for position, machine in enumerate(machines)]
@@ -68,7 +70,7 @@ def _visible(machines: Sequence[Machine], current: int | None, width: int) -> li
     return shown
 
 
-def _name(machine: Machine) -> str:
+def _name(machine: MonitoredMachine) -> str:
     model = machine.model
     mark = "?" if model.trouble or model.snapshot is None else "!" if model.monitor.alerts else ""
     return fixed(clean(machine.name), _NAME_WIDTH).rstrip() + mark
@@ -85,7 +87,7 @@ MACHINE_KEYS = [
 class MachineActions(PageActions):
     """Which of several machines is shown."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[MonitoredMachine, ...]
     """All of them; empty where there is only one."""
     machine = 0
     """The position of the one that is shown."""

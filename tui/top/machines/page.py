@@ -26,7 +26,7 @@ _STATE = "  STATE"
 
 
 @dataclass(slots=True)
-class Machine:
+class MonitoredMachine:
     """One of several machines: its name, its model and its position in time."""
 
     name: str
@@ -36,7 +36,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class MachineSummary:
     """What the list says of a machine; numbers are None where nothing is known yet.
 
     `utilization` is the mean share (0..1) over all cores, `used_cores` those that a process claims, `ecc` memory
@@ -57,15 +57,15 @@ class Summary:
     ecc: int | None = None
 
 
-def summary_of(machine: Machine) -> Summary:
+def summary_of(machine: MonitoredMachine) -> MachineSummary:
     """Return what the list says of a machine."""
     model = machine.model
     snapshot = model.snapshot
     if snapshot is None:
-        return Summary(machine.name, model.source, model.trouble or "waiting")
+        return MachineSummary(machine.name, model.source, model.trouble or "waiting")
     alerts = "; ".join(alert.text for alert in model.monitor.alerts)
     rates = model.rates.values()
-    return Summary(
+    return MachineSummary(
         name=machine.name,
         source=model.source,
         state=model.trouble or model.position or alerts or "ok",
@@ -91,7 +91,7 @@ class MachinesPage(Page):
     name = "machines"
     title = "Machines"
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[MonitoredMachine]) -> None:
         self.on_choose: Callable[[int], None] = lambda _: None
         """Called with the position of a machine that is to be shown."""
         self._machines = tuple(machines)
@@ -140,7 +140,9 @@ class MachinesPage(Page):
     def data(self, model: TopModel) -> dict[str, Any]:  # noqa: ARG002  all machines
         """Return the rows."""
         summaries = [summary_of(machine) for machine in self._machines]
-        return {"machines": [{name: getattr(one, name) for name in Summary.__slots__} for one in summaries]}
+        return {
+            "machines": [{name: getattr(one, name) for name in MachineSummary.__slots__} for one in summaries]
+        }
 
     def _move(self, steps: int) -> None:
         self._cursor.move(steps, len(self._machines))
@@ -152,12 +154,12 @@ def machines_title(count: int, width: int) -> Line:
     return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
 
 
-def _sum(summaries: Sequence[Summary]) -> Summary:
+def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
     known = [one for one in summaries if one.cores is not None]
     cores = sum(one.cores or 0 for one in known)
     busy = sum((one.utilization or 0.0) * (one.cores or 0) for one in known)
     missing = len(summaries) - len(known)
-    return Summary(
+    return MachineSummary(
         name=_counted(len(summaries)),
         source="",
         state=f"{missing} without data" if missing else "ok",
@@ -186,7 +188,7 @@ class _Column:
     head: str
     cells: int
     rank: int
-    text: Callable[[Summary], str]
+    text: Callable[[MachineSummary], str]
 
 
 _COLUMNS = (
@@ -214,7 +216,7 @@ def _heads(width: int) -> Line:
     return section_heads(heads, width)
 
 
-def _row(one: Summary, width: int, *, selected: bool = False) -> Line:
+def _row(one: MachineSummary, width: int, *, selected: bool = False) -> Line:
     text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
     good = one.state == "ok"
     state = text if selected else Role.DIM if good else Role.ALERT

@@ -20,7 +20,7 @@ MOST_MACHINES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MachineAddress:
     """A machine and where it is: a simulated one by its name, or the address of an exporter."""
 
     name: str
@@ -50,7 +50,7 @@ class SeveralSource:
 
     live = True
 
-    def __init__(self, places: Sequence[Place], period_s: float, record: str | None = None) -> None:
+    def __init__(self, places: Sequence[MachineAddress], period_s: float, record: str | None = None) -> None:
         self.places = tuple(places)
         self.name = f"{len(places)} machines"
         recorders = _recorders(places, record) if record else [None] * len(places)
@@ -89,7 +89,7 @@ def recording_of(record: str, name: str) -> str:
     return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
 
 
-def _recorders(places: Sequence[Place], record: str) -> list[SnapshotRecorder]:
+def _recorders(places: Sequence[MachineAddress], record: str) -> list[SnapshotRecorder]:
     from neurontools.dashboard.recorder import SnapshotRecorder
 
     made: list[SnapshotRecorder] = []
@@ -103,7 +103,7 @@ def _recorders(places: Sequence[Place], record: str) -> list[SnapshotRecorder]:
     return made
 
 
-def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, ...]:
+def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineAddress, ...]:
     """Return the places that a command line names.
 
     Args:
@@ -116,13 +116,13 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[Place, .
     from neurontools.machine.naming import check_name
     from neurontools.sources.scraping import host_of, is_url, scrape_url
 
-    places = [Place(check_name(name), machine=name) for name in machines]
+    places = [MachineAddress(check_name(name), machine=name) for name in machines]
     for text in remotes:
         name, given, url = text.partition("=")
         if is_url(text) or not given:
             name, url = "", text
         url = scrape_url(url)
-        places.append(Place(name or host_of(url), url=url))
+        places.append(MachineAddress(name or host_of(url), url=url))
     names = [place.name for place in places]
     for name in names:
         if names.count(name) > 1:

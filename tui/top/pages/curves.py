@@ -14,7 +14,7 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.dashboard.history import Slot
+    from neurontools.dashboard.history import HistorySlot
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BRAILLE = 0x2800
@@ -23,7 +23,7 @@ _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 _DOTS = len(_LEFT_DOTS)
 
 
-def values_of(slots: Sequence[Slot | None], *, peaks: bool = False) -> tuple[float | None, ...]:
+def values_of(slots: Sequence[HistorySlot | None], *, peaks: bool = False) -> tuple[float | None, ...]:
     """Return the means (or peaks) of slots, None where there was no sample."""
     return tuple(None if slot is None else slot.peak if peaks else slot.mean for slot in slots)
 
@@ -86,7 +86,7 @@ _NARROW_GRAPH = 30
 _AXIS_WIDTH = 7
 
 
-class Unit(Enum):
+class CurveUnit(Enum):
     """What the values of a curve are."""
 
     SHARE = "share"
@@ -95,12 +95,12 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class HistoryCurve:
     """A history that is drawn: the last minute and the last hour are asked for when they are."""
 
-    unit: Unit
-    minute: Callable[[], Sequence[Slot | None]]
-    hour: Callable[[], Sequence[Slot | None]]
+    unit: CurveUnit
+    minute: Callable[[], Sequence[HistorySlot | None]]
+    hour: Callable[[], Sequence[HistorySlot | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def head_text(columns: Columns) -> str:
     return (" " * _BETWEEN).join(texts)
 
 
-def curve_spans(curve: Curve, columns: Columns) -> list[Span]:
+def curve_spans(curve: HistoryCurve, columns: Columns) -> list[Span]:
     """Return the spans of a curve in each column: the graph, average and peak."""
     spans: list[Span] = []
     for hour in columns.hours:
@@ -147,7 +147,7 @@ def curve_spans(curve: Curve, columns: Columns) -> list[Span]:
     return spans
 
 
-def chart_lines(curve: Curve, name: str, width: int, high: int, *, hour: bool) -> list[Line]:
+def chart_lines(curve: HistoryCurve, name: str, width: int, high: int, *, hour: bool) -> list[Line]:
     """Return a curve as a chart below a bar with its name, average and peak.
 
     Args:
@@ -167,7 +167,7 @@ def chart_lines(curve: Curve, name: str, width: int, high: int, *, hour: bool) -
         if found is None
         else f"avg {written(curve.unit, found.mean)}  peak {written(curve.unit, found.peak)}"
     )
-    top, bottom = ("100 %", "0 %") if curve.unit is Unit.SHARE else (written(curve.unit, scale), "0")
+    top, bottom = ("100 %", "0 %") if curve.unit is CurveUnit.SHARE else (written(curve.unit, scale), "0")
     axis = [top, *[""] * (high - 2), bottom]
     return [
         section(f" {name}: {SPANS[hour]}", width, note),
@@ -178,30 +178,30 @@ def chart_lines(curve: Curve, name: str, width: int, high: int, *, hour: bool) -
     ]
 
 
-def written(unit: Unit, value: float) -> str:
+def written(unit: CurveUnit, value: float) -> str:
     """Write a value in six cells."""
     match unit:
-        case Unit.SHARE:
+        case CurveUnit.SHARE:
             return f"{100 * value:5.1f}%"
-        case Unit.RATE:
+        case CurveUnit.RATE:
             return f"{short_rate(value):>6}"
-        case Unit.LATENCY:
+        case CurveUnit.LATENCY:
             return f"{short_latency(value):>6}"
 
 
-def _full_scale(unit: Unit, slots: Sequence[Slot | None]) -> float:
+def _full_scale(unit: CurveUnit, slots: Sequence[HistorySlot | None]) -> float:
     """Return the value at the upper edge: everything for a share, else the highest mean that is drawn."""
-    if unit is Unit.SHARE:
+    if unit is CurveUnit.SHARE:
         return 1.0
     return max((slot.mean for slot in slots if slot), default=0.0) or 1.0
 
 
-def _scaled(slots: Sequence[Slot | None], scale: float) -> tuple[float | None, ...]:
+def _scaled(slots: Sequence[HistorySlot | None], scale: float) -> tuple[float | None, ...]:
     values = values_of(slots)
     return values if scale == 1.0 else tuple(None if value is None else value / scale for value in values)
 
 
-def _numbers(unit: Unit, slots: Sequence[Slot | None]) -> tuple[Span, ...]:
+def _numbers(unit: CurveUnit, slots: Sequence[HistorySlot | None]) -> tuple[Span, ...]:
     found = summary(slots)
     if found is None:
         return ((f"  {'-':>6} {'-':>6}", Role.DIM),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from neurontools.dashboard.events import TROUBLES, Kind
+from neurontools.dashboard.events import TROUBLES, MachineEventKind
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fit
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 _KIND_WIDTH = 12
 _ALL_LINES = 100_000
-_GOOD = frozenset({Kind.FOUND, Kind.LINK_UP, Kind.DATA, Kind.ALERT_OVER})
+_GOOD = frozenset(
+    {MachineEventKind.FOUND, MachineEventKind.LINK_UP, MachineEventKind.DATA, MachineEventKind.ALERT_OVER}
+)
 
 
 class EventsPage(Page):

@@ -11,8 +11,8 @@ from neurontools.machine.view import device_processes, process_key
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.curves import (
     Columns,
-    Curve,
-    Unit,
+    CurveUnit,
+    HistoryCurve,
     chart_lines,
     columns_for,
     curve_spans,
@@ -24,7 +24,7 @@ from neurontools.tui.widgets.lines import Line, Role, clean, fit, fixed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from neurontools.dashboard.history import Slot
+    from neurontools.dashboard.history import HistorySlot
     from neurontools.machine.snapshot import DeviceState, ProcessState
     from neurontools.machine.view import ProcessKey
     from neurontools.tui.top.model import TopModel
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Opens = int | tuple[int, int] | None
 """What enter on a row opens or closes: a device by its index, a process by its key, nothing."""
 
-_UNITS = {Measure.EXECUTIONS: Unit.RATE, **dict.fromkeys(LATENCIES, Unit.LATENCY)}
+_UNITS = {Measure.EXECUTIONS: CurveUnit.RATE, **dict.fromkeys(LATENCIES, CurveUnit.LATENCY)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class HistoryRow:
 
     label: str
     name: str
-    curve: Curve
+    curve: HistoryCurve
     opens: Opens = None
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class HistoryView:
     """One kind of rows, which are made for a model with what is open; `label` is how many cells their labels take."""
 
     title: str
@@ -55,19 +55,19 @@ class View:
     rows: Callable[[TopModel, Collection[Opens]], list[HistoryRow]]
 
 
-def process_curve(model: TopModel, process: ProcessKey, measure: Measure) -> Curve:
+def process_curve(model: TopModel, process: ProcessKey, measure: Measure) -> HistoryCurve:
     """Return what a process did over time."""
     histories = model.history.processes
-    return Curve(
+    return HistoryCurve(
         _UNITS[measure],
         partial(histories.minute, process, measure),
         partial(histories.hour, process, measure),
     )
 
 
-def _share(model: TopModel, series: Series) -> Curve:
+def _share(model: TopModel, series: Series) -> HistoryCurve:
     history = model.history
-    return Curve(Unit.SHARE, partial(history.minute, series), partial(history.hour, series))
+    return HistoryCurve(CurveUnit.SHARE, partial(history.minute, series), partial(history.hour, series))
 
 
 def _devices(model: TopModel) -> Sequence[DeviceState]:
@@ -142,10 +142,10 @@ _CORES_LABEL = 14
 _PROCESSES_LABEL = 28
 
 VIEWS = (
-    View("Utilization", _CORES_LABEL, _utilization),
-    View("Memory used", _CORES_LABEL, _memory),
-    View("Executions/s", _PROCESSES_LABEL, _executions),
-    View("Latency p99", _PROCESSES_LABEL, _latency),
+    HistoryView("Utilization", _CORES_LABEL, _utilization),
+    HistoryView("Memory used", _CORES_LABEL, _memory),
+    HistoryView("Executions/s", _PROCESSES_LABEL, _executions),
+    HistoryView("Latency p99", _PROCESSES_LABEL, _latency),
 )
 """What the page can show, in the order in which its key goes through them."""
 
@@ -317,11 +317,11 @@ class HistoryPage(Page):
         self._view = VIEWS[(VIEWS.index(self._view) + steps) % len(VIEWS)]
 
 
-def _label_width(view: View, width: int) -> int:
+def _label_width(view: HistoryView, width: int) -> int:
     return view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
 
 
-def _head(view: View, columns: Columns, width: int) -> Line:
+def _head(view: HistoryView, columns: Columns, width: int) -> Line:
     return section(f" {view.title:<{columns.label - 1}}{head_text(columns)}", width)
 
 
@@ -344,7 +344,7 @@ def _process_data(history: MachineHistory, process: tuple[int, int], measure: Me
     return _slots_data(history.processes.minute(process, measure), history.processes.hour(process, measure))
 
 
-def _slots_data(minute: Sequence[Slot | None], hour: Sequence[Slot | None]) -> dict[str, Any]:
+def _slots_data(minute: Sequence[HistorySlot | None], hour: Sequence[HistorySlot | None]) -> dict[str, Any]:
     return {
         span: {
             "mean": [None if slot is None else slot.mean for slot in found],

@@ -10,7 +10,7 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit, heat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from neurontools.dashboard.links import Link, Pair
+    from neurontools.dashboard.links import DeviceLink, Pair
     from neurontools.machine.snapshot import DeviceState, Snapshot
 
 _NODE_WIDTH = 11
@@ -100,7 +100,7 @@ class Topology:
             spans += [(f"{_down(link):^{_NODE_WIDTH}}", _role(link)), (_NO_LINK, Role.PLAIN)]
         return spans
 
-    def _between(self, one: int | None, other: int | None) -> Link | None:
+    def _between(self, one: int | None, other: int | None) -> DeviceLink | None:
         if one is None or other is None:
             return None
         return self._links.get((min(one, other), max(one, other)))
@@ -116,7 +116,7 @@ class Topology:
         role = Role.SELECTED if index == self._selected else _node_role(device, share)
         return text, role
 
-    def _across(self, link: Link | None) -> Span:
+    def _across(self, link: DeviceLink | None) -> Span:
         if link is None:
             return _NO_LINK, Role.PLAIN
         return ("-x-" if link.is_down else "===" if link.load else "---"), _role(link)
@@ -152,17 +152,17 @@ def _node_role(device: DeviceState, share: float) -> Role:
     return Role.ALERT if device.lost else heat(share) if share else Role.PLAIN
 
 
-def _role(link: Link | None) -> Role:
+def _role(link: DeviceLink | None) -> Role:
     if link is None:
         return Role.PLAIN
     return Role.ALERT if link.is_down else heat(link.load) if link.load else Role.DIM
 
 
-def _down(link: Link | None) -> str:
+def _down(link: DeviceLink | None) -> str:
     if link is None:
         return " "
     return "x" if link.is_down else "║" if link.load else "|"
 
 
-def _named(link: Link) -> str:
+def _named(link: DeviceLink) -> str:
     return f"ND{link.devices[0]}-ND{link.devices[1]}"
