@@ -9,7 +9,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-MOST = 500  # more are no help, and a shell needs its time for them
+MOST = 500  # more would not help, and a shell needs its time for them
 
 
 def values_of(kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Everything that a command writes to stdout and stderr, and every exit code: one place.
+"""All output of commands to stdout and stderr, and all exit codes.
 
 Exit codes: 0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble, 130 interrupted, or the child's own.
 """
@@ -26,18 +26,18 @@ _LONGEST_POLL_S = 3600.0
 
 
 def out(text: str) -> None:
-    """Write data to stdout, a newline after it."""
+    """Write data and a newline to stdout."""
     with _writing():
         sys.stdout.write(text + "\n")
 
 
 def out_now(text: str) -> None:
-    """Write data to stdout as UTF-8, a newline after it, in one piece that the reader gets at once."""
+    """Write data and a newline to stdout as UTF-8, and flush."""
     bytes_now((text + "\n").encode("utf-8", "backslashreplace"))
 
 
 def bytes_now(data: bytes) -> None:
-    """Write bytes to stdout as they are, in one piece that the reader gets at once."""
+    """Write bytes to stdout unchanged, and flush."""
     with _writing():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -53,7 +53,7 @@ def pause(seconds: float) -> None:
     from select import poll
 
     output = poll()
-    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported in any case
+    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     while True:
         part = min(seconds, _LONGEST_POLL_S)
         if output.poll(part * 1000):
@@ -64,7 +64,7 @@ def pause(seconds: float) -> None:
 
 
 def notice(text: str) -> None:
-    """Tell a person on a terminal what is going on; silent in a pipe."""
+    """Write a message to stderr if it is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(text + "\n")
 
@@ -75,7 +75,7 @@ def warn(text: str) -> None:
 
 
 def _warn_of_settings() -> None:
-    """Tell a person on a terminal what is wrong in the settings file, where that was looked at."""
+    """Report problems of the settings file on a terminal, if it was read."""
     for line in env.config_problems():
         notice(f"warning: {line}")
 
@@ -96,14 +96,14 @@ def colour_wanted() -> bool:
 
 
 def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
-    """Run a command's body and turn every way it can end into an exit code.
+    """Run a command's body and return an exit code however it ends.
 
     Args:
         body: does the work and returns the exit code.
-        about_settings: the body itself says what is wrong in the settings file.
+        about_settings: the body itself reports problems of the settings file.
 
-    A `NeuronToolsError` is one line and a hint; a traceback appears only with `--debug` on the command line. A reader
-    that went away (`| head`) is no error.
+    A `NeuronToolsError` is printed as one line and a hint; `--debug` on the command line adds a traceback. A reader
+    that closes the pipe (`| head`) is not an error.
     """
     _open_closed_streams()
     _write_every_character()
@@ -136,7 +136,7 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
 
 def _of_system(error: OSError) -> NeuronToolsError:
     if error.filename is None and isinstance(error, FileNotFoundError) and _is_nowhere():
-        return NeuronToolsError("the working directory is gone", "change to one that is there")
+        return NeuronToolsError("the working directory does not exist", "change to an existing directory")
     return NeuronToolsError(f"{error.filename or 'system call'}: {error.strerror or error}")
 
 
@@ -167,8 +167,8 @@ def _debugging() -> bool:
 
 
 def _open_closed_streams() -> None:
-    # Closed descriptors would be given to the next file that is opened. One that is open for reading only fails at
-    # the first write, as a closed one does.
+    # The next opened file would get a closed descriptor. A read-only stdout fails at the first
+    # write, like a closed one.
     if sys.stdin is not None and sys.stdout is not None and sys.stderr is not None:
         return
     for number in range(3):
@@ -182,7 +182,7 @@ def _open_closed_streams() -> None:
 
 
 def _write_every_character() -> None:
-    # Names of files may be no text: they are written as the bytes that they are. What an encoding does not have is escaped.
+    # File names that are not valid text are written as their bytes; characters outside the encoding are escaped.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             utf8 = stream.encoding.lower().replace("-", "") == "utf8"
@@ -201,17 +201,17 @@ def _writing() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    # What is still buffered would fail again when the interpreter ends.
+    # Buffered output would fail again when the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
-    """Parse a command line after adding what every command has: `--debug`, `--version`, the layout of its help.
+    """Parse a command line after adding the options of every command: `--debug`, `--version`.
 
-    Sub-commands take `--debug` too: it is added after a failure, to the end of the line.
+    Sub-commands take `--debug` too, because it is usually added at the end of the line.
 
     Raises:
-        UsageError: the command line makes no sense.
+        UsageError: the command line is invalid.
     """
     from argparse import SUPPRESS
 

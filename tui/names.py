@@ -1,4 +1,4 @@
-"""The names that a user may write in the configuration: pages, themes, keys. Nothing heavy is imported for them."""
+"""Names that users write in the configuration: pages, themes, keys. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _KEY = re.compile(r"(?:(?:ctrl|shift|alt)\+)*(\w+)")
 
 
 def key_problem(key: str) -> str:
-    """Return what is wrong with the name of a key, "" for one that a terminal can send.
+    """Return the error in the name of a key, "" for a key that a terminal can send.
 
     Args:
         key: as Textual names it: `x`, `X`, `ctrl+x`, `f5`, `slash`.
@@ -105,5 +105,5 @@ _SHORT_KEYS = {
 
 
 def shown_key(key: str) -> str:
-    """Return a key as a person would name it: `?` for `question_mark`."""
+    """Return the display name of a key: `?` for `question_mark`."""
     return _SHORT_KEYS.get(key, key)

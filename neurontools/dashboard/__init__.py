@@ -1,1 +1,1 @@
-"""What a live dashboard shows beyond the moment: history, rates of processes, what happened, alerts. No terminal here."""
+"""The data behind neuron-top: history, process rates, events and alerts. No terminal here."""

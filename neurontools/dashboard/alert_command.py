@@ -1,4 +1,4 @@
-"""Running the user's command when an alert begins: without a shell, never waited for, once at a time for each alert."""
+"""Runs the user's command when an alert begins: without a shell, without waiting, one at a time for each alert."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _Subject = tuple[str, int | None, int | None]
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """Return the words of a command line as a shell would split them; nothing else of a shell is done.
+    """Split a command line into words like a shell; there are no other shell features.
 
     Raises:
-        UsageError: a quotation mark is missing, or there is no word.
+        UsageError: a quotation mark is missing, or it is empty.
     """
     try:
         words = tuple(shlex.split(text))
@@ -40,19 +40,19 @@ def split_command(text: str) -> tuple[str, ...]:
 
 
 def check_command(argv: Sequence[str]) -> None:
-    """See that there is such a command.
+    """Check that a command exists.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not exist.
     """
     if shutil.which(argv[0]) is None:
         raise UsageError(
-            f"--exec-on-alert: there is no command {argv[0]!r}", "give its path, or look at PATH"
+            f"--exec-on-alert: command not found: {argv[0]!r}", "give its full path, or check PATH"
         )
 
 
 def alert_environment(alert: Alert) -> dict[str, str]:
-    """Return the variables that tell the command of an alert."""
+    """Return the environment variables that describe an alert."""
     found = {PREFIX: str(alert.condition), f"{PREFIX}_TEXT": alert.text}
     if alert.pid is not None:
         found[f"{PREFIX}_PID"] = str(alert.pid)
@@ -62,14 +62,14 @@ def alert_environment(alert: Alert) -> dict[str, str]:
 
 
 class AlertCommand:
-    """Starts the command for alerts, from a thread of its own, since starting takes milliseconds.
+    """Starts the command for alerts from its own thread, because starting takes milliseconds.
 
-    While the command of an alert still runs, the same alert does not start another one; beyond `MOST_AT_ONCE` running
-    commands, alerts start none.
+    While the command of an alert runs, the same alert starts no second one; with `MOST_AT_ONCE` running
+    commands, no alert starts another.
 
     Args:
         argv: the command's words.
-        on_failure: gets a line when the command can't be started, from the thread, once for each reason.
+        on_failure: called from the thread with a message when the command cannot be started, once per reason.
     """
 
     def __init__(self, argv: Sequence[str], on_failure: Callable[[str], None] | None = None) -> None:
@@ -92,7 +92,7 @@ class AlertCommand:
             return
 
     def close(self) -> None:
-        """Start what was told so far and no more; what runs goes on."""
+        """Start the commands of pending alerts, then stop; running commands continue."""
         self._alerts.put(None)
         self._thread.join()
 

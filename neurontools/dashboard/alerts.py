@@ -1,4 +1,4 @@
-"""Alerts: thresholds over what a dashboard knows, and which are exceeded now. Pure; who shows or runs something is above.
+"""Alert rules and their evaluation. Pure: displaying alerts and running commands happens elsewhere.
 
 An alert begins when its condition has held for the rule's `for_s` and ends when it has not held for `clear_s`.
 """
@@ -38,7 +38,7 @@ class ErrorShares:
         """Return by pid the share (0..1) of the executions of the last seconds that failed, where any did.
 
         Args:
-            now_s: on a clock that does not go back.
+            now_s: on a monotonic clock.
             rows: the processes, over the interval since the last look.
         """
         totals = {}
@@ -65,7 +65,7 @@ def _execution_totals(now_s: float, process: ProcessState | None) -> _ExecutionT
 
 
 class Condition(StrEnum):
-    """What a rule looks at; `DEFAULT_RULES` tells the unit of each threshold."""
+    """What a rule checks; `DEFAULT_RULES` has the unit of each threshold."""
 
     IDLE_CLAIM = "idle-claim"
     DEVICE_MEMORY = "device-memory"
@@ -77,10 +77,10 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A threshold. `DEFAULT_RULES` tells its unit.
+    """A threshold; `DEFAULT_RULES` has its unit.
 
-    The condition must hold for `for_s` seconds; the alert is over when it has not held for `clear_s` seconds, so that
-    what goes up and down around the threshold is one alert and not many.
+    The condition must hold for `for_s` seconds; the alert ends when it has not held for `clear_s` seconds, so
+    that a value that oscillates around the threshold is one alert.
     """
 
     condition: Condition
@@ -105,7 +105,7 @@ DEFAULT_RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An exceeded threshold. `pid` or `device` say whose; `since_s` is on the clock of `AlertEvaluator.look`."""
+    """An exceeded threshold. `pid` or `device` name its subject; `since_s` is on the clock of `AlertEvaluator.look`."""
 
     condition: Condition
     text: str
@@ -129,7 +129,7 @@ _ECC_SHOWN_S = 30.0
 
 
 class AlertEvaluator:
-    """Evaluates rules at each tick.
+    """Evaluates rules at each snapshot.
 
     Args:
         rules: at most one of each condition.
@@ -157,10 +157,10 @@ class AlertEvaluator:
         """Return the alerts that hold now.
 
         Args:
-            now_s: on a clock that does not go back.
+            now_s: on a monotonic clock.
             snapshot: the machine.
             rows: its processes, with rates.
-            events: what happened since the last look.
+            events: since the last call.
         """
         findings = dict(self._findings(now_s, snapshot, rows, events))
         holding = {**self._lasting(now_s, rows), **findings}
@@ -177,7 +177,7 @@ class AlertEvaluator:
         return alerts
 
     def _lasting(self, now_s: float, rows: Sequence[ProcessRow]) -> dict[_Subject, str]:
-        """Return what held a short while ago, of processes that are still there."""
+        """Return conditions that held until recently, of processes that still exist."""
         if not self._told:
             return {}
         pids = {None, *(row.process.pid for row in rows)}

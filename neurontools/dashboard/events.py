@@ -1,4 +1,4 @@
-"""What happened on a machine between two snapshots: processes that came and went, failed executions, memory errors."""
+"""Events between two snapshots of a machine: processes that started or ended, failed executions, memory errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MachineEventKind(StrEnum):
-    """What kind of thing happened."""
+    """The kind of an event."""
 
     STARTED = "started"
     ENDED = "ended"
@@ -36,7 +36,7 @@ class MachineEventKind(StrEnum):
 
 _COUNTED = frozenset({MachineEventKind.FAILED, MachineEventKind.ECC})
 SAME_S = 10.0
-"""Seconds in which what is counted goes on as one happening."""
+"""Equal counted events within this many seconds are merged."""
 
 TROUBLES = frozenset(
     {
@@ -52,10 +52,10 @@ TROUBLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MachineEvent:
-    """One thing that happened, seen at `unix_s`.
+    """An event, seen at `unix_s`.
 
-    `pid` is None for what happens to a device, `device` None for what happens to a process. `count` is how often it
-    happened since the snapshot before, `counter` which memory errors were counted. `what` says it without the count.
+    `pid` is None for events of devices, `device` None for events of processes. `count` is how often it
+    happened since the previous snapshot, `counter` the kind of memory error. `what` is the text without the count.
     """
 
     unix_s: float
@@ -68,13 +68,13 @@ class MachineEvent:
 
     @property
     def text(self) -> str:
-        """What happened, and how often where it is counted."""
+        """The text of the event, with its count."""
         if self.kind is MachineEventKind.ECC:
             return f"{self.what} +{self.count}"
         return self.what if self.count == 1 else f"{self.what} ({self.count} times)"
 
     def again(self, newer: MachineEvent) -> MachineEvent | None:
-        """Return both as one, at the newer time, where they are the same and `SAME_S` or less apart; else None."""
+        """Merge two equal events at most `SAME_S` apart into one at the newer time; None if they differ."""
         same = (self.kind, self.what, self.pid, self.device) == (
             newer.kind,
             newer.what,
@@ -87,7 +87,7 @@ class MachineEvent:
 
 
 def find_events(before: Snapshot, after: Snapshot) -> tuple[MachineEvent, ...]:
-    """Return what happened between two snapshots of the same machine."""
+    """Return the events between two snapshots of the same machine."""
     return (*_of_processes(before, after), *_of_devices(before, after))
 
 
@@ -137,7 +137,7 @@ def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
 
 
 def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[MachineEvent]:
-    # A link breaks at both ends; it is told once, at the lower one.
+    # A link breaks at both ends; it is reported once, at the lower one.
     for other in sorted(set(before.links_down) ^ set(after.links_down)):
         if other > after.index:
             down = other in after.links_down

@@ -82,7 +82,7 @@ class SampledSlots:
         self._peaks: list[float] = []
         self._samples = 0
         self._last: Sequence[float] | None = None
-        self._repeats = 0  # samples equal to the last one that are not in the sums yet
+        self._repeats = 0  # repeats of the last sample, not yet in the sums
         self._is_written = True
 
     def add(self, now_ns: int, values: Sequence[float]) -> None:
@@ -152,10 +152,10 @@ class SlotHistory:
         self._hour = SampledSlots(series, MINUTE_NS)
 
     def add(self, now_ns: int, values: Sequence[float], since_ns: int | None = None) -> None:
-        """Take in one sample of every series, as in `SampledSlots.add`.
+        """Add one sample of every series, as `SampledSlots.add` does.
 
         Args:
-            now_ns: when, on a clock that does not go back.
+            now_ns: when, on a monotonic clock.
             values: one for each series.
             since_ns: the values are rates since then: seconds and minutes in between hold them too.
         """
@@ -177,7 +177,7 @@ class SlotHistory:
 
 
 def summary(slots: Sequence[HistorySlot | None]) -> HistorySlot | None:
-    """Return mean and peak over slots, None when none was sampled."""
+    """Return mean and peak over slots, None if nothing was sampled."""
     sampled = [slot for slot in slots if slot is not None]
     if not sampled:
         return None

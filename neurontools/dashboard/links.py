@@ -1,6 +1,6 @@
-"""The links between devices: which are there, which are broken, how busy what runs over them is; and where to draw devices.
+"""The links between devices: state, modelled load, and a placement for drawing them.
 
-No counter of the driver tells the traffic of a link, so it is modelled: a link is as busy as the less busy of its two
+The driver has no traffic counter for links, so the load is modelled: a link is as busy as the less busy of its two
 devices in a job that holds cores of both.
 """
 
@@ -57,12 +57,12 @@ def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, De
 
 
 def is_switched(devices: Sequence[int], pairs: Iterable[Pair]) -> bool:
-    """Return whether every device is linked to every other one, so that a drawing of single links tells nothing."""
+    """Return whether every device is linked to every other, so that drawing single links is useless."""
     return len(devices) > 3 and set(combinations(sorted(devices), 2)) <= set(pairs)
 
 
 def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) -> TopologyPosition:
-    """Return rows of devices in which as many links as possible join neighbours (around the edges too).
+    """Arrange devices in rows so that as many links as possible join neighbours, wrapping around the edges.
 
     Args:
         devices: their indices.
@@ -86,7 +86,7 @@ def placement(devices: Sequence[int], pairs: Iterable[Pair], most_columns: int) 
 
 
 def drawn_pairs(place: TopologyPosition) -> set[Pair]:
-    """Return the pairs of devices that stand beside or above each other, around the edges too."""
+    """Return the pairs of devices that are adjacent in the drawing, wrapping around the edges."""
     pairs = set()
     for line in (*place.rows, *zip(*place.rows, strict=True)):
         for one, other in zip(line, (*line[1:], line[0]), strict=True):

@@ -1,4 +1,4 @@
-"""Sending signals to processes of a machine: only live ones of this host, and never to another one with the same pid."""
+"""Processes of this host: their environment, and signals to them (never to another process with the same pid)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ CHOICES = (
 
 
 def why_not(process: ProcessState, source: str) -> str:
-    """Return why a process can't be sent a signal, "" when it can be tried.
+    """Return why a process cannot be signalled, "" if it can be tried.
 
     Args:
         process: the process.
-        source: where its snapshot comes from, as `Snapshot.source` says.
+        source: where its snapshot comes from, as in `Snapshot.source`.
     """
     if process.origin != "live":
         return f"process {process.pid} is {process.origin}: there is nothing to send a signal to"
@@ -50,7 +50,7 @@ def why_not(process: ProcessState, source: str) -> str:
 def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
     """Send a signal to one process.
 
-    The process is held by a pidfd before its start time is compared, so that the pid can't go to another one between.
+    A pidfd is opened before the start time is compared, so that the pid cannot be reused in between.
 
     Args:
         pid: its pid.
@@ -58,7 +58,7 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
         number: the signal.
 
     Raises:
-        NeuronToolsError: it is gone, another one has its pid, or it may not be sent signals.
+        NeuronToolsError: it is gone, its pid was reused, or signals are not permitted.
     """
     try:
         held = os.pidfd_open(pid)
@@ -68,7 +68,7 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
         raise NeuronToolsError(f"cannot open process {pid}: {error.strerror}", "") from error
     try:
         if start_ticks(pid) != started_ticks:
-            raise NeuronToolsError(f"process {pid} is gone; the pid belongs to another one now", "")
+            raise NeuronToolsError(f"process {pid} is gone; its pid belongs to another process now", "")
         signal.pidfd_send_signal(held, number)
     except PermissionError:
         raise NeuronToolsError(_not_yours(pid, "another user"), "run neuron-top as that user") from None

@@ -1,4 +1,4 @@
-"""The history of a whole machine: utilization of it, of its devices and cores, memory use of its devices, its processes."""
+"""The history of a machine: utilization, memory of devices, and executions and latency of processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORTEST_NS = SECOND_NS // 2
 
 
 class Measure(StrEnum):
-    """What is remembered of a process: executions a second, and seconds of wall time of an execution."""
+    """What is recorded of a process: executions a second, and latency percentiles in seconds."""
 
     EXECUTIONS = "executions"
     P50 = "p50"
@@ -46,14 +46,14 @@ class _Totals(NamedTuple):
 
 
 class ProcessHistories:
-    """The histories of the processes that use a device."""
+    """The histories of all processes that use a device."""
 
     def __init__(self) -> None:
         self._series_by_process: dict[ProcessKey, ProcessSeries] = {}
         self._sampled_ns: int | None = None
 
     def add(self, before: Snapshot, after: Snapshot) -> None:
-        """Take in the interval between two snapshots of one machine."""
+        """Add the interval between two snapshots of one machine."""
         if self._sampled_ns is None or after.taken_ns < self._sampled_ns:
             self._sampled_ns = before.taken_ns
             self._series_by_process = {
@@ -72,7 +72,7 @@ class ProcessHistories:
         self._sampled_ns = now_ns
 
     def minute(self, process: ProcessKey, measure: Measure) -> tuple[HistorySlot | None, ...]:
-        """Return the seconds of the last minute, oldest first, None where nothing was executed or seen."""
+        """Return the seconds of the last minute, oldest first, None where nothing was executed."""
         series = self._series_by_process.get(process)
         return series.seconds(measure) if series else (None,) * SLOTS
 
@@ -86,10 +86,10 @@ class ProcessHistories:
 
 
 class ProcessSeries:
-    """One process.
+    """The history of one process.
 
     Args:
-        process: what it had done when looking began, None for one that came since.
+        process: its state at the start of the recording, None for a later process.
     """
 
     def __init__(self, process: ProcessState | None = None) -> None:
@@ -104,7 +104,7 @@ class ProcessSeries:
         self._peaks: tuple[float, ...] = _NOTHING
 
     def add(self, process: ProcessState, since_ns: int, now_ns: int) -> None:
-        """Take in what it did between two moments."""
+        """Add the interval between two snapshots."""
         totals = self._totals if process is self._process else _totals(process)
         values = _measured(self._totals, totals, now_ns - since_ns)
         second, minute = now_ns // SECOND_NS, now_ns // MINUTE_NS
@@ -134,7 +134,7 @@ class ProcessSeries:
         )
 
     def _write_minute(self) -> None:
-        # The whole minute so far, not the mean of its seconds' percentiles: that is no percentile of anything.
+        # Percentiles of the whole minute; a mean of the seconds' percentiles would not be a percentile.
         if self._minute is not None:
             whole = _measured(self._begin, self._totals, self._totals_ns - self._begin_ns)
             self._minutes.put(self._minute, (*whole, *self._peaks))
@@ -185,11 +185,11 @@ class MachineHistory:
         self._values: list[float] = []
 
     def add(self, before: Snapshot, after: Snapshot, utilization: Mapping[int, float]) -> None:
-        """Take in the interval between two snapshots; a machine of another shape begins a new history.
+        """Add the interval between two snapshots; a machine with other devices starts a new history.
 
         Args:
-            before: where the interval begins.
-            after: where it ends.
+            before: start of the interval.
+            after: the snapshot at its end.
             utilization: of every core over the interval, by machine-wide id.
         """
         self._find_shape(after.devices)

@@ -1,6 +1,6 @@
-"""What happened on a machine so far, and which alerts hold now: fed with snapshots, asked by pages.
+"""The events of a machine so far and its active alerts, from the snapshots of a dashboard.
 
-It looks at most once a second: thresholds are about seconds, and a faster screen must not cost more.
+Evaluated at most once a second: thresholds are in seconds, and a faster screen must not cost more.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SHORTEST_LOOK_NS = 900_000_000
 
 
 class MachineMonitor:
-    """Remembers what happened and evaluates the rules.
+    """Keeps the events and evaluates the alert rules.
 
     Args:
         rules: at most one of each condition.
-        on_alert: is told of every alert that begins.
-        kept: how many find_events are remembered.
+        on_alert: called with every alert that begins.
+        kept: how many events are kept.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class MachineMonitor:
         kept: int = KEPT,
     ) -> None:
         self.events: deque[MachineEvent] = deque(maxlen=kept)
-        """What happened, oldest first; also alerts that began and ended."""
+        """Events, oldest first, including begin and end of alerts."""
         self.alerts: tuple[Alert, ...] = ()
-        """What holds now; the same object for as long as it is the same."""
+        """The active alerts; the same object while they are unchanged."""
         self.alerts_of_pid: dict[int, list[Alert]] = {}
         self.alerts_of_device: dict[int, list[Alert]] = {}
         self.seen = 0
-        """How many find_events there were, also those that are no longer remembered."""
+        """Number of events so far, including dropped ones."""
         self._newest: dict[tuple[MachineEventKind, str], MachineEvent] = {}
         self._kept = kept
         self._rules = rules
@@ -54,25 +54,25 @@ class MachineMonitor:
         self._no_data_since_s: float | None = None
 
     def lose(self, why: str, unix_s: float) -> None:
-        """No data comes any more; said again, it changes nothing.
+        """Note that data stopped; repeated calls change nothing.
 
         Args:
-            why: in a few words.
-            unix_s: when the last data came.
+            why: a short reason.
+            unix_s: time of the last data.
         """
         if self._no_data_since_s is None:
             self._no_data_since_s = unix_s
             self._remember(MachineEvent(unix_s, MachineEventKind.NO_DATA, why))
 
     def regain(self, unix_s: float) -> None:
-        """Take note that data comes; says so where none came before."""
+        """Note that data arrives; adds an event if it had stopped."""
         since_s, self._no_data_since_s = self._no_data_since_s, None
         if since_s is not None:
             away_s = max(0.0, unix_s - since_s)
             self._remember(MachineEvent(unix_s, MachineEventKind.DATA, f"data again after {away_s:.0f} s"))
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in a snapshot of the machine."""
+        """Process a snapshot."""
         last = self._last
         if last is not None and 0 <= snapshot.taken_ns - last.taken_ns < _SHORTEST_LOOK_NS:
             return
@@ -86,7 +86,7 @@ class MachineMonitor:
         self._last = snapshot
 
     def forget_machine(self) -> None:
-        """Another machine comes next: nothing of it is compared with the one before, whose alerts are over."""
+        """Start over for another machine, and end all alerts."""
         self._last = None
         self._watch = AlertEvaluator(self._rules)
         self._set(())

@@ -1,4 +1,4 @@
-"""The process table of a dashboard: one row a process, rates over the interval between two snapshots."""
+"""The process table: one row per process, with rates over the interval between two snapshots."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """What a process takes of the host: a share of one vCPU (may exceed 1), and resident memory in bytes."""
+    """Host use of a process: share of one vCPU (may exceed 1), and resident memory in bytes."""
 
     cpu_share: float
     resident_bytes: int
 
 
 def is_modelled(process: ProcessState) -> bool:
-    """Return whether a process is a scenario's: no operating system knows it, and no CPU runs it."""
+    """Return whether a process is a scenario's, without a real process."""
     return process.origin == "synthetic"
 
 
@@ -34,11 +34,11 @@ class ProcessRow:
     """One process over an interval.
 
     Args:
-        before: the process at the interval's begin, None when it came since.
-        after: the process at its end.
-        interval_ns: length of the interval; 0: rates are zero.
+        before: the process at the start of the interval, None if it started later.
+        after: the process at the end.
+        interval_ns: length of the interval; 0 makes rates zero.
         age_s: how long it has been registered.
-        host: what it takes of the host, None where that is unknown.
+        host: its use of the host, None if unknown.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ProcessRow:
 
     @property
     def is_modelled(self) -> bool:
-        """Whether what it takes of the host is what a scenario says, and not measured."""
+        """Whether its host use is modelled by a scenario instead of measured."""
         return is_modelled(self.process)
 
     @property
     def before(self) -> ProcessState | None:
-        """The process at the interval's begin, None when it came since."""
+        """The process at the start of the interval, None if it started later."""
         return self._before
 
     @cached_property
@@ -85,7 +85,7 @@ class ProcessRow:
 
     @cached_property
     def gpsimd_ns(self) -> int:
-        """What custom operators took in the interval on all its cores, in ns of modelled device time."""
+        """Modelled device time of custom operators in the interval on all its cores, in ns."""
         return 0 if self._rests else sum(max(0, spent) for spent in self._per_core(_gpsimd_ns))
 
     @cached_property
@@ -135,9 +135,9 @@ def process_rows(
     """Return a row for every process that uses a device, oldest first.
 
     Args:
-        before: an earlier snapshot of the same machine, None when there is none: rates are zero then.
+        before: an earlier snapshot of the same machine; None makes rates zero.
         after: the snapshot that is shown.
-        host: what processes take of the host, as far as that is known.
+        host: host use of processes, as far as known.
     """
     earlier = {process_key(process): process for process in before.processes} if before else {}
     interval_ns = after.taken_ns - before.taken_ns if before else 0
@@ -182,7 +182,7 @@ Job = tuple[int, str]
 
 
 def job_of(process: ProcessState) -> Job:
-    """Return what the processes of a job have in common; told by user and command, as no source knows jobs."""
+    """Return the key of a process's job: user and command without numbers, because sources do not know jobs."""
     return process.uid, _without_numbers(process.command)
 
 

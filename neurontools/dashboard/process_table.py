@@ -1,4 +1,4 @@
-"""The process table in an order: by any column and then the column before, or as a tree by parents."""
+"""Order and filter of the process table: by the last two chosen columns, or as a tree by parent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Column(StrEnum):
-    """What is known of a process."""
+    """A column of the process table."""
 
     PID = "pid"
     USER = "user"
@@ -48,7 +48,7 @@ TEXTS = frozenset(
 
 @cache
 def user_name(uid: int) -> str:
-    """Return the name of a user, the number where it has none, `-` where it is not known."""
+    """Return the name of a user, the number if it has no name, `-` if unknown."""
     if uid == UNKNOWN_UID:
         return "-"
     try:
@@ -79,21 +79,21 @@ _VALUES: dict[Column, Callable[[ProcessRow], float | str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """A column and its direction, then another one for rows that are equal in the first."""
+    """A sort column with its direction, and a second one for equal rows."""
 
     column: Column = Column.CORES
     descending: bool = False
     then: tuple[Column, bool] = (Column.PID, False)
 
     def by(self, column: Column) -> Sorting:
-        """Return the order after a column was chosen: again turns it round, another one makes this the second."""
+        """Return the order after choosing a column: the same column reverses it, another one comes first."""
         if column is self.column:
             return Sorting(column, not self.descending, self.then)
         return Sorting(column, column not in TEXTS, (self.column, self.descending))
 
 
 def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, ...]:
-    """Return the rows in an order; rows that are equal in both columns keep theirs."""
+    """Return the rows sorted; the sort is stable."""
     found = list(rows)
     for column, descending in (sorting.then, (sorting.column, sorting.descending)):
         found.sort(key=_VALUES[column], reverse=descending)
@@ -102,7 +102,7 @@ def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, .
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A line of the tree: a process of the table, or (no row) a parent that uses no device."""
+    """A line of the tree: a process of the table, or, without a row, a parent that uses no device."""
 
     pid: int
     depth: int
@@ -112,7 +112,7 @@ class TreeLine:
 def tree(rows: Sequence[ProcessRow], parents: Mapping[int, int]) -> tuple[TreeLine, ...]:
     """Return rows under their parents, siblings in the order of the rows.
 
-    A parent that is not in the table gets a line of its own when two or more rows are its children.
+    A parent outside the table gets its own line if it has two or more children.
 
     Args:
         rows: the table, in order.
@@ -150,17 +150,17 @@ def tree(rows: Sequence[ProcessRow], parents: Mapping[int, int]) -> tuple[TreeLi
 
 
 class ProcessFilter:
-    """What a line of text asks for.
+    """The filter in a line of text.
 
-    Words such as `owner=me` or `memory-used>1G` are filters, all of which must hold; a word that is none belongs to the
-    value before it, or, at the beginning, is looked for in pid, tag and command. With a filter about devices, processes
-    are left that hold a core of one of them.
+    Words such as `owner=me` or `memory-used>1G` are filters, which must all match; another word belongs to the
+    value before it, or, at the start, is searched in pid, tag and command. Filters about devices keep processes
+    that hold a core of a matching device.
 
     Args:
-        text: the line; empty leaves everything.
+        text: the line; empty matches everything.
 
     Raises:
-        FilterError: a filter has an operator that its key does not know, or a value that makes no sense.
+        FilterError: a filter has an operator that its key does not know, or an invalid value.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -179,7 +179,7 @@ class ProcessFilter:
         self._filters: tuple[Filter, ...] = tuple(parse_filter(expression) for expression in expressions)
 
     def __call__(self, snapshot: Snapshot, rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
-        """Return the rows that are left."""
+        """Return the matching rows."""
         if self._filters:
             processes, devices = select(snapshot, list(snapshot.devices), self._filters, show_all=False)
             left = {process_key(process) for process in processes}
@@ -193,7 +193,7 @@ class ProcessFilter:
 
 
 def problem_of(text: str) -> str:
-    """Return what is wrong with a line of filters, "" when it can be obeyed."""
+    """Return the error in a line of filters, "" if it is valid."""
     try:
         ProcessFilter(text)
     except FilterError as error:

@@ -1,4 +1,4 @@
-"""Recording what a dashboard sees: a file of neuron-monitor's lines, one for each snapshot, every group in each."""
+"""Records snapshots into a file of neuron-monitor lines, each with every group."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class SnapshotRecorder:
-    """Writes a new file, as `neurontools scenario record` does; takes snapshots from one thread, closed by any.
+    """Writes a new file, as `neurontools scenario record` does; one thread passes snapshots, any may close.
 
     Args:
-        path: the file, which must not be there yet.
-        reader: what reads the host.
+        path: the file, which must not exist.
+        reader: reads the host's counters.
 
     Raises:
-        NeuronToolsError: the file is there already or can't be made.
+        NeuronToolsError: the file exists or cannot be created.
     """
 
     def __init__(self, path: str, reader: HostReader | None = None) -> None:
@@ -46,18 +46,20 @@ class SnapshotRecorder:
         try:
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115  open as long as the recorder
         except FileExistsError as error:
-            raise NeuronToolsError(f"{path} is there already", "record into another file") from error
+            raise NeuronToolsError(
+                f"{path} already exists", "record into another file, or delete it"
+            ) from error
         except OSError as error:
             raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
 
     def take(self, snapshot: Snapshot) -> None:
-        """Write a line; the first snapshot only begins the first interval, and those after `close` count no more."""
+        """Write a line; the first snapshot only starts the first interval; snapshots after `close` are ignored."""
         with self._closing:
             if not self._file.closed:
                 self._take(snapshot)
 
     def close(self) -> None:
-        """Close the file; one without a line is taken away. Closing again does nothing."""
+        """Close the file, and remove it if it is empty. Closing again does nothing."""
         with self._closing:
             if self._file.closed:
                 return
@@ -93,7 +95,7 @@ class SnapshotRecorder:
             self.lines += 1
 
     def _cut(self, size: int) -> None:
-        # Half a line at the end would be reported as damage by whoever reads the file.
+        # Readers would report half a line at the end as damage.
         try:
             os.ftruncate(self._file.fileno(), size)
         except (OSError, ValueError):
@@ -101,7 +103,7 @@ class SnapshotRecorder:
 
 
 def _config_for(snapshot: Snapshot) -> MonitorConfig:
-    """Return what is recorded: everything, but of a machine elsewhere not the vCPUs and the memory of this host."""
+    """Return what to record: everything, except this host's vCPUs and memory for a remote machine."""
     config = default_config()
     if snapshot.source != "remote":
         return config

@@ -1,8 +1,8 @@
 """The history of a machine: every snapshot since the start, as far back as space allows, a few kilobytes each.
 
-Snapshots are stored in blocks: the first of a block as a whole, the others as changes, all compressed. The current block
-is in memory, finished blocks are in two unnamed temporary files that replace each other, so memory and disk stay bounded
-however long it runs; without a writable file they stay in memory. Threads may share a history.
+Snapshots are stored in blocks: the first of a block as a whole, the others as changes, all compressed. The current
+block is in memory, finished blocks are in two unnamed temporary files that replace each other, so memory and disk stay
+bounded however long it runs; without a writable file they stay in memory. Threads may share a history.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SnapshotHistory:
     """Snapshots in order of time.
 
     Args:
-        shortest_ns: minimum time between two snapshots; one that comes sooner is dropped; 0 keeps all.
+        shortest_ns: minimum time between two snapshots; earlier ones are dropped; 0 keeps all.
         disk_bytes: limit for finished blocks in temporary files.
         memory_bytes: limit for finished blocks in memory, when no file can be written.
         block_size: snapshots in a block.

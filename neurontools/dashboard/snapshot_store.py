@@ -1,4 +1,4 @@
-"""Where finished blocks of a tape lie: two unnamed temporary files that replace each other, or memory where there is no disk."""
+"""Storage of finished blocks of a snapshot history: two unnamed temporary files used in turn, or memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a block lies: in which generation of the store, where, and how long its pieces are."""
+    """The position of a block: generation of the store, offset, and the lengths of its pieces."""
 
     generation: int
     offset: int
@@ -17,11 +17,11 @@ class Stored:
 
 
 class SnapshotStore:
-    """Two generations of finished blocks; when the newer one is full the older one is dropped.
+    """Two generations of finished blocks; when the newer is full, the older is dropped.
 
     Args:
-        disk_bytes: what they may take in temporary files.
-        memory_bytes: what they may take in memory where no file can be written.
+        disk_bytes: limit in temporary files.
+        memory_bytes: limit in memory, if no file can be written.
     """
 
     def __init__(self, disk_bytes: int, memory_bytes: int) -> None:
@@ -32,7 +32,7 @@ class SnapshotStore:
 
     @property
     def nbytes(self) -> int:
-        """What is taken."""
+        """Bytes used."""
         return sum(generation.size for generation in self._generations.values())
 
     def put(self, pieces: list[bytes]) -> Stored:
@@ -54,7 +54,7 @@ class SnapshotStore:
             IndexError: it was dropped.
         """
         if stored is None or not self.has(stored):
-            raise IndexError("not on the tape any more")
+            raise IndexError("not in the history any more")
         data = self._generations[stored.generation].get(stored.offset, sum(stored.lengths))
         pieces, offset = [], 0
         for length in stored.lengths:
@@ -63,7 +63,7 @@ class SnapshotStore:
         return pieces
 
     def has(self, stored: Stored | None) -> bool:
-        """Return whether a block is still there."""
+        """Return whether a block is still kept."""
         return stored is None or stored.generation in self._generations
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class SnapshotStore:
 
 
 class _Generation:
-    """A file, or memory in place of one."""
+    """A file, or memory instead."""
 
     def __init__(self) -> None:
         self.file: IO[bytes] | None = None
@@ -91,7 +91,7 @@ class _Generation:
             self.file = None
 
     def put(self, data: bytes) -> int:
-        """Append and return where."""
+        """Append data and return its offset."""
         offset = self.size
         if self.file is not None:
             try:
@@ -113,14 +113,14 @@ class _Generation:
         return self.file.read(size)
 
     def close(self) -> None:
-        """Give the room back."""
+        """Free the space."""
         if self.file is not None:
             self.file.close()
             self.file = None
         self.memory.clear()
 
     def _leave_file(self, size: int) -> None:
-        # The disk is full: what is there already is kept in memory from now on.
+        # The disk is full: keep its contents in memory from now on.
         assert self.file is not None
         try:
             self.file.seek(0)

@@ -79,7 +79,7 @@ def test_a_command_that_is_not_there_is_told_once_and_harms_nothing() -> None:
     command.tell(IDLE)
     command.close()
     assert told == ["--exec-on-alert: /nowhere/at-all: No such file or directory"]
-    with pytest.raises(UsageError, match="no command '/nowhere/at-all'"):
+    with pytest.raises(UsageError, match="command not found: '/nowhere/at-all'"):
         check_command(("/nowhere/at-all",))
     check_command((sys.executable,))
     assert (command.started, command.failure) == (0, "/nowhere/at-all: No such file or directory")

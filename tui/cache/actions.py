@@ -1,4 +1,4 @@
-"""What the cache browser reads and does, away from the screen: the list, texts about an entry, marks, removals."""
+"""Actions of the cache browser that need no screen: listing, texts about an entry, pins, tags, deletion."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 def new_browser(root: str) -> Browser:
-    """Return the browser of a root, with nothing read yet."""
+    """Return a browser of a root; nothing is read yet."""
     return Browser(root, network=is_network_root(root))
 
 
 def read_entries(root: str) -> tuple[Entry, ...]:
-    """Return what a root holds.
+    """Return the entries of a root.
 
     Raises:
-        NotACacheError: it holds other things.
+        NotACacheError: the directory is not a cache.
     """
     return scan(root).entries
 
 
 def entry_text(root: str, entry: Entry, width: int) -> str:
-    """Return what `neuron-cache show` says of an entry, in lines of a width.
+    """Return the text of `neuron-cache show` for an entry, wrapped to a width.
 
     Raises:
         NeuronToolsError: it is gone.
@@ -46,25 +46,25 @@ def entry_text(root: str, entry: Entry, width: int) -> str:
 
 
 def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
-    """Return what `neuron-cache why` says of one entry, or of two in this order.
+    """Return the text of `neuron-cache why` for one entry, or for two in this order.
 
     Raises:
-        NeuronToolsError: one is gone or cannot be read.
+        NeuronToolsError: an entry is gone or not readable.
     """
     found = explain.explain_pair(root, *paths) if len(paths) > 1 else explain.explain_entry(root, paths[0])
     return report.format_explanation(found, report.ReportStyle(width=width, full=True, most_lines=1000))
 
 
 def locks_text(root: str) -> str:
-    """Return what `neuron-cache locks` says."""
+    """Return the text of `neuron-cache locks`."""
     return lock_list.format_locks(root, lock_list.list_locks(walk(root).places), time.time())
 
 
 def change_pins(entries: tuple[Entry, ...]) -> str:
-    """Pin entries, or unpin them where all are pinned; return what was done.
+    """Pin entries, or unpin them if all are pinned; return a message.
 
     Raises:
-        MarkError: one is gone or cannot be written to.
+        MarkError: an entry is gone or not writable.
     """
     unpin = all(entry.pinned for entry in entries)
     changed = sum(
@@ -74,16 +74,16 @@ def change_pins(entries: tuple[Entry, ...]) -> str:
 
 
 def add_tag(entries: tuple[Entry, ...], tag: str) -> str:
-    """Tag entries; return what was done.
+    """Tag entries; return a message.
 
     Raises:
-        NeuronToolsError: a tag cannot be called that, or an entry not be written to.
+        NeuronToolsError: the tag is invalid, or an entry is not writable.
     """
     return f"{sum(pins_and_tags.set_tag(place_of(entry), tag) for entry in entries)} tagged {tag}"
 
 
 def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
-    """Return what a person should know before entries are deleted: at most so many of them, and the total."""
+    """Return the lines shown before entries are deleted: the first entries, and the total."""
     plan = work.plan
     lines = [
         f"{format_size(choice.entry.size_bytes):>9}  {choice.entry.module}" for choice in plan.remove[:most]
@@ -96,7 +96,7 @@ def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
 
 
 def delete(work: Pruning) -> str:
-    """Delete entries, as far as they may still go, and return what came of it."""
+    """Delete those entries that may still be removed, and return a message."""
     removal, _ = work.carry_out()
     spared = (*work.plan.spare, *removal.spared)
     words = prune.format_removal(removal).splitlines()[-1]
@@ -106,7 +106,7 @@ def delete(work: Pruning) -> str:
 
 
 def trouble_of(error: NeuronToolsError) -> str:
-    """Return an error as one line."""
+    """Format an error as one line."""
     return " ".join(error.message.split())
 
 

@@ -1,4 +1,4 @@
-"""neuron-cache tui: the browser's keys, and what they do."""
+"""The app of neuron-cache tui: keys and actions."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ class CacheApp(CacheFrame):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave(0)", "quit", id="quit"),
         Binding("ctrl+c", f"leave({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
-        Binding("ctrl+z", "suspend_process", "back to the shell for a while (fg)", id="suspend"),
+        Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)", id="suspend"),
         Binding("question_mark", "keys", "this help", id="help"),
         Binding("up,k", "move(-1)", "up", id="up"),
         Binding("down,j", "move(1)", "down", id="down"),
-        Binding("pageup", "page(-1)", "a screen up", id="page-up"),
-        Binding("pagedown", "page(1)", "a screen down", id="page-down"),
+        Binding("pageup", "page(-1)", "page up", id="page-up"),
+        Binding("pagedown", "page(1)", "page down", id="page-down"),
         Binding("home", "move(-10000000)", "first row", id="first"),
         Binding("end", "move(10000000)", "last row", id="last"),
         Binding("right,l", "open", "open the group, or step in", id="open"),
         Binding("left,h", "close", "close the group, or step out", id="close"),
-        Binding("enter", "show", "what 'show' says of the entry; open or close a group", id="show"),
-        Binding("space", "mark", "mark or unmark to delete; a group with all in it", id="mark"),
-        Binding("a", "mark_shown", "mark all that is shown", id="mark-shown"),
-        Binding("u", "unmark", "take all marks away", id="unmark"),
-        Binding("d", "delete", "delete what is marked, after a question", id="delete"),
+        Binding("enter", "show", "details of the entry; open or close a group", id="show"),
+        Binding("space", "mark", "mark or unmark for deletion; a group with its entries", id="mark"),
+        Binding("a", "mark_shown", "mark everything shown", id="mark-shown"),
+        Binding("u", "unmark", "clear all marks", id="unmark"),
+        Binding("d", "delete", "delete the marked entries (asks first)", id="delete"),
         Binding("p", "pin", "pin or unpin", id="pin"),
         Binding("t", "tag", "tag", id="tag"),
-        Binding("w", "why", "why it was compiled: the two marked ones, or against the nearest", id="why"),
-        Binding("L", "locks", "locks and who waits", id="locks"),
-        Binding("slash", "filter", "filter, as 'ls --filter' takes it", id="filter"),
+        Binding("w", "why", "why it was compiled, or how two marked entries differ", id="why"),
+        Binding("L", "locks", "locks and waiting processes", id="locks"),
+        Binding("slash", "filter", "filter like 'ls --filter'", id="filter"),
         Binding("s", "sort", "next sort key", id="sort"),
-        Binding("g", "group", "next way to group", id="group"),
+        Binding("g", "group", "next grouping", id="group"),
         Binding("r", "read", "read again", id="read"),
         Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
         Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
@@ -87,7 +87,7 @@ class CacheApp(CacheFrame):
         self.show()
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor on a row; again opens what is there."""
+        """Move the cursor to a row; a second click opens it."""
         position = self.first + event.screen_y - HEAD_LINES
         if event.screen_y < HEAD_LINES or position >= len(self.browser.rows):
             return
@@ -106,24 +106,24 @@ class CacheApp(CacheFrame):
     # Marks and removal
 
     def action_mark(self) -> None:
-        """Mark what is under the cursor and go on to the next row."""
+        """Mark the row under the cursor and move to the next."""
         refused = self.browser.toggle_mark()
         self.browser.move(1)
         self._tell_refused(refused)
 
     def action_mark_shown(self) -> None:
-        """Mark all that is shown."""
+        """Mark everything shown."""
         self._tell_refused(self.browser.mark_shown())
 
     def action_unmark(self) -> None:
-        """Take all marks away."""
+        """Clear all marks."""
         self.browser.marks.clear()
         self.say("")
 
     def action_delete(self) -> None:
-        """Ask, then delete what is marked."""
+        """Ask, then delete the marked entries."""
         if not len(self.browser.marks):
-            self.say("nothing is marked: space marks, a marks all that is shown")
+            self.say("nothing is marked: space marks a row, a marks all")
             return
 
         def chosen(choice: int | None) -> None:
@@ -145,11 +145,11 @@ class CacheApp(CacheFrame):
         self.say(words)
 
     def action_pin(self) -> None:
-        """Pin or unpin what is under the cursor."""
+        """Pin or unpin the entry under the cursor."""
         self._change(actions.change_pins)
 
     def action_tag(self) -> None:
-        """Ask for a tag and give it to what is under the cursor."""
+        """Ask for a tag and add it to the entry under the cursor."""
         typed: list[str] = [""]
 
         def changed(text: str) -> str:
@@ -197,7 +197,7 @@ class CacheApp(CacheFrame):
         elif row is not None and row.entry is not None:
             paths = (row.entry.path,)
         else:
-            self.say("why takes an entry, or two marked ones")
+            self.say("why needs an entry, or two marked entries")
             return
         self.say("comparing …")
         width = self.size.width - _FRAME_OF_TEXT
@@ -236,14 +236,14 @@ class CacheApp(CacheFrame):
         self.show()
 
     def action_group(self) -> None:
-        """Group by the next way."""
+        """Use the next grouping."""
         self.browser.next_grouping()
         self.show()
 
     # The screen
 
     def action_next_theme(self) -> None:
-        """Take the next theme."""
+        """Switch to the next theme."""
         if self.colour:
             names = list(THEMES)
             self.look = THEMES[names[(names.index(self.look.name) + 1) % len(names)]]

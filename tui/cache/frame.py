@@ -1,4 +1,4 @@
-"""The cache browser's frame: one pane, what threads read, and what is painted when."""
+"""The frame of the cache browser: one pane, background threads, and painting."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ REFRESH_S = 2.0
 
 
 class CacheFrame(KeyQueue):
-    """What the browser shows, and how it gets that. What is shown and marked is the `Browser`'s.
+    """Runs reads in threads and paints the `Browser`.
 
     Args:
-        browser: with nothing read yet.
+        browser: the state to show; nothing is read yet.
         colour: False draws without any colour.
         theme: name of a theme, or "auto".
     """
@@ -83,14 +83,14 @@ class CacheFrame(KeyQueue):
         yield LinePane(self.look.styles, id="cache")
 
     def on_mount(self) -> None:
-        """Begin to read, and look for changes from now on."""
+        """Start reading, and watch for changes."""
         self.paint_theme()
         self.show()
         self.action_read()
         self.set_interval(REFRESH_S, self._look_for_changes)
 
     def on_resize(self) -> None:
-        """Show it in the new size, once the app knows it."""
+        """Repaint once the app knows its new size."""
         self.call_later(self.show)
 
     def action_read(self) -> None:
@@ -109,11 +109,11 @@ class CacheFrame(KeyQueue):
             self.action_read()
 
     def in_thread(self, body: Callable[[], Any], name: str) -> None:
-        """Run what may take long; what it returns is shown under its name."""
+        """Run a slow function in a thread; its result arrives under a name."""
         self.run_worker(body, name=name, group=name, thread=True, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Take what a thread has read or done."""
+        """Handle the result of a thread."""
         if event.state is WorkerState.ERROR:
             self._reading = False
             self._tell_error(event.worker.error)
@@ -142,18 +142,18 @@ class CacheFrame(KeyQueue):
             raise error
 
     def say(self, words: str) -> None:
-        """Show a few words in the bottom line until the next ones."""
+        """Show a message in the bottom line."""
         self._words = words
         self.show()
 
     def paint_theme(self) -> None:
-        """Show everything in the theme's look."""
+        """Apply the theme."""
         self.query(LinePane).first().restyle(self.look.styles)
         if self.colour:
             self.screen.styles.background = self.look.background
 
     def show(self) -> None:
-        """Paint what has changed."""
+        """Paint all changed lines."""
         panes = self.query(LinePane)
         if not panes:
             return

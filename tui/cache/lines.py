@@ -46,12 +46,12 @@ _STATE_ROLES = {
 
 
 def rows_shown(height: int) -> int:
-    """Return how many rows of the tree a screen of so many lines has."""
+    """Return how many rows of the tree fit on a screen of a height."""
     return max(1, height - HEAD_LINES - 1)
 
 
 def first_row(browser: Browser, first: int, height: int) -> int:
-    """Return which row is the first on the screen so that the cursor is on it: `first` where that will do."""
+    """Return the first visible row that keeps the cursor on the screen, `first` if possible."""
     rows = rows_shown(height)
     highest = max(0, min(first, browser.cursor, len(browser.rows) - rows))
     return max(highest, browser.cursor - rows + 1)
@@ -66,9 +66,9 @@ def screen_lines(
         browser: what is shown.
         first: the tree's first row on the screen.
         size: cells across and down.
-        reading: the cache is being read.
-        words: what was said last, "" for nothing.
-        colour: bars are coloured by their length; without colour they are plain.
+        reading: whether the cache is being read.
+        words: shown in the bottom line, "" for none.
+        colour: whether bars are coloured by their length.
     """
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
@@ -90,7 +90,7 @@ def screen_lines(
 
 
 def title_line(browser: Browser, width: int, reading: bool) -> Line:
-    """Return the top line: which cache, how much is shown."""
+    """Return the top line: the cache, and how much is shown."""
     shown, total = len(browser.shown), len(browser.entries)
     count = f"{total:,} entries" if shown == total else f"{shown:,} of {total:,} entries"
     right = f" {count}, {format_size(browser.shown_bytes)}{'  reading …' if reading else ''} "
@@ -99,7 +99,7 @@ def title_line(browser: Browser, width: int, reading: bool) -> Line:
 
 
 def wishes_line(browser: Browser, width: int) -> Line:
-    """Return the line that says how it is grouped, sorted and filtered."""
+    """Return the line with grouping, sorting and filter."""
     groups = " > ".join(browser.levels) or "none"
     text = f" group: {groups}   sort: {browser.order.key}"
     spans = [(text, Role.SECTION)]
@@ -109,7 +109,7 @@ def wishes_line(browser: Browser, width: int) -> Line:
 
 
 def head_line(width: int) -> Line:
-    """Return the heads of the columns."""
+    """Return the column heads."""
     left, right = _widths(width)
     head = fixed("   ENTRY", left) + _figures("STATE", "SIZE", "SHARE", "USED", "HITS", width)
     return fit(((fixed(head, left + right), Role.HEAD),), width, Role.HEAD)
@@ -121,12 +121,12 @@ def row_line(
     """Return one row of the tree.
 
     Args:
-        row: what it shows.
+        row: the row.
         width: cells of the line.
         now: Unix seconds.
         marked: paths of marked entries.
-        current: the cursor is here.
-        colour: bars are coloured by their length; without colour they are plain.
+        current: whether the cursor is on it.
+        colour: whether bars are coloured by their length.
     """
     left, _ = _widths(width)
     entry, group = row.entry, row.group
@@ -151,7 +151,7 @@ def row_line(
 
 
 def marks_line(browser: Browser, width: int, words: str) -> Line:
-    """Return the bottom line: the running total of what is marked, and what was said last or the keys."""
+    """Return the bottom line: the total of the marked entries, and a message or the keys."""
     marks = browser.marks
     left = f" marked: {len(marks):,}, {format_size(marks.size_bytes)} "
     hint = words or _hints(width - len(left) - 1)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Question(ModalScreen[str | None]):
-    """A line to type; the answer, or None for Escape."""
+    """A line to type; returns the answer, None for Escape."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
     DEFAULT_CSS = """
@@ -77,7 +77,7 @@ _QUESTIONS = {
 
 
 class ProfileApp(App[int]):
-    """Views of one trace; nothing is read or computed elsewhere than in the library."""
+    """Views of one trace; the library does all computing."""
 
     TITLE = "neuron-profile"
     ENABLE_COMMAND_PALETTE = False
@@ -159,13 +159,13 @@ class ProfileApp(App[int]):
             self.notify(f"saved {name}")
 
     def on_timeline_view_asked(self, message: TimelineView.Asked) -> None:
-        """Ask, then search or go."""
+        """Ask, then search or go to a time."""
         title, placeholder = _QUESTIONS[message.what]
         answer = self._search if message.what == "search" else self._go
         self.push_screen(Question(title, placeholder), answer)
 
     def on_timeline_view_details(self, message: TimelineView.Details) -> None:
-        """Show everything about an event."""
+        """Show the details of an event."""
         rows = event_details(self._trace, message.event)
         width = max(len(name) for name, _ in rows)
         text = "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)

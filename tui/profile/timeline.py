@@ -1,4 +1,4 @@
-"""The timeline widget: one Line-API widget that draws rows of cells, moves a window over them and selects events."""
+"""The timeline widget, one Line API widget: it draws rows of cells, pans, zooms and selects events."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _MONOCHROME = Style(reverse=True)
 def row_segments(
     trace: Trace, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
 ) -> list[Segment]:
-    """Return a row's cells: runs of cells of one event are one segment.
+    """Return a row's cells; consecutive cells of one event are one segment.
 
     Args:
         trace: the events.
-        cells: what the cells show.
+        cells: the contents.
         selected: number of the selected event, or NO_EVENT.
         found: numbers of the actions that a search found.
         colours: whether operations get colours.
@@ -105,7 +105,7 @@ def _short(name: str) -> str:
 
 
 def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:
-    """Return the first stretch of completely busy cells when a name has room in it."""
+    """Return the first stretch of fully busy cells that has room for a name."""
     first = 0
     while first < len(eighths) and eighths[first] != EIGHTHS:
         first += 1
@@ -128,7 +128,7 @@ _CURSOR = Style(bold=True, reverse=True)
 
 
 class TimelineView(Widget, can_focus=True):
-    """Rows of a trace over time. A row and an event of it may be selected; zooming keeps the event in place."""
+    """Rows of a trace over time. A row and one of its events may be selected; zooming keeps that event in place."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "pan(-1)", "earlier", key_display="←/h", show=False),
@@ -153,14 +153,14 @@ class TimelineView(Widget, can_focus=True):
     DEFAULT_CSS = "TimelineView { height: 1fr; width: 1fr; }"
 
     class Asked(Message):
-        """The user wants to type: `what` is search or time."""
+        """The user asks for a prompt: `what` is search or time."""
 
         def __init__(self, what: str) -> None:
             super().__init__()
             self.what = what
 
     class Details(Message):
-        """The user wants to see everything about an event."""
+        """The user asks for the details of an event."""
 
         def __init__(self, event: int) -> None:
             super().__init__()
@@ -187,7 +187,7 @@ class TimelineView(Widget, can_focus=True):
         return self.timeline.trace
 
     def on_mount(self) -> None:
-        """Take the colours of the terminal."""
+        """Use the colours of the terminal."""
         self._colours = not self.app.no_color
 
     def on_resize(self, event: events.Resize) -> None:
@@ -199,10 +199,10 @@ class TimelineView(Widget, can_focus=True):
         self._changed()
 
     def show_search(self, pattern: str) -> int:
-        """Select the first match of a regular expression at or after the window's start; return how many there are.
+        """Select the first match of a regular expression at or after the window's start; return the number of matches.
 
         Raises:
-            UsageError: it is no regular expression.
+            UsageError: invalid regular expression.
         """
         self.matches = self.timeline.search(pattern)
         self.pattern = pattern
@@ -268,7 +268,7 @@ class TimelineView(Widget, can_focus=True):
         self.select(int(self.matches[(self._match_number() + step) % len(self.matches)]))
 
     def action_ask(self, what: str) -> None:
-        """Let the user type what to search or where to go."""
+        """Ask the user for a search expression or a time."""
         self.post_message(self.Asked(what))
 
     def action_details(self) -> None:

@@ -1,4 +1,4 @@
-"""neuron-top: the live dashboard as a Textual app. It only carries updates and keys to the model and lines to the terminal."""
+"""neuron-top as a Textual app: passes updates and keys to the model, and lines to the terminal."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 class MouseActions(ClassicActions, MachineActions):
-    """Clicks and turns of the wheel."""
+    """Mixin of the app: clicks and the mouse wheel."""
 
     def on_click(self, event: events.Click) -> None:
-        """Let the page know, or turn to another one."""
+        """Pass the click to the page, or switch to another page."""
         if len(self.screen_stack) > 1 or too_small(*self.size):
             return
         x, (width, height) = event.screen_x, self.size
         strip = len(self.strip(width, height))
-        y = event.screen_y - strip  # as if the names of several machines were not there
+        y = event.screen_y - strip  # without the machine bar
         if strip and y == 0:
             self.click_strip(x)
         elif self.is_classic:
@@ -89,10 +89,10 @@ _LINES_OF_NOTICE = 6  # that one may take, with room to spare
 
 
 def fewer(notices: Sequence[str], most: int) -> tuple[str, ...]:
-    """Return as many notices, and how many more there are."""
+    """Return the first notices, and a line with the number of the others."""
     if len(notices) <= most:
         return tuple(notices)
-    return (*notices[:most], f"and {len(notices) - most} more; neuron-top --once names them all")
+    return (*notices[:most], f"and {len(notices) - most} more; neuron-top --once lists them all")
 
 
 def _commands() -> type[TopCommands]:
@@ -105,16 +105,16 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
     """The dashboard.
 
     Args:
-        source: what the dashboard shows; closed when the app ends.
+        source: the data; closed when the app ends.
         colour: False draws without any colour.
-        silent_after_s: say so when the source yields nothing for this long; None for sources that may pause.
-        settings: the user's wishes.
-        notices: what to tell the user at the start.
+        silent_after_s: warn if the source yields nothing for this long; None for sources that may pause.
+        settings: of the user.
+        notices: shown at the start.
         readonly: send no signals.
-        on_alert: is told of every alert that begins.
-        process_filter: filter of the process page to begin with.
+        on_alert: called with every alert that begins.
+        process_filter: initial filter of the process page.
         replay: the history that `source` fills, and the speed at which it is played; None follows the source.
-        machines: name and source of each machine where `source` tells of several.
+        machines: name and source of each machine, if `source` has several.
     """
 
     TITLE = "neuron-top"
@@ -122,7 +122,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {_commands}  # type: ignore[assignment]
     ALLOW_SELECT = False
-    AUTO_FOCUS = None  # a page that is shown gets the focus, no other one
+    AUTO_FOCUS = None  # only the visible page has the focus
     BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *MACHINE_KEYS, *CLASSIC]
 
     def __init__(
@@ -182,7 +182,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
 
     def on_mount(self) -> None:
         """Draw the empty dashboard, start reading the source."""
-        # Panes paint only what changed, so after ctrl+z and fg they must be told that the terminal is empty.
+        # Panes paint only changes, but after ctrl+z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._panes = tuple(self.query(LinePane))
         self.apply_theme(self.look)
@@ -195,7 +195,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
             self.set_interval(_PLAY_S, self._play)
 
     def on_unmount(self) -> None:
-        """Let the reading thread end."""
+        """End the reading thread."""
         self.source.close()
         for machine in self.shown_machines:
             machine.playback.history.close()
@@ -205,13 +205,13 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
         self.call_later(self.paint)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key means anything on this page."""
+        """Return whether a key is active on this page."""
         if action == "turn_machine" or (action, parameters) == ("page", (MachinesPage.name,)):
             return bool(self.machines)
         return self.is_classic or action not in CLASSIC_ACTIONS
 
     def paint(self) -> None:
-        """Show the model: only what its page shows is computed, and only lines that changed are written."""
+        """Show the model: only the visible page is computed, and only changed lines are written."""
         if isinstance(self._driver, TerminalDriver) and self._driver.is_behind:
             self._paint_later()
             return
@@ -221,7 +221,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
                 pane.show(frame.get(pane.id or "", ()))
 
     def _paint_later(self) -> None:
-        # A terminal that takes nothing must not stop the app: it listens to signals and goes on when it can.
+        # A terminal that accepts no output must not block the app, which still handles signals.
         if self._later is None:
             self._later = self.set_timer(_BEHIND_S, self._catch_up)
 

@@ -1,4 +1,4 @@
-"""The help screen of neuron-top: made from the bindings that hold, so that it says what the keys really do."""
+"""The help screen of neuron-top, generated from the active key bindings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 _KEYS_WIDTH = 18
 _COLUMN_WIDTH = 58
 _NOTES = (
-    "Utilization is the share of wall time in which a core was",
-    "executing. FLOPS come from the cost model of the models",
-    "that ran. Bars marked blue: the selected cores. The mouse",
-    "selects, again opens; the wheel moves. ~ and modelled: what",
-    "a scenario says of its processes, no measurement.",
+    "Utilization: share of wall time in which a core executed.",
+    "FLOPS: from the cost model of the executed models. Blue",
+    "bars: the selected cores. Click to select, click again to",
+    "open; the wheel scrolls. ~ and 'modelled' mark values of",
+    "a scenario's processes, which are not measured.",
 )
 _ANYWHERE = ""
 
 
 def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line, ...]:
-    """Return the keys of a page and those that work anywhere.
+    """Return the keys of a page, and those of every page.
 
     Args:
-        bindings: what holds now; only those with a name count.
+        bindings: the active ones; only named bindings are listed.
         page: the page's name.
         width: cells in a line; two columns where they fit.
     """
@@ -49,24 +49,24 @@ def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line
 
 
 def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str, str]]:
-    """Return owner, keys and text, bindings of one text together."""
+    """Return owner, keys and text; bindings with the same text are merged."""
     merged: dict[tuple[str, str], list[str]] = {}
     for binding in bindings:
         if binding.id:
             owner = binding.id.partition(".")[0] if "." in binding.id else _ANYWHERE
-            text, name = _said(binding)
+            text, name = _describe(binding)
             keys = merged.setdefault((owner, text), [])
             if name not in keys:
                 keys.append(name)
     return [(owner, _together(keys), text) for (owner, text), keys in merged.items()]
 
 
-def _said(binding: Binding) -> tuple[str, str]:
-    """Return what a binding does, and its key; what is many times the same is said once."""
+def _describe(binding: Binding) -> tuple[str, str]:
+    """Return the text and key of a binding; similar bindings get the same text."""
     if ".tab-" in (binding.id or ""):
         return "tab by its number", binding.key
     if ".sort-" in (binding.id or "") and binding.key.isupper():
-        return "sort by that column; again: turn round", "letter in head"
+        return "sort by that column; again: reverse", "letter in head"
     return binding.description, shown_key(binding.key)
 
 
@@ -92,10 +92,10 @@ def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys, over the dashboard; any of the usual keys closes it, arrows scroll where there is no room for all.
+    """The keys, over the dashboard; any usual key closes it, arrows scroll.
 
     Args:
-        theme: the look.
+        theme: the colours.
         lines_for: returns the text for a width.
     """
 
@@ -131,7 +131,7 @@ class HelpScreen(ModalScreen[None]):
         self._show()
 
     def on_click(self, event: events.Click) -> None:
-        """Close, and let the page below not take it."""
+        """Close, and keep the click from the page below."""
         event.stop()
         if self.is_current:  # two clicks may come at once
             self.dismiss()

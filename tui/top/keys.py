@@ -1,4 +1,4 @@
-"""The keys of neuron-top that are not a page's own, and who may be bound anew."""
+"""Keys of neuron-top: those of every page, and the names by which users rebind all keys."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIME_KEYS = [
-    Binding("space", "pause", "pause, or go on", id="pause"),
-    Binding("left_square_bracket", "step(-1)", "one moment back", id="step-back"),
-    Binding("right_square_bracket", "step(1)", "one moment on", id="step-on"),
+    Binding("space", "pause", "pause or continue", id="pause"),
+    Binding("left_square_bracket", "step(-1)", "one snapshot back", id="step-back"),
+    Binding("right_square_bracket", "step(1)", "one snapshot forward", id="step-on"),
     Binding("left_curly_bracket", "seek(-60)", "a minute back", id="minute-back"),
-    Binding("right_curly_bracket", "seek(60)", "a minute on", id="minute-on"),
-    Binding("left_parenthesis", "tape_start", "to the oldest moment", id="tape-start"),
-    Binding("right_parenthesis", "tape_end", "to the newest moment, and follow it", id="tape-end"),
-    Binding("minus", "speed(-1)", "play a replay slower", id="slower"),
-    Binding("plus,equals_sign", "speed(1)", "play a replay faster", id="faster"),
+    Binding("right_curly_bracket", "seek(60)", "a minute forward", id="minute-on"),
+    Binding("left_parenthesis", "tape_start", "go to the oldest snapshot", id="tape-start"),
+    Binding("right_parenthesis", "tape_end", "follow the newest snapshot", id="tape-end"),
+    Binding("minus", "speed(-1)", "slow down a replay", id="slower"),
+    Binding("plus,equals_sign", "speed(1)", "speed up a replay", id="faster"),
 ]
 """Keys that work on every page."""
 
@@ -35,7 +35,7 @@ INTERRUPTED = 130
 ANYWHERE = [
     Binding("q", "exit(0)", "quit", id="quit"),
     Binding("ctrl+c", f"exit({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
-    Binding("ctrl+z", "suspend_process", "back to the shell for a while (fg)", id="suspend"),
+    Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)", id="suspend"),
     Binding("question_mark", "help", "this help", id="help"),
     Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
     Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),

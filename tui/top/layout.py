@@ -1,4 +1,4 @@
-"""Who gets how many lines and columns of the terminal. Pure arithmetic."""
+"""The layout: how many lines and columns of the terminal each pane gets. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CellStyle(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueWidths:
-    """Cells that a core's value takes in full and in short form."""
+    """Width of a core's value in full and in short form."""
 
     full: int
     short: int
@@ -39,7 +39,7 @@ FLOPS_WIDTHS = ValueWidths(full=12, short=6)
 
 @dataclass(frozen=True, slots=True)
 class CoreGrid:
-    """Devices in `columns` side by side, `lines` of them visible, every core `cell` wide (with one blank before it)."""
+    """Devices in `columns` side by side, `lines` of them visible, each core `cell` wide plus a blank."""
 
     columns: int
     lines: int
@@ -48,13 +48,13 @@ class CoreGrid:
 
     @property
     def visible(self) -> int:
-        """How many devices can be seen at once."""
+        """The number of devices visible at once."""
         return self.columns * self.lines
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenLayout:
-    """Lines of each pane; blanks go above the first panes in order. The sum is the terminal's height."""
+    """Lines of each pane; blank lines go above the first panes. They add up to the terminal's height."""
 
     grid: CoreGrid
     tree_lines: int
@@ -67,7 +67,7 @@ def too_small(width: int, height: int) -> bool:
 
 
 def screen_layout(width: int, height: int, devices: int, cores: int, values: ValueWidths) -> ScreenLayout:
-    """Share out a terminal.
+    """Divide a terminal among the panes.
 
     Args:
         width: cells in a line, at least `MIN_WIDTH`.
@@ -87,9 +87,9 @@ def screen_layout(width: int, height: int, devices: int, cores: int, values: Val
 
 
 def core_grid(width: int, most_lines: int, devices: int, cores: int, values: ValueWidths) -> CoreGrid:
-    """Choose how the cores are drawn: one device a line as long as that fits, then side by side, then shorter.
+    """Choose how cores are drawn: one device per line if that fits, then side by side, then shorter.
 
-    When nothing shows all devices, one device a line is kept and the pane scrolls.
+    If no layout shows all devices, there is one device per line and the pane scrolls.
     """
     for style, narrowest in (
         (CellStyle.FULL, values.full + _SMALLEST_BAR + 1),

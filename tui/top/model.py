@@ -1,4 +1,4 @@
-"""The state of neuron-top and what each key does to it. No terminal here: ticks and actions in, values out."""
+"""The state of neuron-top and its changes: snapshots and actions in, values out. No terminal here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Interval:
-    """What happened between two ticks."""
+    """The interval between two snapshots, and its numbers, computed on demand."""
 
     def __init__(self) -> None:
         self.rates: Rates = {}
@@ -41,20 +41,20 @@ class Interval:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """Where it ends, None before the first."""
+        """The snapshot at its end, None before the first."""
         return self._after.snapshot if self._after else None
 
     @property
     def before(self) -> Snapshot | None:
-        """Where it begins, None when there is nothing before its end."""
+        """The snapshot at its start, None if there is no earlier one."""
         return self._before.snapshot if self._before else None
 
     def show(self, before: TimedSnapshot | None, after: TimedSnapshot, rates: Rates) -> None:
-        """Be another interval.
+        """Change to another interval.
 
         Args:
-            before: where it begins, None where there is nothing before.
-            after: where it ends.
+            before: the snapshot at its start, None if there is none.
+            after: the snapshot at its end.
             rates: of every core over it.
         """
         self._before, self._after, self.rates = before, after, rates
@@ -62,7 +62,7 @@ class Interval:
         self._is_stale = True
 
     def restrict(self, process: ProcessKey | None) -> None:
-        """Show the numbers of one process, None: of the whole machine."""
+        """Show the numbers of one process, or with None of the whole machine."""
         if process != self._only:
             self._only = process
             self._is_stale = True
@@ -75,13 +75,13 @@ class Interval:
 
     @property
     def system_cpu(self) -> CpuShare:
-        """What the whole host does."""
+        """CPU use of the whole host."""
         self._refresh()
         return self._system_cpu
 
     @property
     def runtime_cpu(self) -> CpuShare:
-        """What the processes that are shown take of the CPUs."""
+        """CPU use of the shown processes."""
         self._refresh()
         return self._runtime_cpu
 
@@ -147,12 +147,12 @@ ALL = Tab(None, "all")
 
 
 class TopModel:
-    """What neuron-top shows and where its user is.
+    """The data that neuron-top shows, and the user's position in it.
 
     Args:
         colour: whether colours will be shown; without them bars use other characters.
-        source: what the title bar says about where the data comes from.
-        monitor: what watches for alerts, one with the usual rules by default.
+        source: name of the source in the title bar.
+        monitor: watches for alerts; by default with the default rules.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class TopModel:
         self.flops = False
         self.trouble = ""
         self.position = ""
-        """Where in time the screen is, for the title bar; "" when it shows the newest moment."""
+        """The position in time, for the title bar; "" for the newest snapshot."""
         self.tabs: tuple[Tab, ...] = (ALL,)
         self.tab = ALL
         self.history = MachineHistory()
@@ -184,12 +184,12 @@ class TopModel:
 
     @property
     def before(self) -> Snapshot | None:
-        """The snapshot where the interval begins that rates are of, None when there is none."""
+        """The snapshot at the start of the interval, None if there is none."""
         return self._shown.before
 
     @property
     def rates(self) -> Rates:
-        """The rates of every core of the machine by machine-wide id, whatever tab is chosen."""
+        """The rates of every core of the machine by machine-wide id, for all tabs."""
         return self._shown.rates
 
     @property
@@ -199,12 +199,12 @@ class TopModel:
 
     @property
     def system_cpu(self) -> CpuShare:
-        """What the whole host does."""
+        """CPU use of the whole host."""
         return self._shown.system_cpu
 
     @property
     def runtime_cpu(self) -> CpuShare:
-        """What the processes of the current tab take of the CPUs."""
+        """CPU use of the processes of the current tab."""
         return self._shown.runtime_cpu
 
     @property
@@ -213,7 +213,7 @@ class TopModel:
         return self._shown.processes
 
     def update(self, update: Update) -> None:
-        """Take in what the source yielded."""
+        """Process an update of the source."""
         if isinstance(update, SourceProblem):
             self.trouble = update.text
             if update.is_outage and self._newest:
@@ -237,17 +237,17 @@ class TopModel:
             self.tree.toggle()
 
     def hold(self, before: TimedSnapshot | None, after: TimedSnapshot) -> None:
-        """Show another moment; what the source yields is noted but not shown until `release`.
+        """Show another snapshot; updates of the source are recorded but not shown until `release`.
 
         Args:
-            before: where the interval begins that rates are of, None where there is nothing before.
-            after: the moment.
+            before: the start of the interval for rates, None if there is none.
+            after: the snapshot.
         """
         self._is_held = True
         self._show(before, after, core_rates(before.snapshot if before else None, after.snapshot))
 
     def release(self) -> None:
-        """Show the newest moment again."""
+        """Show the newest snapshot again."""
         self._is_held = False
         if self._newest is not None:
             before = self._before
@@ -255,7 +255,7 @@ class TopModel:
             self._show(before, self._newest, core_rates(earlier, self._newest.snapshot))
 
     def start_over(self) -> None:
-        """Forget the history: what comes next does not follow what came before."""
+        """Drop the history: the next snapshot does not follow the previous one."""
         self._before = self._newest = None
         self.history = MachineHistory()
         self.monitor.forget_machine()
@@ -269,7 +269,7 @@ class TopModel:
         self.go_to_tab((self.tabs.index(self.tab) + steps) % len(self.tabs))
 
     def go_to_tab(self, index: int) -> None:
-        """Go to a tab by its position; nothing happens when there is none."""
+        """Go to a tab by its position, if it exists."""
         if 0 <= index < len(self.tabs):
             self.tab = self.tabs[index]
             self._shown.restrict(self.tab.key)

@@ -1,6 +1,6 @@
-"""What a page of neuron-top is: it draws lines, has keys with names, and asks the app for what it can't do itself.
+"""The base of a page of neuron-top: it draws lines, has named keys, and makes requests to the app.
 
-A page knows nothing of Textual, so that `--once` prints every page without it.
+Pages are independent of Textual, so that `--once` prints them without it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class PageKey:
     """A key of a page.
 
-    `name` with the page's name before it is what the configuration calls it; `keys` are Textual's names, with commas
-    between them; `hint` is for the bar at the bottom, "" to leave it out.
+    `name` after the page's name is its name in the configuration; `keys` are Textual's names, separated by
+    commas; `hint` is the text in the bottom bar, "" for none.
     """
 
     name: str
@@ -34,7 +34,7 @@ class PageKey:
 
 
 class Page:
-    """A page: everything between title and bottom bar."""
+    """A page: the area between title and bottom bar."""
 
     name = ""
     title = ""
@@ -44,30 +44,30 @@ class Page:
         return ()
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
-        """Return what it shows, as many lines as there is room for or fewer."""
+        """Return its lines, at most `height`."""
         raise NotImplementedError
 
     def wanted_lines(self, model: TopModel) -> int:
-        """Return how many lines show everything."""
+        """Return the number of lines that show everything."""
         raise NotImplementedError
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
-        """Return everything it can tell, for a text of any length."""
+        """Return all its lines, for text output."""
         return self.lines(model, width, self.wanted_lines(model))
 
     def click(self, model: TopModel, x: int, y: int) -> Request | None:
-        """Take a click on a cell of what was drawn last."""
+        """Handle a click on a cell."""
 
     def scroll(self, model: TopModel, steps: int) -> None:
-        """Take a turn of the mouse wheel."""
+        """Handle the mouse wheel."""
 
     def data(self, model: TopModel) -> dict[str, Any]:
-        """Return what it shows as JSON values: numbers in base units."""
+        """Return its data as JSON values, numbers in base units."""
         raise NotImplementedError
 
 
 class Cursor:
-    """A selected row among some, and which of them are in view."""
+    """A selected row, and the range of visible rows."""
 
     def __init__(self) -> None:
         self.row = 0
@@ -87,6 +87,6 @@ class Cursor:
 
 
 def filled(lines: Sequence[Line], width: int, height: int) -> tuple[Line, ...]:
-    """Return exactly so many lines: blank ones are added, those that are too many left out."""
+    """Return exactly `height` lines: cut, or padded with blank lines."""
     blank = fit((), width)
     return (*lines[:height], *(blank for _ in range(height - len(lines))))

@@ -1,4 +1,4 @@
-"""What turns pages, changes the look and does what pages ask for, for the app to inherit."""
+"""Mixin of the app: switches pages and themes, and carries out the requests of pages."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class PagePane(LinePane, can_focus=True):
-    """Takes the keys of its page; the app runs what they mean.
+    """The pane of a page: shows its lines and takes its keys, which the app runs.
 
     Args:
         page: the page.
-        styles_by_role: the look of every role.
+        styles_by_role: the style of every role.
     """
 
     def __init__(self, page: Page, styles_by_role: Mapping[Role, Style]) -> None:
@@ -50,7 +50,7 @@ class PagePane(LinePane, can_focus=True):
         )
 
 
-# With -w (tmux 3.2) tmux hands it on to its own terminal too; older ones keep it in their buffer.
+# With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
 _WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
 
 
@@ -60,7 +60,7 @@ def in_tmux(environment: Mapping[str, str]) -> bool:
 
 
 async def copy_into_tmux(text: str) -> bool:
-    """Put a text into tmux's newest buffer, and on the clipboard of the terminal outside; return whether tmux took it."""
+    """Copy a text into tmux's newest buffer and the outer terminal's clipboard; return whether tmux accepted it."""
     for arguments in _WAYS:
         try:
             tmux = await asyncio.create_subprocess_exec(
@@ -75,7 +75,7 @@ async def copy_into_tmux(text: str) -> bool:
 
 
 class PageActions(AdaptiveApp, App[int]):
-    """Actions around pages; `paint` shows what became of the model."""
+    """Actions of pages; `paint` shows the changed model."""
 
     model: TopModel
     pages: tuple[Page, ...]
@@ -83,9 +83,9 @@ class PageActions(AdaptiveApp, App[int]):
     look: Theme
     settings: TopSettings
     theme_name = AUTO
-    """The theme that the user wants."""
+    """The theme chosen by the user."""
     is_dark = True
-    """Whether the terminal is dark, as far as it is known."""
+    """Whether the terminal is dark, as far as known."""
 
     @property
     def is_ascii(self) -> bool:
@@ -94,7 +94,7 @@ class PageActions(AdaptiveApp, App[int]):
 
     @property
     def follows_background(self) -> bool:
-        """Whether the look depends on the terminal's background."""
+        """Whether the theme depends on the terminal's background."""
         return self.look is not MONOCHROME and self.theme_name in ADAPTING
 
     @property
@@ -107,7 +107,7 @@ class PageActions(AdaptiveApp, App[int]):
         raise NotImplementedError
 
     def turn_to(self, page: Page) -> None:
-        """Show a page and give it the keys."""
+        """Show a page and focus it."""
         self.page = page
         screen = self.screen_stack[0]
         screen.set_focus(None)
@@ -118,7 +118,7 @@ class PageActions(AdaptiveApp, App[int]):
         self.paint()
 
     def apply_theme(self, theme: Theme) -> None:
-        """Change the look."""
+        """Change the colours."""
         self.look = theme
         if theme is not MONOCHROME:
             self.theme = "textual-dark" if theme.dark else "textual-light"
@@ -127,7 +127,7 @@ class PageActions(AdaptiveApp, App[int]):
             pane.restyle(theme.styles)
 
     def carry_out(self, request: Request | None) -> None:
-        """Do what a page asks for."""
+        """Carry out the request of a page."""
         match request:
             case Notice():
                 severity = "error" if request.problem else "information"
@@ -140,22 +140,22 @@ class PageActions(AdaptiveApp, App[int]):
                 self.push_screen(ChooseScreen(request, self.look), lambda at: self._chosen(request, at))
 
     def action_page(self, name: str) -> None:
-        """Turn to a page by its name."""
+        """Switch to a page by name."""
         self.turn_to(next(page for page in self.pages if page.name == name))
 
     def action_page_key(self, name: str) -> None:
-        """Do what a key of the page means, unless another page was turned to since it was pressed or chosen."""
+        """Run a key of the page, unless the page has changed since it was pressed."""
         key = next((key for key in self.page.bindings() if key.name == name), None)
         if key is not None:
             self.carry_out(key.run(self.model))
             self.paint()
 
     def action_next_theme(self) -> None:
-        """Change to the theme after this one."""
+        """Switch to the next theme."""
         self.use_theme(THEME_NAMES[(THEME_NAMES.index(self.theme_name) + 1) % len(THEME_NAMES)])
 
     def set_background(self, dark: bool) -> None:
-        """Wear the look for the terminal's background, unless the user chose a theme that does not adapt."""
+        """Apply the variant for the terminal's background, if the theme is adaptive."""
         self.is_dark = dark
         theme = theme_for(self.theme_name, dark=dark)
         if self.follows_background and theme is not self.look:
@@ -163,12 +163,12 @@ class PageActions(AdaptiveApp, App[int]):
             self.paint()
 
     def ask_background(self) -> None:
-        """Ask the terminal for its background where the look depends on it; `set_background` gets the answer."""
+        """Query the terminal's background if the theme depends on it; `set_background` gets the answer."""
         if self._driver is not None and self.follows_background and may_be_asked(os.environ):
             self._driver.write(QUESTION)
 
     def use_theme(self, name: str) -> None:
-        """Change to a theme by its name."""
+        """Switch to a theme by name."""
         if self.look is MONOCHROME:
             self.notify("colours are off (NO_COLOR)", markup=False)
             return

@@ -1,4 +1,4 @@
-"""What the command palette of neuron-top offers: pages, themes and everything that has a key."""
+"""The command palette of neuron-top: pages, themes and all keys."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _ELSEWHERE = frozenset({"exit(130)", "suspend_process"})
 
 
 class TopCommands(Provider):
-    """Finds commands by what they say."""
+    """Finds commands by their text."""
 
     async def discover(self) -> Hits:
-        """Yield everything, when nothing was typed yet."""
+        """Yield all commands, before anything is typed."""
         for text, help_text, run in self._commands():
             yield DiscoveryHit(text, run, help=help_text)
 
     async def search(self, query: str) -> Hits:
-        """Yield what matches."""
+        """Yield matching commands."""
         matcher = self.matcher(query)
         for text, help_text, run in self._commands():
             score = matcher.match(text)
@@ -42,7 +42,7 @@ class TopCommands(Provider):
         if not isinstance(app, PageActions):
             return
         for page in app.pages:
-            yield f"page: {page.title}", "turn to this page", partial(app.action_page, page.name)
+            yield f"page: {page.title}", "switch to this page", partial(app.action_page, page.name)
         for name in THEME_NAMES:
             yield f"theme: {name}", meaning_of(name), partial(app.use_theme, name)
         for key in app.page.bindings():
@@ -59,10 +59,10 @@ class TopCommands(Provider):
 
 
 class TopPalette(CommandPalette):
-    """Textual's palette, but a click where the terminal was before it shrank does not end the program."""
+    """Textual's palette, but robust against clicks outside a terminal that has shrunk."""
 
     def on_click(self, event: events.Click) -> None:
-        """Leave out a click on what is no longer there."""
+        """Ignore a click outside the screen."""
         try:
             self.get_widget_at(int(event.screen_x), int(event.screen_y))
         except NoWidget:

@@ -32,7 +32,7 @@ class PlaybackController:
     """The position in a history: live, paused, or playing a recording.
 
     Args:
-        model: what shows snapshots.
+        model: shows the snapshots.
         history: the snapshots.
         replay: the history is a recording that is played, else it follows a machine.
         speed: of a replay, how many times as fast as recorded.
@@ -72,7 +72,7 @@ class PlaybackController:
         self._update_position()
 
     def advance(self) -> bool:
-        """Play a replay on; return whether there is something new to show."""
+        """Advance a replay; return whether there is something new to show."""
         now_s = self._clock()
         passed_s, self._played_s = now_s - self._played_s, now_s
         if not self.is_replay:
@@ -206,7 +206,7 @@ class PlaybackController:
         snapshot = self._model.snapshot
         clock = time.strftime("%H:%M:%S", time.localtime(snapshot.taken_unix_s)) if snapshot else ""
         behind = f" (-{duration(back_s)})" if back_s >= 0.5 else ""
-        # Rates are of the interval up to a moment, and the oldest has none.
+        # Rates belong to the interval before a snapshot, and the oldest has none.
         rates = "oldest, no rates, " if self._model.before is None else ""
         return f"paused at {clock}{behind}, {rates}still recording"
 
@@ -234,7 +234,7 @@ def duration(seconds: float) -> str:
 
 
 class TimeActions:
-    """Actions on the position in time; `paint` shows what became of it."""
+    """Mixin of the app: actions of the time travel keys."""
 
     playback: PlaybackController
 
@@ -299,7 +299,7 @@ class ReplaySource:
         self.name = self._recording.name
 
     def updates(self) -> Iterator[Update]:
-        """Yield only what is wrong with the recording."""
+        """Yield only problems of the recording."""
         for snapshot in self._recording.snapshots():
             if self._closed:
                 return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.machines.source import MachineAddress, SeveralSource
     from neurontools.tui.top.source import UpdateSource
 
-# Longer than this without news from a source that tells something every period: say so.
+# Periods without data from a live source before a warning.
 _SILENT_PERIODS = 3
 _WHOLE_INTERVAL = 0.75
 _NARROWEST = 200
@@ -116,7 +116,7 @@ def run_live(
     Args:
         options: of the command line.
         colour: False draws without any colour.
-        notices: what to tell the user on the screen.
+        notices: shown on the screen.
         on_notice: called with a message when a machine was started.
 
     Returns:
@@ -160,7 +160,7 @@ def run_live(
         raise app.failure
     if code is None:
         code = app.return_code
-    return 1 if code is None else code  # none: it died, and Textual has shown of what
+    return 1 if code is None else code  # none: it crashed, and Textual has shown the error
 
 
 def one_page(
@@ -170,7 +170,7 @@ def one_page(
     as_json: bool = False,
     on_notice: Callable[[str], None] | None = None,
 ) -> tuple[str, tuple[str, ...]]:
-    """Return a page as text or JSON, with rates over one interval, and what a user should know about it.
+    """Return a page as text or JSON, with rates over one interval, and notices for the user.
 
     Args:
         options: of the command line; of a recording the last snapshot is shown.
@@ -201,7 +201,7 @@ def one_page(
 
 
 def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[Snapshot]:
-    """Yield snapshots until they are an interval apart: on a busy computer the second may come right after the first."""
+    """Yield snapshots until they span an interval; on a busy computer the second may follow at once."""
     first_ns: int | None = None
     for snapshot in snapshots:
         yield snapshot
@@ -212,7 +212,7 @@ def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[S
 
 
 def screen_of(model: TopModel, width: int) -> str:
-    """Return what a model shows as text, devices and cores in use opened."""
+    """Return a model as text, with used devices and cores opened."""
     model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
     return text_screen(model, width)
 

@@ -1,4 +1,4 @@
-"""The whole dashboard as lines: what the panes show at a size, and the same as plain text."""
+"""The screens of neuron-top as lines: the classic panes at a size, pages with their bars, plain text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
 
 
 def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | None:
-    """Return the page whose name is drawn at a column, None where there is none."""
+    """Return the page whose name is at a column, None if there is none."""
     left = len(_HEAD)
     for page, text in zip(pages, _tabs(pages, current, width), strict=True):
         right = left + width_of(text) + 2
@@ -53,11 +53,11 @@ def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | 
 
 
 def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
-    """Return the keys that matter most, as many as fit; all of them are on the help screen.
+    """Return the most important keys, as many as fit; the help screen has all.
 
     Args:
-        page: whose keys.
-        keys: what the user bound anew, by name.
+        page: the current one.
+        keys: the user's key bindings, by name.
         width: cells in the line.
     """
     hints = [(keys.get("quit", "q"), "quit"), (keys.get("help", "question_mark"), "help")]
@@ -167,7 +167,7 @@ CLASSIC_PANES = ("cores", "cpu", "summary", "details")
 """The panes of the classic screen between title and bottom bar."""
 
 Frame = dict[str, "Sequence[Line]"]
-"""Lines by the id of their pane; what is not in it is empty."""
+"""Lines by the id of their pane; other panes are empty."""
 
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
@@ -190,11 +190,11 @@ def page_frame(
 
     Args:
         pages: all of them, for the bottom bar.
-        page: the one that is shown.
-        model: what it shows.
-        title: its first line.
+        page: the current one.
+        model: the data.
+        title: the first line.
         size: cells and lines.
-        keys: what the user bound anew.
+        keys: the user's key bindings.
     """
     width, height = size
     room = height - _CHROME_LINES
@@ -206,11 +206,11 @@ def page_frame(
 
 
 def small_frame(width: int, height: int) -> Frame:
-    """Return what a terminal shows in which nothing else has room."""
+    """Return the screen of a terminal that is too small."""
     text = (
         "neuron-top",
         f"needs {MIN_WIDTH}x{MIN_HEIGHT},",
-        f"here are {width}x{height}",
+        f"has {width}x{height}",
         "(q: quit)",
     )
     lines = tuple(fit(((line.center(width), Role.PLAIN),), width) for line in text)

@@ -49,7 +49,7 @@ class TopSettings:
 
 
 def load_settings(path: str | None = None) -> tuple[TopSettings, tuple[str, ...]]:
-    """Return the settings of this user, and a line for each mistake in them.
+    """Return the user's settings, and a message for each mistake.
 
     Args:
         path: the file, None for config.yaml of this environment.

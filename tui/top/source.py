@@ -1,4 +1,4 @@
-"""Where neuron-top gets its data: an endless iterator of ticks and troubles, whatever source they come from."""
+"""Data sources of neuron-top: endless iterators of snapshots and troubles."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ Update = TimedSnapshot | SourceProblem
 
 
 class UpdateSource(Protocol):
-    """Something that tells of a machine until it is closed; `name` is for the title bar, "" for none."""
+    """A source of updates; `name` is for the title bar, "" for none."""
 
     name: str
 
     def updates(self) -> Iterator[Update]:
-        """Yield what is new; may block; ends when closed or when a recording ends."""
+        """Yield updates; may block; ends when closed or at the end of a recording."""
         ...
 
     def close(self) -> None:
-        """Make `updates` end soon; may be called from another thread."""
+        """End `updates` soon; may be called from another thread."""
         ...
 
 
 class FollowedSource:
-    """A simulated machine, a real host or a recording, followed through trouble.
+    """A simulated machine, real host or recording, followed through failures.
 
-    A daemon that crashed is replaced; one that was stopped is waited for.
+    A crashed daemon is replaced; a stopped daemon is waited for.
 
     Args:
         name: of the source, as `neurontools.sources.open_source` takes it.
-        period_s: time between two ticks.
+        period_s: time between two snapshots.
         machine: name of the simulated machine, None for the default.
-        on_notice: gets a line for a person when a machine was started.
-        patient: start nothing, and wait for what can't be opened yet.
+        on_notice: called with a message when a machine was started.
+        patient: start nothing, and wait for a source that cannot be opened yet.
 
     Raises:
         NeuronToolsError: the source can't be opened.
@@ -83,7 +83,7 @@ class FollowedSource:
         self.live = self._follower.live
 
     def updates(self) -> Iterator[Update]:
-        """Yield a tick each period; of a recording one for each line, and at its end why there are no more."""
+        """Yield a snapshot each period, or each line of a recording; at its end a trouble says why."""
         for update in self._follower.updates():
             yield update if isinstance(update, SourceProblem) else timed_snapshot(update)
         if not self.live:
@@ -95,16 +95,16 @@ class FollowedSource:
 
 
 def timed_snapshot(snapshot: Snapshot) -> TimedSnapshot:
-    """Return a snapshot with the CPU times of the host, where it is of this host and this moment."""
+    """Return a snapshot with the CPU times of this host, if it is live and of this host."""
     is_here = snapshot.source not in {"recording", "remote"}
     return TimedSnapshot(snapshot, host.sample_for(snapshot) if is_here else None)
 
 
 class FixedSource:
-    """Updates that are known beforehand, given all at once: for tests, screenshots and recordings.
+    """Fixed updates, yielded at once: for tests and screenshots.
 
     Args:
-        updates: what `updates` yields.
+        updates: to yield.
         name: for the title bar.
     """
 
@@ -121,7 +121,7 @@ class FixedSource:
 
 
 class RecordedSource:
-    """A source whose ticks are also written into a recording.
+    """A source whose snapshots are also written into a recording.
 
     Args:
         source: the source; closed with this.
@@ -134,7 +134,7 @@ class RecordedSource:
         self.name = f"{source.name} recording"
 
     def updates(self) -> Iterator[Update]:
-        """Yield what the source yields; after each tick, when that is so, why nothing more is written."""
+        """Yield the source's updates, and a trouble after each snapshot once recording has failed."""
         try:
             for update in self._source.updates():
                 yield update

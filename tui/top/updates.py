@@ -1,4 +1,4 @@
-"""What takes updates from the source to the models and notices when none come, for the app to inherit."""
+"""Mixin of the app: passes updates from the source to the models and reports silence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOLD_EVERY_S = 1.0
 
 
 class UpdateReader(App[int]):
-    """Reads `source` in a thread of its own; `paint` shows what became of it."""
+    """Reads `source` in a thread; `paint` shows the changed model."""
 
     source: UpdateSource | SeveralSource
     silent_after_s: float | None
@@ -37,9 +37,9 @@ class UpdateReader(App[int]):
     playback: PlaybackController
     page: Page
     failure: Exception | None = None
-    """What ended the source against its will."""
+    """The error that ended the source."""
     source_ended: asyncio.Event
-    """Set when the source has nothing more to tell."""
+    """Set at the end of the source."""
     _reader_context: Context
 
     def paint(self) -> None:
@@ -47,16 +47,16 @@ class UpdateReader(App[int]):
         raise NotImplementedError
 
     def start_watching(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._reader_context = copy_context()
-        # Not a Textual worker: the interpreter would wait for a thread that is blocked in a read.
+        # Not a Textual worker: the interpreter would wait for a thread blocked in a read.
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
         if self.silent_after_s is not None:
             self.set_timer(self.silent_after_s, self._listen)
 
     def take(self, update: Update | MachineUpdate) -> None:
-        """Show what the source yielded."""
+        """Show an update of the source."""
         machine = self.shown_machines[0]
         if isinstance(update, MachineUpdate):
             machine, update = self.shown_machines[update.index], update.update
@@ -66,7 +66,7 @@ class UpdateReader(App[int]):
             self.paint()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A message of Textual's would do the same, and cost as much again as to take the update.
+        # A Textual message would do the same at twice the cost.
         def run(what: Callable[..., None], *values: object) -> None:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._safely, what, *values, context=self._reader_context)
@@ -94,7 +94,7 @@ class UpdateReader(App[int]):
         self.source_ended.set()
 
     def _listen(self) -> None:
-        # As long as data comes this wakes up about when it could have become too late, not each second.
+        # While data arrives this wakes up only when it could be late, not each second.
         assert self.silent_after_s is not None
         now_s = time.monotonic()
         silent_s = [now_s - machine.last_update_s for machine in self.shown_machines]

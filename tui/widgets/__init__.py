@@ -1,1 +1,1 @@
-"""What several of our terminal programs use: lines, panes, keys, themes, the terminal itself."""
+"""Shared by the terminal programs: lines, panes, keys, themes, the terminal driver."""

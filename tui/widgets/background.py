@@ -1,7 +1,7 @@
-"""Whether the terminal is dark or light: what its environment says, and what it answers when it is asked (OSC 11).
+"""Detect whether the terminal is dark or light, from its environment and its answer to OSC 11.
 
-Nobody waits for the answer: it is taken out of what the terminal sends whenever it comes, so that it is never mistaken
-for keys, and until then the screen has the look that the environment hints at.
+Nothing waits for the answer: it is filtered out of the input whenever it arrives, so that it is never mistaken
+for keys. Until then the theme follows the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ QUESTION = "\x1b]11;?\x1b\\"
 """Asks a terminal for the colour of its background."""
 
 _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,64})(?:\x07|\x1b\\)")
-# Of an answer that has not come whole yet. Two characters alone may also be a key, alt+].
+# An incomplete answer. Two characters alone may also be a key, alt+].
 _BEGUN = re.compile(r"\x1b\]1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?\Z")
 _CHANNEL = re.compile(r"[0-9a-fA-F]{1,4}")
 _HALF = 0.5
@@ -24,7 +24,7 @@ _LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
 
 
 class AdaptiveApp:
-    """An app that adapts to the terminal: to its background, and to one that shows only ASCII."""
+    """An app that adapts to the terminal's background and character set."""
 
     @property
     def is_ascii(self) -> bool:
@@ -41,10 +41,10 @@ class AdaptiveApp:
 
 
 class BackgroundAnswers:
-    """Takes answers out of a terminal's input.
+    """Filters background answers out of a terminal's input.
 
     Args:
-        tell: gets whether the background is dark, each time that the terminal says it.
+        on_answer: called with whether the background is dark.
     """
 
     def __init__(self, tell: Callable[[bool], None]) -> None:
@@ -52,7 +52,7 @@ class BackgroundAnswers:
         self._held = ""
 
     def rest_of(self, text: str) -> str:
-        """Return what is left of a piece of input; the begin of an answer is held back until the next piece."""
+        """Return the input without answers; an incomplete answer is kept until the next call."""
         if self._held:
             text, self._held = self._held + text, ""
         if "\x1b]1" not in text:
@@ -72,7 +72,7 @@ class BackgroundAnswers:
 
 
 def is_dark(colour: str) -> bool | None:
-    """Return whether a colour as X11 writes it (`rgb:ffff/ffff/ffff`) is dark, None when it is none."""
+    """Return whether an X11 colour (`rgb:ffff/ffff/ffff`) is dark, None if it is not a valid colour."""
     kind, _, values = colour.partition(":")
     channels = values.split("/")[:3]
     if kind not in {"rgb", "rgba"} or len(channels) < 3 or not all(map(_CHANNEL.fullmatch, channels)):
@@ -83,10 +83,10 @@ def is_dark(colour: str) -> bool | None:
 
 
 def hinted_dark(environment: Mapping[str, str]) -> bool:
-    """Return what COLORFGBG (`foreground;background`, numbers of the 16 colours) says; dark where it says nothing."""
+    """Return whether COLORFGBG (`foreground;background`, ANSI colour numbers) means dark; dark if it is not set."""
     return environment.get("COLORFGBG", "").rpartition(";")[2] not in _LIGHT_ANSI
 
 
 def may_be_asked(environment: Mapping[str, str]) -> bool:
-    """Return whether a terminal understands the question or ignores it; old Linux consoles print a part of it."""
+    """Return whether a terminal understands or ignores the query; old Linux consoles print part of it."""
     return environment.get("TERM", "") not in {"", "dumb", "linux"}

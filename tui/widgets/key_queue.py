@@ -1,7 +1,7 @@
-"""Keys in turn: one is dealt with wholly before the next one is handed on, for the app to inherit.
+"""Key queue: each key is fully processed before the next one is delivered. A mixin for apps.
 
-Textual hands a key to whatever has the focus at the moment it is read. What is typed or pasted right behind a key that
-turns the page or opens a prompt would go to the wrong place, or nowhere.
+Textual delivers a key to the widget that has the focus when the key is read. Input right after a key that
+changes the page or opens a prompt would go to the wrong widget, or nowhere.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from textual import events
 from textual.app import App
 from textual.message import Message
 
-# A key may post messages of its own, such as that a prompt was submitted; the second lap runs behind them.
+# A key may post messages, such as a submitted prompt; the second lap comes after them.
 _LAPS = 2
-# A runner that was closed in with a widget that ended never comes.
+# A message to a widget that was removed never arrives.
 _LONGEST_LAP_S = 0.5
 
 
 class KeyQueue(App[int]):
-    """Hands on what is typed, one key after the other."""
+    """Delivers keys and pastes one after the other."""
 
     class Passed(Message, bubble=True):
-        """Runs behind a key, from the widget that got it up to the app.
+        """Follows a key, from the widget that received it up to the app.
 
         Args:
-            lap: how many times it will have run.
+            lap: number of this run.
         """
 
         def __init__(self, lap: int) -> None:
@@ -42,11 +42,11 @@ class KeyQueue(App[int]):
 
     @property
     def has_keys(self) -> bool:
-        """Whether something that was typed has still to be dealt with."""
+        """Whether any input is still being processed."""
         return self._lap is not None
 
     async def on_event(self, event: events.Event) -> None:
-        """Keep what is typed until its turn; everything else is Textual's."""
+        """Queue keys and pastes; Textual handles all other events."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
             return
@@ -55,7 +55,7 @@ class KeyQueue(App[int]):
             await self._hand_on()
 
     async def on_key_queue_passed(self, passed: Passed) -> None:
-        """Hand on the next key, when this one has done all that it does."""
+        """Deliver the next key once the current one is fully processed."""
         if passed is not self._lap:
             return
         if passed.lap < _LAPS:

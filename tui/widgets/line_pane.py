@@ -1,4 +1,4 @@
-"""A widget that shows lines and repaints only those that changed: cheap enough for hundreds of meters a second."""
+"""A widget that shows lines and repaints only changed ones, cheap enough for hundreds of meters a second."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from neurontools.tui.widgets.lines import Line, Role, Span
 
-# More than a screen has; curves and figures are hardly ever the same again.
+# More than a screen has; curves and numbers rarely repeat.
 _MOST_SEGMENTS = 2_000
 
 
 class Segments(dict["Span", Segment]):
-    """The segment of each span, made when it is first asked for; spans repeat from line to line and frame to frame.
+    """A cache of the segment of each span; spans repeat from line to line and frame to frame.
 
     Args:
-        style_of: the look of every role, background included.
+        style_of: the style of every role, with background.
     """
 
     def __init__(self, style_of: Mapping[Role, Style]) -> None:
@@ -46,20 +46,20 @@ class Segments(dict["Span", Segment]):
     def begins(
         self, system: ColorSystem, render_ansi: Callable[[Style, ColorSystem], str]
     ) -> dict[Role, str]:
-        """Return what the terminal is told before a span of each role.
+        """Return the escape sequence that starts a span of each role.
 
         Args:
             system: the terminal's colours.
-            render_ansi: returns the numbers of a style.
+            render_ansi: returns the SGR parameters of a style.
         """
         if self._begins is None or self._begins[0] is not system:
-            told = {role: f"\x1b[0;{render_ansi(style, system)}m" for role, style in self._style_of.items()}
-            self._begins = (system, told)
+            begins = {role: f"\x1b[0;{render_ansi(style, system)}m" for role, style in self._style_of.items()}
+            self._begins = (system, begins)
         return self._begins[1]
 
 
 class LineStrip(Strip):
-    """A line as a strip that names a role's style once for all neighbours that share it.
+    """A line as a strip that sets the style once for adjacent spans of the same role.
 
     Args:
         line: the spans.
@@ -98,7 +98,7 @@ class LinePane(Widget):
     """A pane of full-width lines, as high as it has lines.
 
     Args:
-        styles_by_role: the look of every role.
+        styles_by_role: the style of every role.
         id: the widget's id.
     """
 
@@ -119,7 +119,7 @@ class LinePane(Widget):
         return self._lines
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Show these lines; only the rows that differ from what is there are painted."""
+        """Show lines; only changed rows are painted."""
         before, self._lines = self._lines, tuple(lines)
         if before == self._lines:
             return
@@ -135,18 +135,18 @@ class LinePane(Widget):
         self.refresh(*[Region(0, y, width, 1) for y in changed])
 
     def restyle(self, styles_by_role: Mapping[Role, Style]) -> None:
-        """Show everything in another look."""
+        """Apply other styles."""
         self._style_of = styles_by_role
         self._segments = None
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Forget looks when the theme or the background changed."""
+        """Drop cached styles after a change of theme or background."""
         super().notify_style_update()
         self._segments = None
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return rows for the compositor as they are: a pane has no border, no padding, and makes its own background."""
+        """Return rows for the compositor unchanged: a pane has no border or padding and paints its own background."""
         width = self.size.width
         if self._segments is None or self._strips_width != width:
             self._segments = Segments(self._looks())
@@ -180,7 +180,7 @@ class LinePane(Widget):
         return {role: self._filtered(background + own) for role, own in self._style_of.items()}
 
     def _filtered(self, style: Style) -> Style:
-        # What filters do to a style is the same in every line.
+        # Filters change a style in the same way in every line.
         strip = Strip([Segment(" ", style)], 1)
         for line_filter in self.get_line_filters():
             strip = strip.apply_filter(line_filter, self.background_colors[1])

@@ -1,6 +1,6 @@
-"""Lines of text for a terminal as plain values: spans with a role each. What a role looks like is decided elsewhere.
+"""Lines of terminal text as plain values: spans with a role each. Themes give roles their style.
 
-Two equal lines look the same, so a pane finds what changed by comparing them.
+Equal lines look the same, so a pane finds changes by comparing lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Role(Enum):
-    """What a span of text is for."""
+    """The purpose of a span of text."""
 
     PLAIN = "plain"
     DIM = "dim"
@@ -63,17 +63,17 @@ Line = tuple[Span, ...]
 
 
 def width_of(text: str) -> int:
-    """Return how many terminal cells a text takes."""
+    """Return the width of a text in terminal cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def clean(text: str) -> str:
-    """Return a text from outside without anything that could move the cursor or change the terminal."""
+    """Return an untrusted text without characters that could move the cursor or change the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def fixed(text: str, width: int) -> str:
-    """Cut or pad a text to exactly `width` cells; a cut one ends in `…`."""
+    """Cut or pad a text to exactly `width` cells; a cut text ends in `…`."""
     if width_of(text) <= width:
         return text + " " * (width - width_of(text))
     if width < 2:
@@ -105,7 +105,7 @@ def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
 
 
 def dotted(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
-    """Cut or pad a line to exactly `width` cells; a cut one ends in `…`."""
+    """Cut or pad a line to exactly `width` cells; a cut text ends in `…`."""
     wanted = tuple(spans)
     if sum(width_of(text) for text, _ in wanted) <= width or width < 2:
         return fit(wanted, width, fill)
@@ -114,7 +114,7 @@ def dotted(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break a text into pieces of at most `width` cells, between words where there are any."""
+    """Split a text into pieces of at most `width` cells, between words where possible."""
     pieces: list[str] = []
     while len(text) > width or width_of(text) > width:
         piece = set_cell_size(text[: max(1, width)], width).rstrip()
@@ -128,7 +128,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def fact_lines(name: str, text: str, width: int, label: int, role: Role = Role.PLAIN) -> Iterator[Line]:
-    """Yield a name, in so many cells, and beside it a text on as many lines as it takes."""
+    """Yield lines with a name, padded to a width, and a wrapped text beside it."""
     for number, piece in enumerate(wrapped(text, width - label)):
         yield fit(((f" {'' if number else name:<{label - 1}}", Role.HEAD), (piece, role)), width)
 
@@ -152,9 +152,9 @@ _MARKED = (Role.MARKED_ON, Role.MARKED_PART, Role.MARKED_OFF)
 
 
 def meter(share: float, width: int, *, colour: bool, marked: bool = False) -> tuple[Span, ...]:
-    """Draw a share (0..1): whole steps, then a darker one for a step that has begun, then the rest.
+    """Draw a share (0..1): full steps, a darker partial step, then the rest.
 
-    Without colour the three are told apart by their characters.
+    Without colour the three differ by their characters.
     """
     steps = (round(share, 4) if 0.0 < share < 1.0 else 1.0 if share >= 1.0 else 0.0) * width
     whole = int(steps + 1e-9)
@@ -201,7 +201,7 @@ _OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-
 
 
 def ascii_only(text: str) -> str:
-    """Return a text in ASCII: curves in four heights, `?` for letters that it does not have."""
+    """Return a text in ASCII: curves in four heights, `?` for other characters."""
     return text if text.isascii() else text.encode("ascii", _ERRORS).decode()
 
 

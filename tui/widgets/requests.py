@@ -1,4 +1,4 @@
-"""What a page asks of the app that shows it: a message, the clipboard, a line of text, a choice. No Textual here."""
+"""Requests of a page to its app: show a message, copy a text, ask for a line or a choice. Independent of Textual."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Tell the user something."""
+    """Show a message."""
 
     text: str
     problem: bool = False
@@ -19,7 +19,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Put a text on the clipboard; `what` says what it is."""
+    """Put a text on the clipboard; `what` describes it."""
 
     text: str
     what: str
@@ -27,7 +27,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Ask for a line of text. `on_change` takes it as it is typed and returns what is wrong with it, or ""."""
+    """Ask for a line of text. `on_change` gets it as it is typed and returns an error message or ""."""
 
     title: str
     text: str
@@ -36,7 +36,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Ask to choose one of some options, the first being the default, or none. `on_choice` gets its position."""
+    """Ask to choose an option, the first being the default, or none. `on_choice` gets its index."""
 
     title: str
     lines: tuple[str, ...]

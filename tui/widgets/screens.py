@@ -26,15 +26,15 @@ _BOX_WIDTH = 58
 
 
 class PromptScreen(ModalScreen[None]):
-    """A line at the bottom of the screen; what it asks for takes effect while it is typed.
+    """A line at the bottom of the screen; the input takes effect while it is typed.
 
     Args:
-        prompt: what is asked.
-        theme: the look.
+        prompt: the request.
+        theme: the colours.
         on_change: called after each change.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "take it away")]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel", "cancel")]
     AUTO_FOCUS = "Input"
     CSS = """
     PromptScreen { background: transparent; align: left bottom; }
@@ -63,16 +63,16 @@ class PromptScreen(ModalScreen[None]):
         self._show("")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Let it take effect."""
+        """Apply the input."""
         self._show(self._prompt.on_change(event.value))
         self._on_change()
 
     def on_input_submitted(self) -> None:
-        """Keep it."""
+        """Keep the input."""
         self.dismiss()
 
     def action_cancel(self) -> None:
-        """Take it away."""
+        """Discard the input."""
         self._prompt.on_change("")
         self._on_change()
         self.dismiss()
@@ -84,11 +84,11 @@ class PromptScreen(ModalScreen[None]):
 
 
 class ChooseScreen(ModalScreen[int | None]):
-    """A box with options; nothing is chosen by leaving it.
+    """A box with options; closing it chooses none.
 
     Args:
-        choose: what is asked.
-        theme: the look.
+        choose: the request.
+        theme: the colours.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -124,7 +124,7 @@ class ChooseScreen(ModalScreen[int | None]):
         self._show()
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the option under the mouse; on the current one: leave with it. Beside the box: leave with none."""
+        """Select the option under the mouse, choose it on a second click; a click outside the box chooses none."""
         event.stop()  # the page below must not take it, now that nothing lies over it
         if not self.is_current:  # the one before has answered it
             return
@@ -143,11 +143,11 @@ class ChooseScreen(ModalScreen[int | None]):
         self.action_move(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """Go to the option before."""
+        """Go to the previous option."""
         self.action_move(-1)
 
     def action_choose(self, chosen: bool) -> None:
-        """Leave with the option, or with none."""
+        """Close with the option, or with none."""
         self.dismiss(self._at if chosen else None)
 
     def _show(self) -> None:
@@ -159,12 +159,14 @@ class ChooseScreen(ModalScreen[int | None]):
             current = number == self._at
             mark = ">" if current else " "
             lines.append(fit(((f"  {mark} {option}", Role.SELECTED if current else Role.PLAIN),), _BOX_WIDTH))
-        lines.append(fit(((" up/down, enter or y: do it, escape or n: no", Role.DIM),), _BOX_WIDTH))
+        lines.append(
+            fit(((" up/down: select, enter or y: confirm, escape or n: cancel", Role.DIM),), _BOX_WIDTH)
+        )
         self.query_one("#choose", LinePane).show(lines)
 
 
 class TextScreen(ModalScreen[None]):
-    """A box of text that any of Escape, Enter and q closes."""
+    """A box of text; Escape, Enter and q close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "dismiss_box", "close")]
     DEFAULT_CSS = """

@@ -1,6 +1,6 @@
-"""The terminal as our Textual programs read it: Textual's driver, but asleep while no key is pressed.
+"""Textual's terminal driver, but asleep while no key is pressed.
 
-Textual's own looks ten times a second whether it has to end, which is a fifth of what an idle neuron-top costs.
+Textual's own driver checks ten times a second whether to end, a fifth of the CPU time of an idle neuron-top.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.message import Message
 
-# What is not about the sequence under way.
+# State that is independent of the current sequence.
 _LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "last_y")
 
 
 class TerminalInput:
-    """Textual's parser, which takes an empty piece for the end and dies of sequences that no terminal should send.
+    """Textual's input parser, made robust: invalid sequences and empty input do not end the program.
 
     Args:
         debug: keep Textual's log of keys.
@@ -45,7 +45,7 @@ class TerminalInput:
         self._parser = XTermParser(debug)
 
     def feed(self, text: str) -> Iterator[Message]:
-        """Yield what a piece of input means; a sequence that makes no sense is left out."""
+        """Yield the messages of some input; invalid sequences are skipped."""
         for character in text:
             try:
                 yield from self._parser.feed(character)
@@ -53,7 +53,7 @@ class TerminalInput:
                 self._begin_again()
 
     def tick(self) -> Iterator[Message]:
-        """Yield what is a key alone, as nothing followed it in time."""
+        """Yield keys that are complete because nothing followed in time."""
         try:
             yield from self._parser.tick()
         except Exception:  # noqa: BLE001  as above
@@ -70,11 +70,11 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _READ_BYTES = 4096
 _MOST_WAITING = 3
 _LAST_WRITES_S = 5.0
-_ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # surely later than the moment that the parser waits for
+_ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # certainly longer than the parser waits
 
 
 class TerminalDriver(LinuxDriver):
-    """Waits for keys without a clock; restores the terminal on signals, and ends as by SIGHUP when it is gone."""
+    """Waits for keys without polling, restores the terminal on signals, ends as by SIGHUP when it is gone."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
@@ -88,11 +88,11 @@ class TerminalDriver(LinuxDriver):
             self._loop.add_signal_handler(number, app.exit, 128 + number)
 
     def run_input_thread(self) -> None:
-        """Turn what the terminal sends into messages until `exit_event`."""
+        """Convert terminal input into messages until `exit_event`."""
         typed = TerminalInput(debug=self._debug)
         answers = BackgroundAnswers(self._report_background)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
-        # An escape key and the begin of a sequence look the same until some time has passed.
+        # An escape key and the start of a sequence look the same until some time has passed.
         patience_s: float | None = _ESCAPE_S
         while not self.exit_event.is_set():
             ready = select([self.fileno, self._ending.fileno()], [], [], patience_s)[0]
@@ -108,9 +108,9 @@ class TerminalDriver(LinuxDriver):
             patience_s = _ESCAPE_S if ready else None
 
     def start_application_mode(self) -> None:
-        """Begin, unless it has begun, and ask for the terminal's background where the look depends on it.
+        """Start once, and query the terminal's background if the theme depends on it.
 
-        SIGCONT leads here, and it comes not only after a stop: a terminal that is closed sends it behind SIGHUP.
+        SIGCONT calls this, and not only after a stop: a closed terminal sends it after SIGHUP.
         """
         if self._is_started:
             return
@@ -120,14 +120,14 @@ class TerminalDriver(LinuxDriver):
         if not self._is_started:
             return
         self._waiting.maxsize = (
-            0  # whoever draws must not stop where the terminal does; `is_behind` keeps it short
+            0  # drawing must not block when the terminal does; `is_behind` keeps the queue short
         )
         if isinstance(self._app, AdaptiveApp):
             self._app.ask_background()
 
     @property
     def is_behind(self) -> bool:
-        """Whether the terminal does not take what was written, so that more would only have to wait."""
+        """Whether the terminal is slow to accept output, so that more would only queue up."""
         return self._waiting.qsize() > _MOST_WAITING if self._writer_thread else False
 
     @property
@@ -136,13 +136,13 @@ class TerminalDriver(LinuxDriver):
         return self._writer_thread._queue  # noqa: SLF001  has no other way to tell
 
     def close(self) -> None:
-        """Wait until everything is written, but not for ever for a terminal that takes nothing."""
+        """Wait until everything is written, but only briefly for a terminal that accepts no output."""
         if self._writer_thread is not None and self._writer_thread.is_alive():
             self._waiting.put(None)
             self._writer_thread.join(_LAST_WRITES_S)
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back, unless that was done."""
+        """Restore the terminal once."""
         if self._is_started:
             self._is_started = False
             super().stop_application_mode()
@@ -152,14 +152,14 @@ class TerminalDriver(LinuxDriver):
             self._app.call_later(self._app.set_background, dark)
 
     def _read(self) -> bytes:
-        # What a terminal that was taken away says, where it does not say that it ended.
+        # Some closed terminals fail here instead of reporting the end of input.
         with suppress(OSError):
             return os.read(self.fileno, _READ_BYTES)
         return b""
 
 
 class Screen:
-    """The terminal to write to. What is written to one that is gone is dropped, so that the program can end.
+    """Output to the terminal; it is discarded once the terminal is gone, so that the program can end.
 
     Args:
         fileno: of the terminal.

@@ -1,4 +1,4 @@
-"""What each role looks like on a terminal: the themes, and without colours."""
+"""Themes: the style of each role, and a monochrome one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOLD_UNDERLINE = Style(bold=True, underline=True)
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """A look: the background of everything, and a style for every role."""
+    """A background and a style for every role."""
 
     name: str
     meaning: str
@@ -115,7 +115,7 @@ _LIGHT = _Colours(
     graph="#0969da",
     heat=("#c5cbd1", "#9bd8a8", "#2da44e", "#bf8700", "#d4691e", "#cf222e"),
 )
-# Blue to yellow (cividis-like) instead of green to red: told apart with every common kind of colour blindness, and by
+# Blue to yellow (cividis-like) instead of green to red: distinct with every common kind of colour blindness, and by
 # lightness alone.
 _COLOURBLIND = _Colours(
     text="#d5dbe3",
@@ -246,11 +246,11 @@ THEMES = {
         Theme(COLORBLIND, _BLUE_TO_YELLOW, "#0d1117", _styles(_COLOURBLIND)),
     )
 }
-"""The themes by name; the first is the default. Of one that adapts it is the look on a dark terminal."""
+"""The themes by name; the first is the default. Adaptive themes are in their dark variant."""
 
 DEFAULT_THEME = THEMES["dark"]
 ADAPTING = frozenset({AUTO, COLORBLIND})
-"""The names of themes that look different on dark and on light terminals."""
+"""Names of the themes that have a dark and a light variant."""
 
 _ON_LIGHT = {
     AUTO: THEMES["light"],
@@ -259,12 +259,12 @@ _ON_LIGHT = {
 
 
 def theme_for(name: str, *, dark: bool) -> Theme:
-    """Return a theme by its name, of one that adapts the look on a dark or a light terminal."""
+    """Return a theme by name; adaptive themes in their dark or light variant."""
     if not dark and name in ADAPTING:
         return _ON_LIGHT[name]
     return DEFAULT_THEME if name == AUTO else THEMES[name]
 
 
 def meaning_of(name: str) -> str:
-    """Return in a few words what a theme is for."""
+    """Return a short description of a theme."""
     return "dark or light, as the terminal is" if name == AUTO else THEMES[name].meaning

@@ -174,10 +174,10 @@ def test_the_views_of_an_entry(some: Tree) -> None:
         assert "MODULE_2222+e30acd3a" in await view("w")
         assert "0 locks" in await view("L")
         keys = await view("question_mark")
-        for words in ("mark or unmark to delete", "next way to group", "quit"):
+        for words in ("mark or unmark for deletion", "next grouping", "quit"):
             assert words in keys
         await press(pilot, "home", "w")
-        assert "why takes an entry" in screen(app)[-1]
+        assert "why needs an entry" in screen(app)[-1]
         await press(pilot, "down", "down", "space", "space")
         text = await view("w")
         assert "MODULE_1111" in text

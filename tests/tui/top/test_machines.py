@@ -75,10 +75,10 @@ def test_a_patient_follower_starts_nothing_and_waits(monkeypatch):
 @pytest.mark.parametrize(
     ("machines", "remotes", "text"),
     [
-        (["a", "a"], [], "two machines are called 'a'"),
+        (["a", "a"], [], "two machines are named 'a'"),
         (["a", ""], [], "name"),
         (["a", "../x"], [], "name"),
-        (["a"], ["a=http://h"], "two machines are called 'a'"),
+        (["a"], ["a=http://h"], "two machines are named 'a'"),
         ([], ["nonsense"], "no address"),
         ([], ["x=ftp://h"], "no address"),
         ([f"m{number}" for number in range(65)], [], "too many"),
@@ -245,7 +245,7 @@ def test_each_machine_is_recorded_into_a_file_of_its_own(two_machines, tmp_path)
 
 def test_a_recording_that_is_there_already_stops_all_of_them(tmp_path):
     (tmp_path / "run.b.jsonl").write_text("mine")
-    with pytest.raises(NeuronToolsError, match=r"run\.b\.jsonl is there already"):
+    with pytest.raises(NeuronToolsError, match=r"run\.b\.jsonl already exists"):
         SeveralSource(places_of(["a", "b"], []), 1.0, str(tmp_path / "run.jsonl"))
     assert [path.name for path in tmp_path.iterdir()] == ["run.b.jsonl"]
 

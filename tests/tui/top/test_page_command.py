@@ -62,10 +62,10 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
         (("--json",), "--json goes with --once"),
         (("--speed", "2"), "--speed goes with --replay"),
         (("--once", "--machine", "a,b", "--page", "history"), "--once prints the list of several machines"),
-        (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid knows"),
+        (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid takes"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
-        (("--exec-on-alert", "no-such-command-here -x"), "no command 'no-such-command-here'"),
+        (("--exec-on-alert", "no-such-command-here -x"), "command not found: 'no-such-command-here'"),
     ],
 )
 def test_nonsense_is_refused(top: Top, arguments: tuple[str, ...], said: str) -> None:
@@ -96,9 +96,9 @@ def test_pages_in_a_real_terminal(terminal: Callable[..., Any], working: PageWri
     shown.press("p")
     shown.read_until("busy-job")
     shown.press("/")
-    shown.read_until("filter (as neuron-ls")
+    shown.read_until("filter (like neuron-ls")
     shown.press("tag=none\r")
-    shown.read_until("no process passes the filter")
+    shown.read_until("no process matches the filter")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -113,7 +113,7 @@ def test_an_unknown_theme_and_key_in_the_config_are_named_on_the_screen(
         file.write("top:\n  theme: lihgt\n  page: devices\n  keys: {quit: Q, nonsense: z}\n")
     shown = terminal("--interval", "0.2", size=(150, 40))
     text = shown.read_until("--list-keys")
-    assert "unknown theme 'lihgt', 'auto' is used" in text
+    assert "unknown theme 'lihgt'; did you mean 'light'?" in text
     shown.press("qQ")
     assert shown.exit_code() == 0
 
@@ -134,7 +134,7 @@ def test_a_machine_in_trouble_runs_the_command(
         f"{sys.executable} {script}",
         size=(120, 40),
     )
-    shown.read_until("nothing happened")
+    shown.read_until("no events")
     done = tool("neurontools", "fault", "inject", "device-lost", "--device", "3")
     assert done.returncode == 0, done.stderr
     shown.read_until("ND3 is lost")

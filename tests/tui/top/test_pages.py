@@ -275,7 +275,7 @@ async def test_escape_closes_the_details_and_then_takes_the_filter_away(
         await pilot.press("escape")
         assert "Processes (3)" in shown(app)[0]
         await pilot.press("enter", "slash", *"tag=x", "enter")
-        assert "no process passes the filter" in shown(app)[2]
+        assert "no process matches the filter" in shown(app)[2]
         await pilot.press("escape")  # details of no process are not seen, so there is nothing to close first
         assert "Processes (3)" in shown(app)[0]
 
@@ -288,7 +288,7 @@ async def test_a_filter_that_makes_no_sense_says_why_and_the_last_good_one_stays
         app.screen.query_one(Input).value = "bert pid~4"
         await pilot.pause()
         said = text_of(app.screen.query_one("#prompt-title", LinePane).lines[0])
-        assert "pid knows = != > >= < <=, not ~" in said
+        assert "pid takes = != > >= < <=, not ~" in said
         assert "filter: bert" in shown(app)[0]
 
 
@@ -397,7 +397,7 @@ async def test_a_process_that_only_has_the_same_pid_gets_no_signal(
 ) -> None:
     async with opened("processes", *live(training, victim.pid, 1)) as (app, pilot):
         await pilot.press("k", "enter")
-        assert "the pid belongs to another one now" in notices(app)
+        assert "its pid belongs to another process now" in notices(app)
         assert victim.poll() is None
 
 
@@ -613,7 +613,7 @@ async def test_what_a_scenario_says_of_the_host_is_marked_as_modelled(opened: Op
             if "origin      synthetic" in "\n".join(shown(app)):
                 break
             await pilot.press("down")
-        assert "CPU and memory of the host are modelled" in "\n".join(shown(app))
+        assert "host CPU and memory are modelled" in "\n".join(shown(app))
 
 
 async def test_themes_change_by_key_and_by_palette(opened: Open, training: Ticks) -> None:

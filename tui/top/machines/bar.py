@@ -1,4 +1,4 @@
-"""The line below the title that names several machines, the one that is shown between `>` and `<`."""
+"""The machine bar: a line with the names of several machines, and the actions and keys to switch between them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAME_WIDTH = 18
 
 
 def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None, width: int) -> Line:
-    """Return the line; `!` stands behind a machine with alerts, `?` behind one without data.
+    """Return the machine bar; `!` marks a machine with alerts, `?` one without data.
 
     Args:
         machines: all of them.
-        current: the position of the one that is shown, None for the list of all.
+        current: index of the current machine, None for the list of all.
         width: cells in the line.
     """
     spans: list[Span] = [(_HEAD, Role.BAR_DIM)]
@@ -40,7 +40,7 @@ def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None
 def choice_at(
     machines: Sequence[MonitoredMachine], current: int | None, width: int, x: int
 ) -> tuple[int | None] | None:
-    """Return the position of the machine that is named at a column, in a tuple: `(None,)` is the list; None for nothing."""
+    """Return the index of the machine at a column, in a tuple: `(None,)` is the list; None if there is none."""
     left = len(_HEAD)
     for position, text in _visible(machines, current, width):
         right = left + width_of(text) + 2
@@ -53,7 +53,7 @@ def choice_at(
 def _visible(
     machines: Sequence[MonitoredMachine], current: int | None, width: int
 ) -> list[tuple[int | None, str]]:
-    """Return position and text of what fits, the current one among it; the list of all comes first."""
+    """Return index and text of the names that fit, including the current one; the list of all comes first."""
     names: list[tuple[int | None, str]] = [(None, "all")]
     names += [(position, _name(machine)) for position, machine in enumerate(machines)]
     room = width - len(_HEAD)
@@ -81,20 +81,20 @@ MACHINE_KEYS = [
     Binding("n", "turn_machine(1)", "next machine", id="next-machine"),
     Binding("b", "turn_machine(-1)", "previous machine", id="previous-machine"),
 ]
-"""Keys that only mean something where several machines are shown."""
+"""Keys that are active if several machines are shown."""
 
 
 class MachineActions(PageActions):
-    """Which of several machines is shown."""
+    """Mixin of the app: switches between several machines."""
 
     machines: tuple[MonitoredMachine, ...]
-    """All of them; empty where there is only one."""
+    """All machines; empty if there is only one."""
     machine = 0
-    """The position of the one that is shown."""
+    """Index of the current machine."""
     playback: PlaybackController
 
     def turn_to_machine(self, index: int) -> None:
-        """Show a machine on the page that is open, or on the overview instead of the list."""
+        """Show a machine on the current page, or on the overview instead of the list."""
         self.machine = index
         self.model, self.playback = self.machines[index].model, self.machines[index].playback
         self.machines_page.select(index)
@@ -103,13 +103,13 @@ class MachineActions(PageActions):
         self.paint()
 
     def strip(self, width: int, height: int) -> tuple[Line, ...]:
-        """Return the line that names the machines; nothing for one machine, or in a terminal that has no line to spare."""
+        """Return the machine bar; nothing for one machine, or in a terminal without a spare line."""
         if not self.machines or height <= MIN_HEIGHT:
             return ()
         return (format_machine_bar(self.machines, self._shown_machine, width),)
 
     def click_strip(self, x: int) -> None:
-        """Show the machine, or the list of all, that is named at a column of that line."""
+        """Switch to the machine, or the list of all, at a column of the bar."""
         match choice_at(self.machines, self._shown_machine, self.size.width, x):
             case (None,):
                 self.turn_to(self.machines_page)

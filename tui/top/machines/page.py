@@ -1,4 +1,4 @@
-"""Several machines in neuron-top: what is known of each, and the page that lists them."""
+"""Several machines in neuron-top: their state, and the page that lists them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class MonitoredMachine:
 
 @dataclass(frozen=True, slots=True)
 class MachineSummary:
-    """What the list says of a machine; numbers are None where nothing is known yet.
+    """A row of the list; numbers are None while unknown.
 
-    `utilization` is the mean share (0..1) over all cores, `used_cores` those that a process claims, `ecc` memory
-    errors that were not corrected, `state` "ok", or what is wrong.
+    `utilization` is the mean share (0..1) over all cores, `used_cores` the claimed cores, `ecc` uncorrected
+    memory errors, `state` "ok" or the problem.
     """
 
     name: str
@@ -58,7 +58,7 @@ class MachineSummary:
 
 
 def summary_of(machine: MonitoredMachine) -> MachineSummary:
-    """Return what the list says of a machine."""
+    """Return the row of a machine."""
     model = machine.model
     snapshot = model.snapshot
     if snapshot is None:
@@ -93,7 +93,7 @@ class MachinesPage(Page):
 
     def __init__(self, machines: Sequence[MonitoredMachine]) -> None:
         self.on_choose: Callable[[int], None] = lambda _: None
-        """Called with the position of a machine that is to be shown."""
+        """Called with the index of a machine to show."""
         self._machines = tuple(machines)
         self._cursor = Cursor()
         self._window = range(0)
@@ -126,7 +126,7 @@ class MachinesPage(Page):
         return len(self._machines) + 3
 
     def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  the whole row counts
-        """Select a machine; the selected one is shown."""
+        """Select a machine; a click on the selected one shows it."""
         index = self._window.start + y - 1
         if 0 <= y - 1 < len(self._window):
             if index == self._cursor.row:
@@ -183,7 +183,7 @@ def _uncorrected(snapshot: Snapshot) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the list. `rank` says who goes first where there is not enough room to say what is wrong."""
+    """A column of the list. The column with the highest `rank` is dropped first to make room for the state."""
 
     head: str
     cells: int

@@ -1,4 +1,4 @@
-"""Several machines as one source of neuron-top; every update says whose it is."""
+"""Several machines as one source of neuron-top; every update names its machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_MACHINES = 64
 
 @dataclass(frozen=True, slots=True)
 class MachineAddress:
-    """A machine and where it is: a simulated one by its name, or the address of an exporter."""
+    """The address of a machine: the name of a simulated one, or the URL of an exporter."""
 
     name: str
     machine: str | None = None
@@ -30,19 +30,19 @@ class MachineAddress:
 
 @dataclass(frozen=True, slots=True)
 class MachineUpdate:
-    """What one of several machines told."""
+    """An update of one of several machines."""
 
     index: int
     update: TimedSnapshot | SourceProblem
 
 
 class SeveralSource:
-    """Machines that are followed at once. Nothing is started; what is not there is waited for.
+    """Follows several machines at once. Starts none; waits for missing ones.
 
     Args:
         places: at least one.
-        period_s: time between two ticks of each.
-        record: where each machine is recorded, see `recording_of`; None for nowhere.
+        period_s: time between two snapshots of each.
+        record: the recording, see `recording_of`; None for none.
 
     Raises:
         NeuronToolsError: a recording can't be made.
@@ -74,7 +74,7 @@ class SeveralSource:
         )
 
     def updates(self) -> Iterator[MachineUpdate]:
-        """Yield what any of them tells."""
+        """Yield the updates of all machines."""
         for index, update in self._several.updates():
             yield MachineUpdate(index, update)
 
@@ -84,7 +84,7 @@ class SeveralSource:
 
 
 def recording_of(record: str, name: str) -> str:
-    """Return the file of one machine: `run.jsonl` becomes `run.NAME.jsonl`, characters that no file should have `_`."""
+    """Return the recording of one machine: `run.jsonl` becomes `run.NAME.jsonl`, with unsafe characters as `_`."""
     base, ending = os.path.splitext(record)
     return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
 
@@ -104,14 +104,14 @@ def _recorders(places: Sequence[MachineAddress], record: str) -> list[SnapshotRe
 
 
 def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineAddress, ...]:
-    """Return the places that a command line names.
+    """Return the machines that a command line names.
 
     Args:
         machines: names of simulated machines.
         remotes: addresses of exporters, as `HOST=URL` or the URL alone.
 
     Raises:
-        UsageError: a name or an address is none, or there twice, or there are too many.
+        UsageError: a name or address is invalid or repeated, or there are too many.
     """
     from neurontools.machine.naming import check_name
     from neurontools.sources.scraping import host_of, is_url, scrape_url
@@ -127,7 +127,7 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineA
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
-                f"two machines are called {name!r}", "name each once; --remote NAME=URL gives a name"
+                f"two machines are named {name!r}", "use distinct names; --remote NAME=URL sets one"
             )
     if len(places) > MOST_MACHINES:
         raise UsageError(f"{len(places)} machines are too many", f"at most {MOST_MACHINES}")

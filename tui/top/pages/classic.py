@@ -1,4 +1,4 @@
-"""The classic screen of the real neuron-top as a page: what its keys do; `screen.py` draws its panes."""
+"""The classic screen of the real neuron-top as a page, and the actions of its keys; `screen.py` draws its panes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClassicPage(Page):
         return (*shown.cores, *shown.cpu, *shown.summary, *shown.details)
 
     def wanted_lines(self, model: TopModel) -> int:
-        """Return how many lines show every device and the whole tree as it is open."""
+        """Return the number of lines for every device and the opened tree."""
         return text_lines(model) - 3
 
     def data(self, model: TopModel) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _node(node: MemoryNode) -> dict[str, Any]:
 
 
 class ClassicActions:
-    """Actions on the model; `paint` shows what became of it."""
+    """Mixin of the app: actions of the classic page."""
 
     model: TopModel
 

@@ -1,4 +1,4 @@
-"""The columns of the process table: heads with their sort keys, widths, and what a process shows in them."""
+"""The columns of the process table: heads with sort keys, widths, and cell texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARK_WIDTH = 2
 
 @dataclass(frozen=True, slots=True)
 class ColumnLook:
-    """How a column is shown. `key` sorts by it and is underlined in the head; `rank` says who goes first if too narrow."""
+    """The layout of a column. `key` sorts by it and is underlined in the head; the highest `rank` is dropped first."""
 
     head: str
     key: str
@@ -32,7 +32,7 @@ class ColumnLook:
 
 
 def ranges(cores: Iterable[int]) -> str:
-    """Write core ids: `0-23,30`."""
+    """Format core ids: `0-23,30`."""
     parts: list[str] = []
     start = last = None
     for core in [*sorted(cores), None]:
@@ -46,7 +46,7 @@ def ranges(cores: Iterable[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write an age in at most six cells: `42s`, `12m05s`, `3h07m`, `12d03h`."""
+    """Format an age in at most six cells: `42s`, `12m05s`, `3h07m`, `12d03h`."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def latency(seconds: float | None) -> str:
-    """Write a latency: `850us`, `12.3ms`, `1.20s`, `-` for none."""
+    """Format a latency: `850us`, `12.3ms`, `1.20s`, `-` for none."""
     if seconds is None:
         return "-"
     if seconds < 1e-3:
@@ -93,7 +93,7 @@ DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIG
 
 
 def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
-    """Return the columns that fit, in their order; those that matter least are left out first."""
+    """Return the columns that fit, in their order; the least important are dropped first."""
     left = list(columns)
     while len(left) > 1 and _MARK_WIDTH + sum(LOOKS[column].width + 1 for column in left) > width:
         left.remove(max(left, key=lambda column: LOOKS[column].rank))
@@ -101,7 +101,7 @@ def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
 
 
 def head_line(columns: Sequence[Column], sorting: Sorting, width: int) -> Line:
-    """Return the heads; the key of each is underlined, the column that is sorted by has an arrow."""
+    """Return the heads, with sort keys underlined and an arrow at the sort column."""
     spans: list[Span] = [(" " * _MARK_WIDTH, Role.SECTION)]
     for column in columns:
         look = LOOKS[column]
@@ -122,12 +122,12 @@ def row_line(
     """Return a process's line.
 
     Args:
-        columns: what is shown.
+        columns: the visible ones.
         row: the process.
         width: cells in the line.
-        role: of the whole line, None for each column's own.
-        mark: one character in front.
-        indent: stands before the last column, for the tree.
+        role: of the whole line, None for a role per column.
+        mark: the first character.
+        indent: before the last column, for the tree.
     """
     spans: list[Span] = [(fixed(mark, _MARK_WIDTH), role or Role.ALERT)]
     used = _MARK_WIDTH
@@ -146,7 +146,7 @@ def row_line(
 
 
 def column_at(columns: Sequence[Column], x: int) -> Column | None:
-    """Return the column whose head is at a cell, None beside them; the last one takes the rest."""
+    """Return the column whose head is at a cell; the last column takes the rest."""
     left = _MARK_WIDTH
     for column in columns:
         left += LOOKS[column].width + 1

@@ -29,7 +29,7 @@ _GAP: Span = (" ", Role.PLAIN)
 
 
 class _Look(NamedTuple):
-    """What the rows have in common: equal ones of the same devices look the same."""
+    """The parameters of all rows; rows with equal parameters and devices look the same."""
 
     width: int
     grid: CoreGrid
@@ -44,7 +44,7 @@ _drawn: list[tuple[_Look, _Rows]] = []
 
 
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
-    """Return the pane: its bar, the heads, and the device rows that fit (those around the selected device)."""
+    """Return the pane: its bar, the heads, and the device rows around the selected device that fit."""
     view = model.view
     if view is None:
         return (section(" NeuronCore Utilization", width), *(fit((), width) for _ in range(grid.lines + 1)))

@@ -1,4 +1,4 @@
-"""A history as a line of text, with average and peak, beside others; and one of them as a chart with an axis. Pure."""
+"""Sparklines: histories as lines of text with average and peak, and one history as a chart with an axis. Pure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _AXIS_WIDTH = 7
 
 
 class CurveUnit(Enum):
-    """What the values of a curve are."""
+    """The unit of a curve's values."""
 
     SHARE = "share"
     RATE = "rate"
@@ -96,7 +96,7 @@ class CurveUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryCurve:
-    """A history that is drawn: the last minute and the last hour are asked for when they are."""
+    """A history to draw; `minute` and `hour` return its slots."""
 
     unit: CurveUnit
     minute: Callable[[], Sequence[HistorySlot | None]]
@@ -105,7 +105,7 @@ class HistoryCurve:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """How curves stand in lines of a width: behind a label, the spans that fit (all of them, or one) at `graph` cells."""
+    """The columns of curves in lines of a width: after a label, one or all time spans, `graph` cells each."""
 
     label: int
     graph: int
@@ -113,12 +113,12 @@ class Columns:
 
 
 def columns_for(width: int, label: int, *, hour: bool) -> Columns:
-    """Return how curves stand.
+    """Return the columns for a width.
 
     Args:
         width: cells in a line.
         label: cells before the first curve.
-        hour: show the last hour where there is only room for one.
+        hour: show the last hour if only one fits.
     """
     both = width >= label + 2 * (_NARROW_GRAPH + _VALUES_WIDTH + _BETWEEN)
     room = (width - label) // (2 if both else 1)
@@ -127,7 +127,7 @@ def columns_for(width: int, label: int, *, hour: bool) -> Columns:
 
 
 def head_text(columns: Columns) -> str:
-    """Return what stands above the curves, without the label."""
+    """Return the heads of the columns, without the label."""
     texts = [f"{SPANS[hour]:<{columns.graph}}  {'avg':>6} {'peak':>6} " for hour in columns.hours]
     return (" " * _BETWEEN).join(texts)
 
@@ -151,8 +151,8 @@ def chart_lines(curve: HistoryCurve, name: str, width: int, high: int, *, hour: 
     """Return a curve as a chart below a bar with its name, average and peak.
 
     Args:
-        curve: what is drawn.
-        name: whose it is.
+        curve: the history.
+        name: of the curve.
         width: cells in a line.
         high: lines of the chart, at least two.
         hour: the last hour instead of the last minute.
@@ -179,7 +179,7 @@ def chart_lines(curve: HistoryCurve, name: str, width: int, high: int, *, hour: 
 
 
 def written(unit: CurveUnit, value: float) -> str:
-    """Write a value in six cells."""
+    """Format a value in six cells."""
     match unit:
         case CurveUnit.SHARE:
             return f"{100 * value:5.1f}%"
@@ -190,7 +190,7 @@ def written(unit: CurveUnit, value: float) -> str:
 
 
 def _full_scale(unit: CurveUnit, slots: Sequence[HistorySlot | None]) -> float:
-    """Return the value at the upper edge: everything for a share, else the highest mean that is drawn."""
+    """Return the value at the upper edge: 1 for a share, else the highest mean drawn."""
     if unit is CurveUnit.SHARE:
         return 1.0
     return max((slot.mean for slot in slots if slot), default=0.0) or 1.0

@@ -29,7 +29,7 @@ _PERCENTILES = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
 
 
 class Details:
-    """Lines about a process, scrolled by itself; its environment is read once."""
+    """The details of a process, with their own scroll position; the environment is read once."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -42,7 +42,7 @@ class Details:
         self.first = max(0, self.first + steps)
 
     def lines(self, model: TopModel, row: ProcessRow | None, width: int, height: int) -> Sequence[Line]:
-        """Return as many lines as there is room for."""
+        """Return the visible lines."""
         if row is None or height < 2:
             return ()
         found = list(self.all_lines(model, row, width))
@@ -57,7 +57,7 @@ class Details:
         return [section(f" Process {row.process.pid}", width, note), *shown]
 
     def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
-        """Yield everything there is to say."""
+        """Yield all lines."""
         process = row.process
         for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
             yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
@@ -101,7 +101,7 @@ class Details:
             self._environments[key] = environment(*key)
         found = self._environments[key]
         if found is None:
-            yield fit(((" environment: may not be read (another user's process, or gone)", Role.DIM),), width)
+            yield fit(((" environment: not readable (another user's process, or gone)", Role.DIM),), width)
             return
         yield fit(((" environment", Role.HEAD),), width)
         for name, value in found:
@@ -111,7 +111,7 @@ class Details:
 
 
 def _modelled(row: ProcessRow) -> str:
-    return " (a scenario's: CPU and memory of the host are modelled)" if row.is_modelled else ""
+    return " (scenario process: host CPU and memory are modelled)" if row.is_modelled else ""
 
 
 def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ _UNCORRECTED = "uncorrected"
 
 
 def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
-    """Yield everything that is known of a device."""
+    """Yield the details of a device."""
     for alert in model.monitor.alerts_of_device.get(device.index, ()):
         yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
     yield from _fact(
@@ -58,7 +58,7 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The power of a device over the last minute, as shares (0..1) of the most that it may take."""
+    """The power of a device over the last minute, as shares (0..1) of its maximum."""
 
     lowest: float
     highest: float
@@ -67,7 +67,7 @@ class Power:
 
 
 def power_of(model: TopModel, device: DeviceState) -> Power | None:
-    """Return what the driver tells, of a simulated device the share of time in which its cores executed, else None."""
+    """Return the driver's values; for a simulated device the share of time its cores executed; else None."""
     if device.power is not None:
         return Power(*device.power, is_modelled=False)
     seen = [slot for slot in model.history.minute(("device", device.index)) if slot]

@@ -28,7 +28,7 @@ _LEGEND = ("idle", "to 20%", "to 40%", "to 60%", "to 80%", "to 100%")
 
 
 class DevicesPage(Page):
-    """The heat map; `t` turns to the links, enter to the selected device and back."""
+    """The heat map; `t` switches to the links, enter to the selected device and back."""
 
     name = "devices"
     title = "Devices"
@@ -62,7 +62,7 @@ class DevicesPage(Page):
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
-        """Return what is turned to."""
+        """Return the current view."""
         devices = model.snapshot.devices if model.snapshot else ()
         if not devices:
             text = " this machine has no devices" if model.snapshot else ""
@@ -225,7 +225,7 @@ def _cells(shares: Sequence[float], cell: int, *, colour: bool) -> list[Span]:
 
 def _legend(width: int, *, colour: bool) -> Line:
     if not colour:
-        return fit(((" . idle, 1 to 9: tenths of the time in which the core executed", Role.DIM),), width)
+        return fit(((" . idle, 1 to 9: tenths of the time the core executed", Role.DIM),), width)
     spans: list[Span] = [(" ", Role.PLAIN)]
     for role, text in zip(HEAT, _LEGEND, strict=True):
         spans += [("██", role), (f" {text}  ", Role.DIM)]

@@ -1,4 +1,4 @@
-"""The page of events: alerts that hold now, and what happened, newest first."""
+"""The page of events: active alerts, and events, newest first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GOOD = frozenset(
 
 
 class EventsPage(Page):
-    """A list with times; of the alerts only as many as fit into a third of the page."""
+    """A list with times; alerts take at most a third of the page."""
 
     name = "events"
     title = "Events"
@@ -47,7 +47,7 @@ class EventsPage(Page):
             PageKey("page-down", "pagedown", "ten events down", lambda model: self._move(model, 10)),
             PageKey("first", "home", "newest event", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "oldest event", lambda model: self._move(model, _ALL_LINES)),
-            PageKey("troubles", "t", "troubles only, or everything", self._change, "troubles only"),
+            PageKey("troubles", "t", "problems only, or everything", self._change, "troubles only"),
             PageKey("copy", "y", "copy the event", self._copy, "copy"),
         )
 
@@ -64,7 +64,7 @@ class EventsPage(Page):
         drawn.append(section(" Events", width, self._note(model, len(found))))
         self._top = len(drawn)
         if not found:
-            return [*drawn, fit(((" nothing happened since neuron-top started", Role.DIM),), width)]
+            return [*drawn, fit(((" no events since neuron-top started", Role.DIM),), width)]
         # Newer events push the selected one down; at the top it is the newest that is looked at.
         if self._cursor.row and self._selected is not None:
             self._cursor.row = _place(found, self._selected, self._cursor.row)
@@ -74,7 +74,7 @@ class EventsPage(Page):
         return drawn
 
     def wanted_lines(self, model: TopModel) -> int:
-        """Return how many lines show all of it."""
+        """Return the number of lines that show everything."""
         return max(3 * len(model.monitor.alerts), 6) + 3 + max(1, len(self._found(model)))
 
     def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
@@ -121,7 +121,7 @@ class EventsPage(Page):
     def _note(self, model: TopModel, shown: int) -> str:
         what = f"{shown} troubles" if self._only_troubles else f"{shown}"
         forgotten = model.monitor.seen - len(model.monitor.events)
-        return what + (f", {forgotten} older ones forgotten" if forgotten else "")
+        return what + (f", {forgotten} older events dropped" if forgotten else "")
 
     def _move(self, model: TopModel, steps: int) -> None:
         self._select(model, self._cursor.row + steps)
@@ -145,7 +145,7 @@ class EventsPage(Page):
 
 
 def _place(found: Sequence[MachineEvent], one: MachineEvent, otherwise: int) -> int:
-    """Return where an event is now; one that went on since is another value at another place."""
+    """Return the position of an event; a continued event is a new value at a new position."""
     if one in found:
         return found.index(one)
     went_on = (place for place, other in enumerate(found) if (other.kind, other.what) == (one.kind, one.what))

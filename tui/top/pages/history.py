@@ -38,7 +38,7 @@ _UNITS = {Measure.EXECUTIONS: CurveUnit.RATE, **dict.fromkeys(LATENCIES, CurveUn
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A row: what it is called, in the list and by itself, its curve, and what it opens."""
+    """A row: its label in the list and as a title, its curve, and the key it opens."""
 
     label: str
     name: str
@@ -48,7 +48,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """One kind of rows, which are made for a model with what is open; `label` is how many cells their labels take."""
+    """A view: makes rows for a model and the opened keys; `label` is the width of the labels."""
 
     title: str
     label: int
@@ -56,7 +56,7 @@ class HistoryView:
 
 
 def process_curve(model: TopModel, process: ProcessKey, measure: Measure) -> HistoryCurve:
-    """Return what a process did over time."""
+    """Return the history of a process."""
     histories = model.history.processes
     return HistoryCurve(
         _UNITS[measure],
@@ -193,7 +193,7 @@ class HistoryPage(Page):
             ),
             PageKey("toggle-all", "x", "open or close all rows", self._toggle_all, "all"),
             PageKey("span", "t", "last minute or last hour", self._change_span, "minute/hour"),
-            PageKey("value-back", "U", "the same, the other way", lambda _: self._turn(-1)),
+            PageKey("value-back", "U", "the previous view", lambda _: self._turn(-1)),
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
@@ -217,7 +217,7 @@ class HistoryPage(Page):
         return drawn
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
-        """Return the chart of all cores, and all that its keys turn to, with every row open."""
+        """Return the chart of all cores, and all views with every row open."""
         drawn: list[Line] = []
         for view in VIEWS if model.snapshot else ():
             closed = view.rows(model, ())

@@ -1,4 +1,4 @@
-"""The memory tree as it is shown: which nodes are open, which rows follow from that, what to call them."""
+"""The memory tree on the screen: opened nodes, visible rows, labels, and the selected row."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class TreeRow:
 
 
 def visible_rows(nodes: Iterable[MemoryNode]) -> tuple[TreeRow, ...]:
-    """Return the rows of a tree; what is closed has no children in it."""
+    """Return the rows of a tree whose closed nodes have no children."""
     return tuple(_rows(nodes, 0, None))
 
 
 def walk(nodes: Iterable[MemoryNode]) -> Iterator[MemoryNode]:
-    """Yield all nodes that can be opened, parents first."""
+    """Yield all expandable nodes, parents first."""
     for node in nodes:
         if node.expandable:
             yield node
@@ -49,7 +49,7 @@ def walk(nodes: Iterable[MemoryNode]) -> Iterator[MemoryNode]:
 
 
 def label(node: MemoryNode) -> str:
-    """Return what a node is called on the screen."""
+    """Return the label of a node."""
     match node.kind:
         case NodeKind.DEVICE:
             return device_label(node.number)
@@ -76,7 +76,7 @@ class TreeCursor:
     """The visible rows of the memory tree, and the selected one.
 
     Args:
-        memory: returns what the tree is of, None before the first snapshot.
+        memory: returns the memory map, None before the first snapshot.
     """
 
     def __init__(self, memory: Callable[[], MemoryMap | None]) -> None:
@@ -88,7 +88,7 @@ class TreeCursor:
 
     @property
     def rows(self) -> tuple[TreeRow, ...]:
-        """The visible rows; the same object for as long as they look the same."""
+        """The visible rows; the same object while they look the same."""
         memory = self._memory()
         if memory is not self._shown:
             same = memory is not None and self._shown is not None and self._look_alike(memory, self._shown)

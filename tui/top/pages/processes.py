@@ -39,10 +39,10 @@ _LEAST_DETAILS = 6
 
 
 class ProcessesPage(Page):
-    """The table; the selection stays on its process while rows move.
+    """The process table; the selection follows its process.
 
     Args:
-        columns: what is shown, as far as there is room.
+        columns: shown as far as they fit.
         readonly: offer no signals.
     """
 
@@ -71,24 +71,24 @@ class ProcessesPage(Page):
             PageKey("page-down", "pagedown", "ten processes down", lambda model: self._move(model, 10)),
             PageKey("first", "home", "first process", lambda model: self._move(model, -_ALL_LINES)),
             PageKey("last", "end", "last process", lambda model: self._move(model, _ALL_LINES)),
-            PageKey("filter", "slash", "filter as neuron-ls does", self._ask_filter, "filter"),
-            PageKey("no-filter", "escape", "close the details, or take the filter away", self._step_back),
+            PageKey("filter", "slash", "filter like neuron-ls", self._ask_filter, "filter"),
+            PageKey("no-filter", "escape", "close the details or clear the filter", self._step_back),
             PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
             PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
             PageKey("span", "u", "last minute or last hour in the details", self._change_span),
             PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
-            PageKey("signal", "k", "send a signal, after a question", self._ask_signal, "" if self.readonly else "kill"),
+            PageKey("signal", "k", "send a signal (asks first)", self._ask_signal, "" if self.readonly else "kill"),
             PageKey("copy", "y", "copy the pid", self._copy_pid, "copy pid"),
             PageKey("copy-command", "Y", "copy the command line", self._copy_command),
             *(
-                PageKey(f"sort-{column}", look.key, f"sort by {column}; again: the other way round", self._sorter(column))
+                PageKey(f"sort-{column}", look.key, f"sort by {column}; again: reverse", self._sorter(column))
                 for column, look in LOOKS.items()
             ),
         )  # fmt: skip
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
-        """Return the table, and the details below it when they are open."""
+        """Return the table and, if opened, the details below it."""
         shown = self._shown(model)
         below = max(_LEAST_DETAILS, height // 2) if self._has_details and height >= 2 * _LEAST_DETAILS else 0
         self._place(shown)
@@ -101,7 +101,7 @@ class ProcessesPage(Page):
             self._line(model, shown[at], columns, width, selected=at == self._cursor.row) for at in window
         ]
         if not shown:
-            text = " no process uses a device" if not self.filter_text else " no process passes the filter"
+            text = " no process uses a device" if not self.filter_text else " no process matches the filter"
             drawn.append(fit(((text, Role.DIM),), width))
         drawn += [fit((), width)] * (height - below - len(drawn))
         return [*drawn, *self._details.lines(model, self._row(shown), width, below)]
@@ -133,10 +133,10 @@ class ProcessesPage(Page):
         return {"processes": [_row_data(model, line.row) for line in self._shown(model) if line.row]}
 
     def filter_by(self, text: str) -> str:
-        """Filter by a line of text; the filter before stays when this one makes no sense.
+        """Set the filter; an invalid filter leaves the previous one.
 
         Returns:
-            What is wrong with it, or "".
+            The error in it, or "".
         """
         try:
             self._filter = ProcessFilter(text)
@@ -228,7 +228,7 @@ class ProcessesPage(Page):
 
     def _ask_filter(self, _model: TopModel) -> Request:
         return Prompt(
-            "filter (as neuron-ls --filter; enter keeps it, escape takes it away)",
+            "filter (like neuron-ls --filter; enter keeps it, escape clears it)",
             self.filter_text,
             self.filter_by,
         )

@@ -29,7 +29,7 @@ def make_pages(
     Args:
         columns: of the process table.
         readonly: offer no signals.
-        process_filter: filter of the process page to begin with.
+        process_filter: initial filter of the process page.
     """
     processes = ProcessesPage(columns, readonly=readonly)
     processes.filter_by(process_filter)
@@ -37,14 +37,14 @@ def make_pages(
 
 
 def page_text(page: Page, model: TopModel, width: int) -> str:
-    """Return all that a page can tell as text of any length."""
+    """Return a whole page as text."""
     width = max(width, MIN_WIDTH)
     lines = [title_line(model, width), fit((), width), *page.all_lines(model, width)]
     return "\n".join(text_of(line).rstrip() for line in lines).rstrip()
 
 
 def page_data(page: Page, model: TopModel) -> dict[str, Any]:
-    """Return a page as JSON values: what machine, when, and what the page tells."""
+    """Return a page as JSON values: machine, time, and the page's data."""
     snapshot = model.snapshot
     return {
         "page": page.name,

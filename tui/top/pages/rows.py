@@ -1,4 +1,4 @@
-"""The one-line panes of neuron-top and the vCPU pane as lines of text (system-tools.md section 2.2)."""
+"""The one-line panes of neuron-top and the vCPU pane as lines of text (AWS Neuron documentation, neuron-top user guide)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHORT_KEYS = (
 
 
 def section_heads(texts: Iterable[str], width: int) -> Line:
-    """Return the bar above a pane with the heads of its columns, each a span so that any font keeps them in place."""
+    """Return the bar above a pane with column heads, each a span of its own so that fonts keep them aligned."""
     return fit(((text, Role.SECTION) for text in texts), width, Role.SECTION)
 
 
@@ -56,7 +56,7 @@ def section(text: str, width: int, note: str = "") -> Line:
 
 
 def title_line(model: TopModel, width: int) -> Line:
-    """Return the title bar: program, instance, on the left the source, and what is wrong if something is."""
+    """Return the title bar: program, instance, the source on the left, and any problem."""
     snapshot = model.snapshot
     text = f"neuron-top {__version__}"
     if snapshot is not None:
@@ -85,7 +85,7 @@ def _alerts(model: TopModel) -> str:
 
 
 def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
-    """Return the vCPU pane: its bar, the whole host, the processes of the machine."""
+    """Return the vCPU pane: its bar, the host, and the machine's processes."""
     return (
         section(" vCPU Utilization", width, _modelled_note(model)),
         _cpu_line(" System vCPU Usage", model.system_cpu, width, colour=model.colour),
@@ -94,7 +94,7 @@ def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 
 
 def _modelled_note(model: TopModel) -> str:
-    # Measured on this host and said by a scenario stand below each other, and need not agree.
+    # Measured on this host and modelled by a scenario stand below each other, and need not agree.
     only = model.tab.key
     processes = [
         process
@@ -110,7 +110,7 @@ def _modelled_note(model: TopModel) -> str:
 
 
 class PlacedTab(NamedTuple):
-    """A tab at the bottom: its position among all, its text, and the column where its room begins, a cell before the text."""
+    """A tab at the bottom: its index, its text, and its first column, a cell before the text."""
 
     position: int
     text: str
@@ -118,7 +118,7 @@ class PlacedTab(NamedTuple):
 
 
 def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
-    """Return the tabs that fit beside the head of their line, the current one among them."""
+    """Return the tabs that fit, including the current one."""
     current = model.tabs.index(model.tab)
     texts = [
         f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
@@ -139,7 +139,7 @@ def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
 
 
 def _tabs_begin(texts: Sequence[str], width: int) -> tuple[int, int]:
-    """Return where the first tab begins, and the cells between two: as in the pictures if all of them fit so."""
+    """Return the column of the first tab and the gap between tabs: the real tool's if all tabs fit."""
     needed = sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
     begin = len(_TABS_HEAD)
     return (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
@@ -150,7 +150,7 @@ def _alert_mark(model: TopModel, tab: Tab) -> str:
 
 
 def tab_at(model: TopModel, width: int, x: int) -> int | None:
-    """Return the position of the tab that is drawn at a column, None where there is none."""
+    """Return the index of the tab at a column, None if there is none."""
     for tab in visible_tabs(model, width):
         if tab.left <= x < tab.left + width_of(tab.text) + 2:
             return tab.position

@@ -1,4 +1,4 @@
-"""The links between devices as a drawing: devices in rows, a line for each link, its colour how busy it is."""
+"""A drawing of the links between devices: devices in rows, a line for each link, coloured by load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Topology:
     Args:
         snapshot: the machine.
         utilization: of every core, by machine-wide id.
-        selected: the index of the device that is marked, None for none.
+        selected: index of the marked device, None for none.
         alerts: indices of devices to mark.
     """
 
@@ -43,7 +43,7 @@ class Topology:
         self._links = links(snapshot, utilization)
 
     def lines(self, width: int) -> list[Line]:
-        """Return the drawing, what it could not draw, and a legend."""
+        """Return the drawing, the links it could not draw, and a legend."""
         indices = sorted(self._devices)
         if not self._links:
             return [fit(((" one device, no links" if len(indices) < 2 else " no links", Role.DIM),), width)]

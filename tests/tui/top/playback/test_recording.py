@@ -60,7 +60,7 @@ def test_it_plays_back_what_was_seen(recording):
 
 def test_a_file_that_is_there_is_not_replaced(recording):
     before = recording.read_bytes()
-    with pytest.raises(NeuronToolsError, match="is there already"):
+    with pytest.raises(NeuronToolsError, match="already exists"):
         SnapshotRecorder(str(recording))
     assert recording.read_bytes() == before
 
