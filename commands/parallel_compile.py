@@ -12,7 +12,7 @@ from neurontools.commands import console
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.precompile.collect import Collected
+    from neurontools.precompile.trial_run import TrialRun
 
 _EXAMPLES = """examples:
   neuron_parallel_compile python train.py --steps 10
@@ -22,7 +22,7 @@ _EXAMPLES = """examples:
   neuron_parallel_compile --command clear-locks --dry-run
   neuron_parallel_compile --command analyze --analyze-output report python train.py
 
-While graphs are collected nothing runs on the device: what it computes is zeros. Limit the trial run to 10-15 steps.
+During the trial run nothing runs on the device: all results are zeros. Limit it to 10-15 steps.
 The exit code is the number of graphs that could not be compiled."""
 
 _WITH_PROGRAM = frozenset({"collect-and-compile", "collect", "analyze"})
@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--command",
         choices=tuple(_COMMANDS),
         default="collect-and-compile",
-        help="what to do: both phases (default), one of them, analyze the program's operators, look at the cache, "
+        help="what to do: both phases (default), one of them, analyze the program's operators, list the cache, "
         "or remove everything, locks, or NEFFs",
     )
     parser.add_argument(
@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--static_schedule",
         action="store_true",
-        help="each node begins with its own share of the graphs (default: all begin with the first)",
+        help="each node starts with its own share of the graphs (default: all start with the first)",
     )
     parser.add_argument(
         "--analyze-output",
@@ -69,10 +69,12 @@ def build_parser() -> argparse.ArgumentParser:
         default=2,
         help="2 adds the graph to each unsupported operator (default)",
     )
-    parser.add_argument("--parallel_compile_workdir", metavar="DIR", help="place of the trial run's notes")
+    parser.add_argument(
+        "--parallel_compile_workdir", metavar="DIR", help="directory for the trial run's intermediate files"
+    )
     parser.add_argument("--log_level", choices=("INFO", "WARNING", "ERROR"), help="which log lines to print")
     parser.add_argument(
-        "--dry-run", action="store_true", help="clean, clear-locks, clear-neffs: say what would go"
+        "--dry-run", action="store_true", help="clean, clear-locks, clear-neffs: print what would be removed"
     )
     parser.add_argument("--json", action="store_true", help="print the report or the listing as JSON alone")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
@@ -106,7 +108,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _collect_and_compile(arguments: argparse.Namespace) -> int:
     collected = _trial_run(arguments)
-    return _compile_what_waits(arguments, collected.roots or (_directory(),), collected.entries)
+    return _compile_roots(arguments, collected.roots or (_directory(),), collected.entries)
 
 
 def _collect(arguments: argparse.Namespace) -> int:
@@ -116,48 +118,48 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    return _compile_what_waits(arguments, (_directory(),))
+    return _compile_roots(arguments, (_directory(),))
 
 
-def _trial_run(arguments: argparse.Namespace) -> Collected:
-    from neurontools.precompile import collect
+def _trial_run(arguments: argparse.Namespace) -> TrialRun:
+    from neurontools.precompile.trial_run import check_exit_code, collect
 
     environ = _environment(arguments)
     stdout = sys.stderr.fileno() if arguments.json else None
-    collected = collect.collect(tuple(arguments.program), _workdir(arguments), environ, stdout)
-    warning = collect.check(collected, environ)
+    collected = collect(tuple(arguments.program), _workdir(arguments), environ, stdout)
+    warning = check_exit_code(collected, environ)
     if warning:
         console.warn(warning)
     return collected
 
 
-def _compile_what_waits(
+def _compile_roots(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
     from neurontools.commands.cache.options import print_json
     from neurontools.commands.progress import ProgressCounter
-    from neurontools.precompile import compiling, report
+    from neurontools.precompile import compilation, report
 
     environ = _environment(arguments)
-    nodes = compiling.Nodes(arguments.node_id, arguments.world_size)
+    share = compilation.NodeShare(arguments.node_id, arguments.world_size)
     if not arguments.static_schedule:
-        nodes = compiling.Nodes()
-    tasks = [compiling.plan(root, environ, nodes, collected) for root in roots]
+        share = compilation.NodeShare()
+    tasks = [compilation.plan_task(root, environ, share, collected) for root in roots]
     for task in tasks:
-        _log(arguments, report.remaining_line(task.groups), tag="NEURON_CACHE")
-        _log(arguments, report.grab_line(task.entries))
+        _log(arguments, compilation.format_remaining(task.groups), tag="NEURON_CACHE")
+        _log(arguments, report.format_grab(task.entries))
     with ProgressCounter("compiled", "graphs") as progress:
-        parallel = arguments.num_parallel or compiling.default_parallel()
-        outcome = compiling.carry_out(tasks, parallel, environ, progress)
-    for job in outcome.failed:
-        console.warn(f"{job.entry}: {job.error}")
+        parallel = arguments.num_parallel or compilation.default_parallel()
+        found = compilation.compile_tasks(tasks, parallel, environ, progress)
+    for result in found.failed:
+        console.warn(f"{result.entry}: {result.error}")
     if arguments.json:
-        print_json(report.report_json(outcome))
+        print_json(report.report_json(found))
     else:
-        _log(arguments, report.report_text(outcome))
-        for line in report.total_lines(outcome):
+        _log(arguments, report.format_report(found))
+        for line in report.format_totals(found):
             _log(arguments, line)
-    return outcome.exit_code
+    return found.exit_code
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
@@ -169,21 +171,21 @@ def _analyze(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(analysis.result_json(found, arguments.analyze_verbosity))
     else:
-        for line in analysis.summary_lines(found, path):
+        for line in analysis.format_summary(found, path):
             _log(arguments, line, tag="ANALYZE")
     return 0
 
 
 def _scan(arguments: argparse.Namespace) -> int:
     from neurontools.commands.cache.options import print_json
-    from neurontools.precompile import work
+    from neurontools.precompile import compilation
 
-    groups = work.groups_of(_directory())
+    groups = compilation.group_entries(_directory())
     with_failed = arguments.command == "scan-with-failed"
     if arguments.json:
-        print_json(work.groups_json(groups))
+        print_json(compilation.groups_json(groups))
     else:
-        console.out(work.groups_text(groups, with_failed=with_failed))
+        console.out(compilation.format_groups(groups, with_failed=with_failed))
     return 0
 
 
@@ -215,10 +217,12 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
 
 def _clear_neffs(arguments: argparse.Namespace) -> int:
     from neurontools.commands.cache.options import print_json
-    from neurontools.precompile import clearing, work
+    from neurontools.precompile import compilation
 
     root = _directory_to_clear("rm")
-    gone, spared = clearing.clear_neffs(root, work.groups_of(root).done, dry_run=arguments.dry_run)
+    gone, spared = compilation.clear_neffs(
+        root, compilation.group_entries(root).done, dry_run=arguments.dry_run
+    )
     if arguments.json:
         spared_json = [{"entry": entry, "reason": reason} for entry, reason in spared]
         print_json({"root": root, "dry_run": arguments.dry_run, "removed": gone, "spared": spared_json})
@@ -233,7 +237,7 @@ def _clear_neffs(arguments: argparse.Namespace) -> int:
 
 
 def _directory() -> str:
-    """Return the directory that every command works on: for a cache in a bucket, the copy that runs of this host use."""
+    """Return the cache's directory; for a cache in a bucket, the copy that runs of this host use."""
     from neurontools.cache.location import resolve
     from neurontools.cache.usage import copy_dir
 
@@ -242,13 +246,13 @@ def _directory() -> str:
 
 
 def _directory_to_clear(verb: str) -> str:
-    """Return the directory, and say what removes from the bucket behind it, where there is one."""
+    """Return the directory; warn if there is a bucket behind it."""
     from neurontools.cache.location import resolve
 
     found, directory = resolve(), _directory()
     if found.is_remote:
         console.warn(
-            f"this is about {directory}, the copy of {found.root}; what the bucket has is fetched again, "
+            f"this removes from {directory}, the copy of {found.root}; entries of the bucket are fetched again "
             f"until 'neuron-cache {verb} --cache-dir {found.root}' removes it there"
         )
     return directory
@@ -263,16 +267,16 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _workdir(arguments: argparse.Namespace) -> str:
-    from neurontools.precompile.collect import default_workdir
+    from neurontools.precompile.trial_run import default_workdir
 
     return arguments.parallel_compile_workdir or default_workdir()
 
 
 def _log(arguments: argparse.Namespace, text: str, tag: str = "NEURON_PARALLEL_COMPILE") -> None:
-    from neurontools.precompile.report import log_line
+    from neurontools.precompile.report import format_log_line
 
     if not arguments.json and arguments.log_level in {None, "INFO"}:
-        console.out_now(log_line(tag, text))
+        console.out_now(format_log_line(tag, text))
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

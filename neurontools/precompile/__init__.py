@@ -1,1 +1,1 @@
-"""neuron_parallel_compile: graphs are collected by a trial run and compiled side by side (compile-runtime.md 1.6)."""
+"""neuron_parallel_compile: a trial run collects graphs, worker processes compile them side by side."""

@@ -1,4 +1,4 @@
-"""`--command analyze`: which operators of a program the device runs (compile-runtime.md section 1.6, xla-device.md 7)."""
+"""`--command analyze`: which operators of a program the device runs (AWS Neuron documentation, PyTorch NeuronX neuron_parallel_compile)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neurontools.compiler.graph import Graph, Node
-    from neurontools.precompile.collect import Collected
+    from neurontools.precompile.trial_run import TrialRun
 
 RESULT = "result.json"
 LOWERING = "Lowering to HLO"
@@ -31,8 +31,8 @@ _ATEN = "aten"
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported:
-    """An operator that the device does not run; `graph` is the text of its graph, "" where it never got into one."""
+class UnsupportedOperator:
+    """An operator that the device does not support; `graph` is the text of its graph, "" if it is in none."""
 
     kind: str
     failure_at: str
@@ -41,11 +41,11 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
-    """Which operators a program calls on the device, how often, and what is not supported."""
+class OperatorAnalysis:
+    """The operators that a program calls on the device, with counts, and those not supported."""
 
     supported: tuple[tuple[str, int], ...]
-    unsupported: tuple[Unsupported, ...]
+    unsupported: tuple[UnsupportedOperator, ...]
 
     @property
     def percentage(self) -> float:
@@ -55,7 +55,7 @@ class Analysis:
         return 100.0 * len(good) / len(good | bad) if good | bad else 100.0
 
 
-def analyze(collected: Collected) -> Analysis:
+def analyze(collected: TrialRun) -> OperatorAnalysis:
     """Return which of the operators that a trial run recorded are supported.
 
     Raises:
@@ -63,25 +63,25 @@ def analyze(collected: Collected) -> Analysis:
     """
     counts: Counter[str] = Counter()
     unsupported = [
-        Unsupported(note.text, LOWERING, f"{note.text} ({note.source})" if note.source else note.text)
+        UnsupportedOperator(note.text, LOWERING, f"{note.text} ({note.source})" if note.source else note.text)
         for note in collected.on_cpu
     ]
     for entry in collected.entries:
         graph = _read(entry)
         counts.update(_kind(node.op) for node in graph.nodes)
-        unsupported += _refused(entry, graph)
+        unsupported += _find_unsupported(entry, graph)
     bad = {item.kind for item in unsupported}
     supported = sorted((name, count) for name, count in counts.items() if name not in bad)
-    return Analysis(tuple(supported), tuple(unsupported))
+    return OperatorAnalysis(tuple(supported), tuple(unsupported))
 
 
-def write_result(analysis: Analysis, directory: str, verbosity: int) -> str:
+def write_result(analysis: OperatorAnalysis, directory: str, verbosity: int) -> str:
     """Write `result.json` and return its path.
 
     Args:
-        analysis: what is known.
-        directory: is made where it does not exist.
-        verbosity: 2 also gives the graph of each unsupported operator.
+        analysis: the result of `analyze`.
+        directory: the target, created if it does not exist.
+        verbosity: 2 includes the graph of each unsupported operator.
 
     Raises:
         NeuronToolsError: it cannot be written.
@@ -94,13 +94,13 @@ def write_result(analysis: Analysis, directory: str, verbosity: int) -> str:
             result.write("\n")
     except OSError as error:
         raise NeuronToolsError(
-            f"cannot write {path}: {error.strerror}", "name another directory with --analyze-output"
+            f"cannot write {path}: {error.strerror}", "use another directory with --analyze-output"
         ) from error
     return path
 
 
-def summary_lines(analysis: Analysis, path: str) -> tuple[str, ...]:
-    """Return what a person is told: the share, each unsupported operator, where the result is."""
+def format_summary(analysis: OperatorAnalysis, path: str) -> tuple[str, ...]:
+    """Return the summary: the share, each unsupported operator, the path of the result."""
     kinds = len({name for name, _ in analysis.supported})
     return (
         f"{analysis.percentage:.2f}% of the operators are supported ({kinds} kinds)",
@@ -109,8 +109,8 @@ def summary_lines(analysis: Analysis, path: str) -> tuple[str, ...]:
     )
 
 
-def result_json(analysis: Analysis, verbosity: int) -> dict[str, Any]:
-    """Return what `result.json` holds."""
+def result_json(analysis: OperatorAnalysis, verbosity: int) -> dict[str, Any]:
+    """Return the contents of `result.json`."""
     return {
         "torch_neuronx_version": f"neurontools {__version__}",
         "neuronx_cc_version": COMPILER_VERSION,
@@ -130,7 +130,7 @@ def result_json(analysis: Analysis, verbosity: int) -> dict[str, Any]:
     }
 
 
-def _unsupported_json(item: Unsupported, verbosity: int) -> dict[str, str]:
+def _unsupported_json(item: UnsupportedOperator, verbosity: int) -> dict[str, str]:
     found = {"kind": item.kind, "failureAt": item.failure_at, "call": item.call}
     return found if verbosity <= _QUIET else {**found, "opGraph": item.graph}
 
@@ -156,19 +156,19 @@ def _read(entry: str) -> Graph:
         raise NeuronToolsError(f"{entry}: {error.message}", "run the analysis again") from error
 
 
-def _refused(entry: str, graph: Graph) -> list[Unsupported]:
-    refused = [
-        Unsupported(_kind(node.op), COMPILER, reason, graph.to_text())
+def _find_unsupported(entry: str, graph: Graph) -> list[UnsupportedOperator]:
+    found = [
+        UnsupportedOperator(_kind(node.op), COMPILER, reason, graph.to_text())
         for node in graph.nodes
-        if (reason := _refusal(node))
+        if (reason := _rejection_reason(node))
     ]
     failure = read_failure(entry)
-    if failure is None or refused:
-        return refused
-    return [Unsupported(f"{_ATEN}::graph", COMPILER, failure.message, graph.to_text())]
+    if failure is None or found:
+        return found
+    return [UnsupportedOperator(f"{_ATEN}::graph", COMPILER, failure.message, graph.to_text())]
 
 
-def _refusal(node: Node) -> str:
+def _rejection_reason(node: Node) -> str:
     try:
         check_supported(node)
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""What is said of a parallel compile: the report and the lines of the real tool (compile-runtime.md sections 1.5, 1.6)."""
+"""The report of a parallel compile and the log lines of the real tool (AWS Neuron documentation, PyTorch NeuronX neuron_parallel_compile)."""
 
 from __future__ import annotations
 
@@ -11,82 +11,73 @@ from neurontools.cache import layouts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.precompile.farm import Job
-    from neurontools.precompile.work import Groups
+    from neurontools.precompile.worker_pool import CompileResult
 
 TAG = "NEURON_PARALLEL_COMPILE"
-MOST_FAILURES = 255
+MAX_EXIT_CODE = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a parallel compile did, and when it began (Unix seconds) and how long it took."""
+class CompileReport:
+    """The results of a parallel compile, with its start (Unix seconds) and duration."""
 
-    jobs: tuple[Job, ...]
+    results: tuple[CompileResult, ...]
     started_unix_s: float
     seconds: float
 
     @property
-    def failed(self) -> tuple[Job, ...]:
+    def failed(self) -> tuple[CompileResult, ...]:
         """The graphs without a NEFF."""
-        return tuple(job for job in self.jobs if job.error)
+        return tuple(result for result in self.results if result.error)
 
     @property
     def exit_code(self) -> int:
-        """The number of failed graphs, as an exit code can hold it: more than 255 are 255."""
-        return min(len(self.failed), MOST_FAILURES)
+        """The number of failed graphs, at most 255."""
+        return min(len(self.failed), MAX_EXIT_CODE)
 
 
-def report_json(outcome: Outcome) -> dict[str, Any]:
-    """Return the report, keys and all, as the real tool prints it: `false` is there only where something failed."""
-    failed = len(outcome.failed)
-    summary = {"true": len(outcome.jobs) - failed, **({"false": failed} if failed else {})}
+def report_json(report: CompileReport) -> dict[str, Any]:
+    """Return the report with the real tool's keys; `false` is present only if something failed."""
+    failed = len(report.failed)
+    summary = {"true": len(report.results) - failed, **({"false": failed} if failed else {})}
     return {
         "compilation_summary": summary,
         "compilation_report": {
-            f"{job.entry}/{layouts.GRAPH}": {
-                "status": not job.error,
-                "retry": job.retries,
-                "compile_time": round(job.seconds, 6),
+            f"{result.entry}/{layouts.GRAPH}": {
+                "status": not result.error,
+                "retry": result.retries,
+                "compile_time": round(result.seconds, 6),
             }
-            for job in outcome.jobs
+            for result in report.results
         },
-        "start_time": outcome.started_unix_s,
-        "compilation_time": round(outcome.seconds, 6),
+        "start_time": report.started_unix_s,
+        "compilation_time": round(report.seconds, 6),
     }
 
 
-def report_text(outcome: Outcome) -> str:
+def format_report(report: CompileReport) -> str:
     """Return the report as the real tool prints it."""
     import json
 
-    return json.dumps(report_json(outcome), indent=4)
+    return json.dumps(report_json(report), indent=4)
 
 
-def total_lines(outcome: Outcome) -> tuple[str, ...]:
-    """Return the three lines that scripts look for."""
-    failed = len(outcome.failed)
+def format_totals(report: CompileReport) -> tuple[str, ...]:
+    """Return the three lines of totals that scripts parse."""
+    failed = len(report.failed)
     return (
-        f"Total graphs: {len(outcome.jobs)}",
-        f"Total successful compilations: {len(outcome.jobs) - failed}",
+        f"Total graphs: {len(report.results)}",
+        f"Total successful compilations: {len(report.results) - failed}",
         f"Total failed compilations: {failed}",
     )
 
 
-def grab_line(paths: Sequence[str]) -> str:
-    """Return the line that names what is going to be compiled."""
+def format_grab(paths: Sequence[str]) -> str:
+    """Return the line that names the graphs to compile."""
     return f"master grab hlos to compile: {[f'{path}/{layouts.GRAPH}' for path in paths]}"
 
 
-def remaining_line(groups: Groups) -> str:
-    """Return the line that counts the entries by state."""
-    return (
-        f"Current remaining items are {len(groups.todo)}, locked are {len(groups.locked)}, "
-        f"failed are {len(groups.failed)}, done are {len(groups.done)}, total is {groups.total}"
-    )
-
-
-def log_line(tag: str, text: str) -> str:
+def format_log_line(tag: str, text: str) -> str:
     """Return a line as the real tools log it."""
     import logging
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def serve(root: str, requests: TextIO, answers: TextIO) -> None:
-    """Compile what is asked until nothing more is. An answer has `error`, "" for success, and `seconds`."""
+    """Compile requested entries until the input ends. An answer has `error`, "" for success, and `seconds`."""
     files = CacheRoot(root, bucket_behind(root))
     tries: Counter[str] = Counter()
     for line in requests:
@@ -80,7 +80,7 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
         ),
     )
     if not lookup.run().entry:
-        raise NeuronToolsError("the NEFF could not be stored", "see the cache's warning above")
+        raise NeuronToolsError("the NEFF could not be stored", "the cache's warning above has the reason")
     remove_libraries(entry)
 
 
@@ -113,20 +113,20 @@ def _libraries(entry: str, graph: Graph) -> tuple[NativePart, ...]:
 
 
 def main(root: str) -> None:
-    """Serve stdin and stdout; a signal to end gives the locks back, and so does the death of whoever asked."""
+    """Serve stdin and stdout; SIGTERM and the end of the parent release the locks."""
     signal.signal(signal.SIGTERM, _end)
     show_cache_lines()
     apply_level(parse_environment_flags(os.environ).log_level)
     try:
         serve(root, sys.stdin, sys.stdout)
     except BrokenPipeError:
-        # What is still buffered would fail again when the interpreter ends.
+        # Flushing the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end(number: int, _: object) -> None:
-    # A second one must not disturb the end.
+    # A second signal must not interrupt the exit.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from neurontools import env
 from neurontools.errors import UsageError
-from neurontools.precompile import collect, report
-from neurontools.precompile.compiling import Nodes
-from neurontools.precompile.farm import Job
-from neurontools.precompile.report import Outcome
-from neurontools.precompile.work import MOST_NEIGHBOURS, schedule
+from neurontools.precompile import report, trial_run
+from neurontools.precompile.compilation import MAX_NEIGHBOURS, NodeShare, schedule
+from neurontools.precompile.report import CompileReport
+from neurontools.precompile.worker_pool import CompileResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +30,29 @@ def test_the_nodes_begin_with_shares_that_make_up_the_whole(paths: list[str], no
     assert sorted(path for share in shares for path in share) == sorted(paths)
 
 
-@given(PATHS, st.integers(1, MOST_NEIGHBOURS + 1))
+@given(PATHS, st.integers(1, MAX_NEIGHBOURS + 1))
 def test_a_node_that_is_done_helps_its_neighbours(paths: list[str], nodes: int) -> None:
     for node in range(nodes):
         assert sorted(schedule(paths, node, nodes)) == sorted(paths)
 
 
-@given(PATHS, st.integers(MOST_NEIGHBOURS + 2, 40))
+@given(PATHS, st.integers(MAX_NEIGHBOURS + 2, 40))
 def test_no_node_helps_more_than_eight_others(paths: list[str], nodes: int) -> None:
-    most = -(-len(paths) // nodes) * (MOST_NEIGHBOURS + 1)
+    most = -(-len(paths) // nodes) * (MAX_NEIGHBOURS + 1)
     assert all(len(schedule(paths, node, nodes)) <= most for node in range(nodes))
 
 
 @pytest.mark.parametrize(("node", "count"), [(-1, 2), (2, 2), (0, 0)])
 def test_a_node_that_does_not_exist_is_refused(node: int, count: int) -> None:
     with pytest.raises(UsageError, match=f"node {node} of {count} does not exist"):
-        Nodes(node, count)
+        NodeShare(node, count)
 
 
 def test_the_report_has_the_keys_of_the_real_one() -> None:
-    outcome = Outcome((Job("/c/a", "", 0, 0.25), Job("/c/b", "killed", 2, 1.5)), 1000.0, 1.75)
-    assert json.loads(report.report_text(outcome)) == {
+    outcome = CompileReport(
+        (CompileResult("/c/a", "", 0, 0.25), CompileResult("/c/b", "killed", 2, 1.5)), 1000.0, 1.75
+    )
+    assert json.loads(report.format_report(outcome)) == {
         "compilation_summary": {"true": 1, "false": 1},
         "compilation_report": {
             "/c/a/model.hlo_module.pb": {"status": True, "retry": 0, "compile_time": 0.25},
@@ -60,7 +61,7 @@ def test_the_report_has_the_keys_of_the_real_one() -> None:
         "start_time": 1000.0,
         "compilation_time": 1.75,
     }
-    assert report.total_lines(outcome) == (
+    assert report.format_totals(outcome) == (
         "Total graphs: 2",
         "Total successful compilations: 1",
         "Total failed compilations: 1",
@@ -68,15 +69,15 @@ def test_the_report_has_the_keys_of_the_real_one() -> None:
 
 
 def test_the_exit_code_is_the_number_of_failures_as_far_as_it_goes() -> None:
-    jobs = tuple(Job(f"/c/{number}", "refused", 0, 0.0) for number in range(256))
-    assert Outcome(jobs[:3], 0.0, 0.0).exit_code == 3
-    assert Outcome(jobs, 0.0, 0.0).exit_code == 255
-    assert Outcome((), 0.0, 0.0).exit_code == 0
+    jobs = tuple(CompileResult(f"/c/{number}", "refused", 0, 0.0) for number in range(256))
+    assert CompileReport(jobs[:3], 0.0, 0.0).exit_code == 3
+    assert CompileReport(jobs, 0.0, 0.0).exit_code == 255
+    assert CompileReport((), 0.0, 0.0).exit_code == 0
 
 
 def test_notes_of_a_killed_run_with_the_same_number_are_in_nobodys_way(tmp_path: Path) -> None:
     environ = {**os.environ, env.RUN: "1"}
     (tmp_path / f"extracted_pid{os.getpid()}.jsonl").touch()
-    collected = [collect.collect(("true",), str(tmp_path), environ).code for _ in range(2)]
+    collected = [trial_run.collect(("true",), str(tmp_path), environ).code for _ in range(2)]
     assert collected == [0, 0]
     assert len(list(tmp_path.iterdir())) == 1

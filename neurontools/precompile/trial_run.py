@@ -29,12 +29,12 @@ class TrialRunError(NeuronToolsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """What a trial run told.
+class TrialRun:
+    """The result of a trial run.
 
     Args:
-        code: exit code of the program, 128 and the signal's number where one ended it.
-        roots: the caches that it used: programs may name one themselves.
+        code: exit code of the program, 128 plus the number of the signal that ended it.
+        roots: the caches that it used.
         entries: directories of the graphs' entries in the order of their first use, each once.
         on_cpu: operators that ran on the CPU, with the user's line.
     """
@@ -46,7 +46,7 @@ class Collected:
 
 
 def default_workdir() -> str:
-    """Return where the real tool keeps the notes of its trial runs (compile-runtime.md section 1.3)."""
+    """Return the real tool's directory for intermediate files of trial runs."""
     import getpass
     import tempfile
 
@@ -59,38 +59,38 @@ def default_workdir() -> str:
 
 def collect(
     command: tuple[str, ...], workdir: str, environ: Mapping[str, str], stdout: int | None = None
-) -> Collected:
+) -> TrialRun:
     """Run a program with graph extraction on and return what it extracted.
 
     Args:
         command: the program and its arguments.
-        workdir: gets a file for the time of the run.
+        workdir: directory of an intermediate file.
         environ: the environment to start from.
-        stdout: descriptor for what the program prints, None for ours.
+        stdout: descriptor for the program's output, None to inherit.
 
     Raises:
-        NeuronToolsError: the program cannot be started, or the work directory not be written to.
+        NeuronToolsError: the program cannot be started, or the work directory cannot be written.
     """
-    notes = _notes_file(workdir)
+    log = _create_log(workdir)
     try:
-        code = _run(command, {**environ, EXTRACT_VARIABLE: "1", env.EXTRACTION_LOG: notes}, stdout)
-        found = tuple(read_records(notes))
+        code = _run(command, {**environ, EXTRACT_VARIABLE: "1", env.EXTRACTION_LOG: log}, stdout)
+        found = tuple(read_records(log))
     finally:
-        os.unlink(notes)
-    noted = {kind: tuple(dict.fromkeys(note for note in found if note.kind is kind)) for kind in RecordKind}
-    return Collected(
+        os.unlink(log)
+    records = {kind: tuple(dict.fromkeys(item for item in found if item.kind is kind)) for kind in RecordKind}
+    return TrialRun(
         code=code,
-        roots=tuple(note.text for note in noted[RecordKind.ROOT]),
-        entries=tuple(note.text for note in noted[RecordKind.GRAPH]),
-        on_cpu=noted[RecordKind.ON_CPU],
+        roots=tuple(item.text for item in records[RecordKind.ROOT]),
+        entries=tuple(item.text for item in records[RecordKind.GRAPH]),
+        on_cpu=records[RecordKind.ON_CPU],
     )
 
 
-def check(collected: Collected, environ: Mapping[str, str]) -> str:
-    """Return a warning about a failed trial run whose graphs are compiled all the same, "" for a good one.
+def check_exit_code(collected: TrialRun, environ: Mapping[str, str]) -> str:
+    """Return a warning about a failed trial run whose graphs are compiled anyway, "" for a successful one.
 
     Raises:
-        TrialRunError: it failed, and nothing says that this is to be ignored.
+        TrialRunError: it failed, and the environment does not allow that.
     """
     if collected.code == 0:
         return ""
@@ -98,22 +98,22 @@ def check(collected: Collected, environ: Mapping[str, str]) -> str:
     if environ.get(IGNORE_ERROR_VARIABLE, "").lower() not in {"1", "true"}:
         raise TrialRunError(
             f"{text}; {len(collected.entries)} graphs were collected and none compiled",
-            f"mend the program, or compile what was collected with {IGNORE_ERROR_VARIABLE}=1",
+            f"fix the program, or set {IGNORE_ERROR_VARIABLE}=1 to compile the collected graphs anyway",
         )
     return text
 
 
-def _notes_file(workdir: str) -> str:
+def _create_log(workdir: str) -> str:
     import tempfile
 
     try:
         os.makedirs(workdir, mode=0o700, exist_ok=True)
-        # A killed run leaves its file, and in containers the next one has the same number.
+        # A killed run leaves its file, and in containers the next run has the same pid.
         descriptor, path = tempfile.mkstemp(".jsonl", f"extracted_pid{os.getpid()}_", workdir)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot write to the work directory {workdir}: {error.strerror}",
-            "name another with --parallel_compile_workdir",
+            "use another directory with --parallel_compile_workdir",
         ) from error
     os.close(descriptor)
     return path
@@ -136,7 +136,7 @@ def _run(command: tuple[str, ...], environ: Mapping[str, str], stdout: int | Non
 
 @contextmanager
 def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals that would end us on to the program, which decides; Ctrl-C reaches it through the terminal."""
+    """Forward signals to the program; Ctrl-C reaches it through the terminal."""
 
     def forward(number: int, _: FrameType | None) -> None:
         process.send_signal(number)

@@ -1,6 +1,6 @@
-"""Compiles entries side by side: one process per thread, which survives the death of any of them.
+"""A pool of compile processes, one per thread.
 
-A compile process that dies is replaced. Its entry's lock ends with it; the entry is tried again as often as allowed.
+A process that dies is replaced. Its entry's lock ends with it; the entry is retried as often as allowed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 
-_PATIENCE_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What became of an entry: `error` is "" for a success; `retries` after the first try; seconds of the last one."""
+class CompileResult:
+    """The result of an entry: `error` is "" for success, `retries` counts tries after the first, seconds of the last try."""
 
     entry: str
     error: str
@@ -35,8 +35,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class FarmOptions:
-    """How to compile: that many at a time, so many further tries of what failed."""
+class PoolOptions:
+    """Number of processes, and of retries after a failure."""
 
     parallel: int
     retries: int = 0
@@ -48,49 +48,51 @@ def worker_command(root: str) -> tuple[str, ...]:
 
 
 def compile_all(
-    entries: Sequence[str], command: Sequence[str], options: FarmOptions, environ: Mapping[str, str]
-) -> Generator[Job, None, None]:
-    """Compile entries and yield what became of each, as they end. Closing the iterator ends the processes.
+    entries: Sequence[str], command: Sequence[str], options: PoolOptions, environ: Mapping[str, str]
+) -> Generator[CompileResult, None, None]:
+    """Compile entries and yield the result of each as it ends. Closing the iterator ends the processes.
 
     Args:
         entries: directories of the entries.
-        command: the compile process.
-        options: how many at a time, how many tries.
+        command: of the compile process.
+        options: number of processes and retries.
         environ: environment of the compile processes.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for entry in entries:
         waiting.put(entry)
-    ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[CompileResult] = queue.SimpleQueue()
     stop = threading.Event()
     count = min(options.parallel, len(entries))
-    workers = [_Worker(command, environ) for _ in range(count)]
+    workers = [_WorkerProcess(command, environ) for _ in range(count)]
     threads = [
-        threading.Thread(target=_work, args=(worker, waiting, ended.put, options.retries, stop), daemon=True)
+        threading.Thread(
+            target=_work, args=(worker, waiting, finished.put, options.retries, stop), daemon=True
+        )
         for worker in workers
     ]
     for thread in threads:
         thread.start()
     try:
         for _ in entries:
-            yield ended.get()
+            yield finished.get()
     finally:
         stop.set()
         for worker in workers:
-            worker.end()
+            worker.terminate()
         for thread in threads:
             thread.join()
 
 
-def environment(base: Mapping[str, str], run: str) -> dict[str, str]:
-    """Return the environment of compile processes: what they do counts for one run of the cache's statistics."""
+def worker_environment(base: Mapping[str, str], run: str) -> dict[str, str]:
+    """Return the environment of compile processes: all count as one run in the cache's statistics."""
     return {**base, env.CACHE_RUN: run}
 
 
 def _work(
-    worker: _Worker,
+    worker: _WorkerProcess,
     waiting: queue.SimpleQueue[str],
-    done: Callable[[Job], None],
+    done: Callable[[CompileResult], None],
     retries: int,
     stop: threading.Event,
 ) -> None:
@@ -103,61 +105,61 @@ def _work(
             done(_try(worker, entry, retries))
 
 
-def _try(worker: _Worker, entry: str, retries: int) -> Job:
+def _try(worker: _WorkerProcess, entry: str, retries: int) -> CompileResult:
     for retry in range(retries + 1):
         started = time.monotonic()
         error = worker.compile(entry)
-        job = Job(entry, error, retry, time.monotonic() - started)
+        result = CompileResult(entry, error, retry, time.monotonic() - started)
         if not error:
             break
-    return job
+    return result
 
 
-class _Worker:
-    """A compile process, started when it is needed and again when it has died."""
+class _WorkerProcess:
+    """A compile process, started when needed and restarted when it has died."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._command = command
         self._environ = environ
         self._process: subprocess.Popen[str] | None = None
-        self._ended = False
+        self._terminated = False
         self._lock = threading.Lock()
 
     def compile(self, entry: str) -> str:
-        """Return "" when the entry is compiled, else why it is not."""
+        """Return "" if the entry was compiled, else the error."""
         try:
-            process = self._running()
+            process = self._start()
         except OSError as error:
-            return f"the compile process does not start: {error.strerror}"
+            return f"the compile process cannot start: {error.strerror}"
         if process is None or process.stdin is None or process.stdout is None:
             return "interrupted"
         try:
             process.stdin.write(entry + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
-            return str(json.loads(answer)["error"]) if answer else self._death(process)
+            return str(json.loads(answer)["error"]) if answer else self._wait_exit(process)
         except BrokenPipeError:
-            return self._death(process)
+            return self._wait_exit(process)
         except (KeyError, TypeError, ValueError):
             process.kill()
-            return f"the compile process answered nonsense; {self._death(process)}"
+            return f"the compile process sent an invalid answer; {self._wait_exit(process)}"
 
-    def end(self) -> None:
-        """End the process from another thread, whatever it is doing."""
+    def terminate(self) -> None:
+        """Terminate the process; may be called from another thread."""
         with self._lock:
-            self._ended = True
+            self._terminated = True
             if self._process is not None:
                 self._process.terminate()
 
     def close(self) -> None:
         """End the process and forget it."""
-        self.end()
+        self.terminate()
         if self._process is not None:
-            self._death(self._process)
+            self._wait_exit(self._process)
 
-    def _running(self) -> subprocess.Popen[str] | None:
+    def _start(self) -> subprocess.Popen[str] | None:
         with self._lock:
-            if self._ended:
+            if self._terminated:
                 return None
             if self._process is None:
                 self._process = subprocess.Popen(
@@ -166,14 +168,14 @@ class _Worker:
                     stdout=subprocess.PIPE,
                     text=True,
                     env=self._environ,
-                    # Ctrl-C is for us: we end the processes, and they give their locks back.
+                    # Ctrl-C reaches this process only; it terminates the workers, which release their locks.
                     process_group=0,
                 )
             return self._process
 
-    def _death(self, process: subprocess.Popen[str]) -> str:
+    def _wait_exit(self, process: subprocess.Popen[str]) -> str:
         try:
-            code = process.wait(_PATIENCE_S)
+            code = process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
@@ -181,7 +183,7 @@ class _Worker:
             self._process = None
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                with suppress(OSError):  # what a dead process did not read
+                with suppress(OSError):  # unread requests of a dead process
                     stream.close()
         return (
             f"the compile process was killed by signal {-code}"
