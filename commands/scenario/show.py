@@ -72,10 +72,12 @@ def check(arguments: argparse.Namespace) -> int:
     from neurontools.scenario.schema import ScenarioError
 
     found: list[dict[str, Any]] = []
+    lines: list[str] = []
     for name in arguments.files:
         try:
             scenario = schema.load(name)
         except ScenarioError as error:
+            lines += [problem.located(error.file) for problem in error.problems]
             found += [
                 {
                     "file": error.file,
@@ -91,9 +93,8 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.json:
         console.out(json.dumps(found, indent=2))
         return 1 if found else 0
-    for problem in found:
-        key = f"{problem['key']}: " if problem["key"] else ""
-        console.out(f"{problem['file']}:{problem['line']}: {key}{problem['problem']}")
+    for line in lines:
+        console.out(line)
     return 1 if found else 0
 
 

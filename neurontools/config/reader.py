@@ -149,8 +149,8 @@ class Value:
         self.problems.append(Problem(self.key_line, self.key, message, hint))
 
     def fail_expected(self, expected: str) -> None:
-        """Note that the value is something else than what is expected."""
-        self.fail(f"expected {expected}, found {self.shown()}")
+        """Note that the value is not what is expected."""
+        self.fail(f"expected {expected}, found {self.describe()}")
 
     def read(self, wanted: Type[T], default: Default) -> T | Default:
         """Return the value as a type, the default after noting why it is not one."""
@@ -184,7 +184,7 @@ class Value:
             values[name] = value
         return Section(self, values)
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """Return the value as a message shows it."""
         if self.kind == LIST:
             return f"a list of {len(self._node.items)}"
@@ -223,7 +223,7 @@ class Section:
         return rest
 
     def has(self, name: str) -> bool:
-        """Return whether a key is there, be its value null."""
+        """Return whether a key exists, even if its value is null."""
         return name in self._values
 
     def get(self, name: str) -> Value | None:
@@ -302,7 +302,7 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
 
 
 def _convert(node: YamlNode, done: dict[YamlNode, Node]) -> Node:
-    # A node that aliases name several times is converted once, so a small file cannot become a large tree.
+    # A node with several aliases is converted once, so a small file cannot become a large tree.
     import yaml
 
     if node in done:

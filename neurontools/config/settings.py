@@ -113,7 +113,7 @@ def _read_setting(key: str, value: Value) -> str | None:
         return None
     text = _normalize(KINDS[key], value.text) if value.is_scalar else None
     if text is None:
-        value.fail(f"expected {_EXPECTED[KINDS[key]]}, found {value.shown()}", "the default is used")
+        value.fail(f"expected {_EXPECTED[KINDS[key]]}, found {value.describe()}", "the default is used")
     return text
 
 

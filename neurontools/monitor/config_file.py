@@ -157,7 +157,7 @@ def _read_period(section: Section, default_s: float) -> float:
 def _parse_period(value: Value, *, default_s: float) -> float:
     default = f"{default_s:g}s is used"
     if value.kind != TEXT:
-        raise MismatchError(f"expected a duration as a string, found {value.shown()}", default)
+        raise MismatchError(f"expected a duration as a string, found {value.describe()}", default)
     try:
         period_s = parse_go_duration(value.text)
     except DurationError as error:

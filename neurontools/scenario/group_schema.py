@@ -27,7 +27,7 @@ class Placement:
     """The cores of a scenario's machine.
 
     Args:
-        core_count: how many there are; 0: unknown, nothing is checked.
+        core_count: the number of cores; 0: unknown, nothing is checked.
     """
 
     def __init__(self, core_count: int) -> None:
@@ -37,7 +37,7 @@ class Placement:
         self._taken: dict[int, list[tuple[float, float, str]]] = {}
 
     def reserve(self, value: Value, cores: tuple[int, ...]) -> None:
-        """Keep cores that a group names from those that ask for any."""
+        """Reserve the cores that a group names."""
         beyond = [core for core in cores if core >= self._core_count]
         if beyond and self._core_count:
             value.fail(f"unknown core {beyond[0]}; this machine has 0-{self._core_count - 1}")
@@ -48,7 +48,7 @@ class Placement:
         return tuple(range(self._core_count))
 
     def allocate(self, value: Value, count: int) -> tuple[int, ...]:
-        """Return the next cores that no group named; none after noting that there are too few."""
+        """Return the next cores that are not reserved; fewer after noting that not enough are left."""
         chosen: list[int] = []
         core = self._next
         while len(chosen) < count and core < self._core_count:
@@ -60,25 +60,27 @@ class Placement:
             value.fail(f"the machine's {self._core_count} cores are too few for all processes")
         return tuple(chosen)
 
-    def occupy(self, value: Value, who: str, cores: tuple[int, ...], start_s: float, stop_s: float) -> bool:
-        """Give cores to a process for a time; return False after noting that another one has them then."""
+    def occupy(
+        self, value: Value, process: str, cores: tuple[int, ...], start_s: float, stop_s: float
+    ) -> bool:
+        """Assign cores to a process for a time; return False after noting that they are assigned to another."""
         for core in cores:
             for begins_s, ends_s, owner in self._taken.setdefault(core, []):
                 if start_s < ends_s and begins_s < stop_s:
                     value.fail(f"core {core} belongs to {owner} at that time")
                     return False
-            self._taken[core].append((start_s, stop_s, who))
+            self._taken[core].append((start_s, stop_s, process))
         return True
 
 
 class GroupReader:
-    """Reads one group. `reserve` comes before `group` and for all groups, so that named cores are known first.
+    """Reader of one group. Call `reserve` of all groups before `group`, so that named cores are known first.
 
     Args:
         name: the group's name.
-        value: its value in the file.
-        seed: of this group.
-        duration_s: how long the scenario lasts.
+        value: the group in the file.
+        seed: the group's seed.
+        duration_s: the length of the scenario.
     """
 
     def __init__(self, name: str, value: Value, seed: str, duration_s: float) -> None:
@@ -89,23 +91,23 @@ class GroupReader:
         self._section = value.section("a mapping such as {count: 2, cores: 1, utilization: 80}")
         self._count = self._section.read("count", _COUNT, 1)
         self._named: tuple[int, ...] = ()
-        self._each = 0
+        self._cores_per_process = 0
 
     def reserve(self, placement: Placement) -> None:
-        """Read which cores the group needs, and reserve those that it names."""
+        """Read the cores of the group, and reserve those that it names."""
         value = self._section.get("cores")
         if value is None:
             return
         if value.is_scalar and value.text.isdecimal():
-            self._each = int(value.text)
+            self._cores_per_process = int(value.text)
         elif value.is_scalar and value.text == "all":
             self._named = placement.all_cores()
         else:
             self._named = tuple(value.read(_CORES if value.kind == LIST else _CORE_RANGES, ()))
             placement.reserve(value, self._named)
         if self._named:
-            self._each, rest = divmod(len(self._named), self._count)
-            if rest or not self._each:
+            self._cores_per_process, rest = divmod(len(self._named), self._count)
+            if rest or not self._cores_per_process:
                 value.fail(f"{len(self._named)} cores cannot be divided evenly among {self._count} processes")
 
     def group(self, placement: Placement) -> GroupPlan:
@@ -113,18 +115,20 @@ class GroupReader:
         description = self._section.read("description", WORDS, "")
         overrides = self._read_overrides()
         common = self._section.without(*_GROUP_KEYS)
-        usual = _ProcessReader(self._name, common, self._count, self._each > 0)
+        default = _ProcessReader(self._name, common, self._count, self._cores_per_process > 0)
         processes = []
         for rank in range(self._count):
             changed = overrides.get(rank)
-            reader = usual
+            reader = default
             if changed is not None:
-                reader = _ProcessReader(self._name, common.merged(changed), self._count, self._each > 0)
+                reader = _ProcessReader(
+                    self._name, common.merged(changed), self._count, self._cores_per_process > 0
+                )
             process = reader.process(rank, self._cores(rank, placement), f"{self._seed}/{rank}")
             end_s = self._duration_s if process.stop_s is None else process.stop_s
             placement.occupy(self._value, f"{self._name} {rank}", process.cores, process.start_s, end_s)
             processes.append(process)
-        return GroupPlan(self._name, description, tuple(processes), usual.phases)
+        return GroupPlan(self._name, description, tuple(processes), default.phases)
 
     def _read_overrides(self) -> dict[int, Section]:
         overrides = {}
@@ -137,12 +141,12 @@ class GroupReader:
 
     def _cores(self, rank: int, placement: Placement) -> tuple[int, ...]:
         if self._named:
-            return self._named[rank * self._each : (rank + 1) * self._each]
-        return placement.allocate(self._value, self._each) if self._each else ()
+            return self._named[rank * self._cores_per_process : (rank + 1) * self._cores_per_process]
+        return placement.allocate(self._value, self._cores_per_process) if self._cores_per_process else ()
 
 
 class _ProcessReader:
-    """Reads what the processes of a group have in common, once, and makes them."""
+    """Reader of the keys that the processes of a group have in common."""
 
     def __init__(self, group: str, section: Section, count: int, has_cores: bool) -> None:
         self._group = group
@@ -166,13 +170,13 @@ class _ProcessReader:
         self._restart = _read_restart(section)
         if not has_cores and (work.needs_cores or self._models):
             section.value.fail(
-                "needs 'cores': utilization, executions, errors, memory and models are those of cores"
+                "needs 'cores': utilization, executions, errors, memory and models belong to cores"
             )
         section.finish()
 
     def process(self, rank: int, cores: tuple[int, ...], seed: str) -> ProcessPlan:
         """Return the process of a rank."""
-        words = {
+        fields = {
             "group": self._group,
             "rank": rank,
             "count": self._count,
@@ -182,8 +186,8 @@ class _ProcessReader:
         return ProcessPlan(
             group=self._group,
             rank=rank,
-            tag=self._tag.format(**words),
-            command=self._command.format(**words),
+            tag=self._tag.format(**fields),
+            command=self._command.format(**fields),
             uid=self._uid,
             runtime_version=self._version if self._has_cores else "NA",
             uses_device=self._has_cores,
@@ -191,7 +195,7 @@ class _ProcessReader:
             start_s=self._start_s + rank * self._stagger_s,
             stop_s=self._stop_s,
             work=self._work.seeded(seed),
-            models=tuple(model.named(model.name.format(**words)) for model in self._models),
+            models=tuple(model.named(model.name.format(**fields)) for model in self._models),
             latencies=self._latencies,
             ending=self._ending,
             restart=self._restart,
@@ -246,9 +250,10 @@ _CORE_RANGES: Type[list[int]] = types.scalar(
 
 def _read_ending(section: Section) -> Ending | None:
     lifetime = section.get("lifetime")
+    status = section.read("crash", STATUS, None)
     linger_s = section.read("linger", DURATION, 2.0)
     if lifetime is None:
-        if section.get("crash") is not None:
+        if status is not None:
             section.fail("crash", "needs 'lifetime'")
         return None
     if lifetime.is_scalar:
@@ -261,7 +266,7 @@ def _read_ending(section: Section) -> Ending | None:
     if not 0 < shortest_s <= longest_s:
         lifetime.fail("expected durations longer than 0, 'longest' not shorter than 'shortest'")
         return None
-    return Ending(shortest_s, longest_s, section.read("crash", STATUS, None), linger_s)
+    return Ending(shortest_s, longest_s, status, linger_s)
 
 
 def _read_restart(section: Section) -> Restart | None:
