@@ -17,7 +17,7 @@ from neurontools.cache.archives import exporter
 from neurontools.cache.install import staging_directory
 from neurontools.cache.locks import directory_lock
 from neurontools.commands.cache import main
-from tests.cache.bucket.conftest import fill
+from tests.cache.remote.conftest import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,12 +20,12 @@ from neurontools.cache.remote.replicas import verify_root
 from neurontools.cache.store import CompileCache
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
-from tests.cache.bucket.conftest import TRN1, client, connect, fill, keys, modules, put
-from tests.cache.bucket.wires import proxy, refusing
+from tests.cache.remote.conftest import TRN1, client, connect, fill, keys, modules, put
+from tests.cache.remote.wires import proxy, refusing
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
-    from tests.cache.bucket.conftest import Run, Server
+    from tests.cache.remote.conftest import Run, Server
 
 CLI = [str(Path(sys.executable).parent / "neuron-cache")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cache.bucket.conftest import TRN1, Run
+from tests.cache.remote.conftest import TRN1, Run
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:

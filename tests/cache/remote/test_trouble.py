@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cache.bucket.wires import refusing
+from tests.cache.remote.wires import refusing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cache.bucket.conftest import Run
+    from tests.cache.remote.conftest import Run
 
 COMMANDS = [["ls"], ["stats"], ["du"], ["verify"], ["locks"], ["show", "9219"], ["prune", "--failed", "-y"]]
 needs_s3fs = pytest.mark.skipif(
@@ -79,7 +79,7 @@ def test_no_such_bucket(bucket: str, run: Run) -> None:
 
 
 def test_other_things_in_a_bucket(bucket: str, run: Run) -> None:
-    from tests.cache.bucket.conftest import put
+    from tests.cache.remote.conftest import put
 
     put(bucket, {"holiday.jpg": b"x", "letters/one.txt": b"x"})
     refused = run("ls", "--cache-dir", bucket)

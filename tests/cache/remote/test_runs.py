@@ -20,9 +20,9 @@ from neurontools.cache.entry_files import State
 from neurontools.cache.store import CompileCache
 from neurontools.cache.usage import Usage, copy_dir
 from neurontools.compiler.options import CompileError
-from tests.cache.bucket.conftest import TRN1, keys, put
-from tests.cache.bucket.test_sync import assert_sound
-from tests.cache.bucket.wires import refusing
+from tests.cache.remote.conftest import TRN1, keys, put
+from tests.cache.remote.test_sync import assert_sound
+from tests.cache.remote.wires import refusing
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache.remote.errors import RemoteError, Trouble
-from tests.cache.bucket.conftest import client, connect, fill, keys
-from tests.cache.bucket.wires import refusing
+from tests.cache.remote.conftest import client, connect, fill, keys
+from tests.cache.remote.wires import refusing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cache.bucket.conftest import Run
+    from tests.cache.remote.conftest import Run
 
 LARGE_BYTES = 100 << 20
 """What s3fs sends in parts: two chunks."""

@@ -11,12 +11,12 @@ from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.compiler.neff_header import write_header
-from tests.cache.bucket.conftest import keys, put
+from tests.cache.remote.conftest import keys, put
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cache.bucket.conftest import Run
+    from tests.cache.remote.conftest import Run
 
 NEFF = write_header(b"neffdata", name="real", build_version="1.0", lnc=1) + b"neffdata"
 KEY = "0123456789abcdef" * 2

@@ -13,12 +13,12 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.compiler.neff_header import write_header
-from tests.cache.bucket.conftest import connect, fill, modules, put
+from tests.cache.remote.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
 
 if TYPE_CHECKING:
     from neurontools.cache.remote.bucket import StoredObject
-    from tests.cache.bucket.conftest import Run, Server
+    from tests.cache.remote.conftest import Run, Server
 
 ENTRY = "neuronxcc-2.16.372.0+4a9b2326/MODULE_9219523464496887986+e30acd3a"
 NEFF = write_header(b"neffdata", name="bert", build_version="1.0", lnc=1) + b"neffdata"
