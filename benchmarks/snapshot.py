@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Row
-from neurontools.machine.daemon.report import Report, now
+from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Adopt, Layout, Process
 from neurontools.machine.instances.catalogue import instance_type
@@ -45,26 +45,26 @@ def main() -> list[Row]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         machine, telemetry, writers, pages = _fill(folder, stack)
-        report = Report(Definition("bench", "512 cores", 1, time.time()), _instance())
+        builder = SnapshotBuilder(Definition("bench", "512 cores", 1, time.time()), _instance())
 
         def work() -> None:
             for writer in writers:
                 writer.begin(0)
                 writer.end(0, 0, 1000, 1000, 0)
 
-        encoded = json.loads(report.encoded(machine, telemetry, now()))
+        encoded = json.loads(builder.encoded(machine, telemetry, *_now()))
         assert len(encoded["processes"]) == PROCESSES
-        size = len(report.encoded(machine, telemetry, now()))
+        size = len(builder.encoded(machine, telemetry, *_now()))
         bare, changed, text = _medians_ms(
             (
                 lambda: _read_pages(pages),
-                lambda: report.snapshot(machine, telemetry, now()),
-                lambda: report.encoded(machine, telemetry, now()),
+                lambda: builder.snapshot(machine, telemetry, *_now()),
+                lambda: builder.encoded(machine, telemetry, *_now()),
             ),
             work,
         )
         idle, python_json = _medians_ms(
-            (lambda: report.snapshot(machine, telemetry, now()), lambda: json.dumps(encoded)), lambda: None
+            (lambda: builder.snapshot(machine, telemetry, *_now()), lambda: json.dumps(encoded)), lambda: None
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     what = f"{CORES} cores, {PROCESSES:,} processes"
@@ -136,3 +136,7 @@ def _medians_ms(measured: tuple[Callable[[], object], ...], before: Callable[[],
             function()
             taken.append(1e-6 * (time.process_time_ns() - begin))
     return tuple(statistics.median(taken[WARMING_UP:]) for taken in times)
+
+
+def _now() -> tuple[int, float]:
+    return time.monotonic_ns(), time.time()

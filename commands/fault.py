@@ -1,20 +1,21 @@
-"""neurontools fault: let something go wrong with the simulated machine, and make it right again."""
+"""neurontools fault: inject faults into the simulated machine, list and clear them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools import env
+from neurontools.base.units import parse_duration
 from neurontools.commands import console
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.machine.faults.kinds import FaultKind
+    from neurontools.machine.faults.kinds import EccType, FaultKind
 
 EXAMPLES = """examples:
   neurontools fault kinds
@@ -28,15 +29,86 @@ EXAMPLES = """examples:
   neurontools fault clear --all
   neurontools fault reset --device 3
 
-exit codes: 0 fine, 1 failed, 2 usage, 3 no machine runs, 4 the machine refuses
+exit codes: 0 success, 1 failure, 2 usage error, 3 no machine is running, 4 the machine refuses
 """
 
-_ONLY_FOR = {
-    "factor": ("slow-core", "--factor"),
-    "to": ("link-down", "--to"),
-    "type": ("ecc", "--type"),
-    "amount": ("ecc", "--amount"),
-    "every": ("ecc", "--every"),
+
+class _Parameter(NamedTuple):
+    """A parameter of `FaultSpec` as a flag; `parse` gets the flag and its text."""
+
+    name: str
+    flag: str
+    metavar: str
+    help: str
+    parse: Callable[[str, str], Any]
+
+
+def _whole(what: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise UsageError(f"invalid {what} {text!r}: expected a whole number", "neurontools fault --help")
+    return int(text)
+
+
+def _factor(flag: str, text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not math.isfinite(factor):
+        raise UsageError(f"invalid {flag} {text!r}: expected a number", f"for example {flag} 3")
+    return factor
+
+
+def _ecc_type(_flag: str, text: str) -> EccType:
+    from neurontools.machine.faults.format import parse_ecc_type
+
+    return parse_ecc_type(text)
+
+
+def _duration(_flag: str, text: str) -> float:
+    return parse_duration(text)
+
+
+def _text(_flag: str, text: str) -> str:
+    return text
+
+
+_PARAMETERS = {
+    "where (default: on every core)": (
+        _Parameter("device", "--device", "N", "only this device", _whole),
+        _Parameter("core", "--core", "N", "only this core, by its id on the machine", _whole),
+        _Parameter("to", "--to", "N", "the device at the other end of a link (link-down)", _whole),
+        _Parameter("pid", "--pid", "PID", "only this process", _whole),
+        _Parameter("tag", "--tag", "TAG", "only processes with this NEURON_PROCESS_TAG", _text),
+    ),
+    "when and how often (default: now, until it is cleared)": (
+        _Parameter("after_s", "--after", "DURATION", "delay before the fault fires, e.g. 10s", _duration),
+        _Parameter(
+            "after_executions",
+            "--after-executions",
+            "N",
+            "let N executions or allocations pass first",
+            _whole,
+        ),
+        _Parameter("count", "--count", "N", "number of executions, allocations or memory errors", _whole),
+        _Parameter(
+            "duration_s", "--duration", "DURATION", "clear the fault this long after it was armed", _duration
+        ),
+    ),
+    "how": (
+        _Parameter("factor", "--factor", "F", "slow executions down F times (slow-core; default 2)", _factor),
+        _Parameter(
+            "ecc", "--type", "TYPE", "type of memory errors (ecc; default mem-uncorrected)", _ecc_type
+        ),
+        _Parameter("amount", "--amount", "N", "memory errors at a time (ecc; default 1)", _whole),
+        _Parameter(
+            "every_s",
+            "--every",
+            "DURATION",
+            "time between memory errors (ecc; default all at once)",
+            _duration,
+        ),
+    ),
 }
 
 
@@ -44,18 +116,27 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools fault",
-        description="Let something go wrong with the simulated machine; 'neurontools help faults' says where it shows.",
+        description="Inject faults into the simulated machine. 'neurontools help faults' describes them.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    _inject_parser(verbs)
-    _verb(verbs, "list", "show the faults of the machine")
-    clear = _verb(verbs, "clear", "end faults and what they broke")
-    clear.add_argument("ids", metavar="ID", nargs="*", help="numbers that `list` shows")
-    clear.add_argument("--all", action="store_true", help="all of them")
-    _verb(verbs, "kinds", "show what can go wrong")
-    reset = _verb(verbs, "reset", "reset a device: mends what memory errors broke, keeps its error counters")
+    inject = _verb(verbs, "inject", "inject a fault")
+    inject.add_argument("kind", metavar="KIND", help="`neurontools fault kinds` lists them")
+    for title, parameters in _PARAMETERS.items():
+        group = inject.add_argument_group(title)
+        for parameter in parameters:
+            group.add_argument(
+                parameter.flag, dest=parameter.name, metavar=parameter.metavar, help=parameter.help
+            )
+    _verb(verbs, "list", "list the faults of the machine")
+    clear = _verb(verbs, "clear", "end faults and repair what they broke")
+    clear.add_argument("ids", metavar="ID", nargs="*", help="fault ids, as `list` shows them")
+    clear.add_argument("--all", action="store_true", help="all faults")
+    _verb(verbs, "kinds", "list the kinds of faults")
+    reset = _verb(
+        verbs, "reset", "reset a device: repairs what memory errors broke, keeps its error counters"
+    )
     reset.add_argument("--device", metavar="N", required=True, help="the device")
     reset.add_argument("--force", action="store_true", help="even if processes hold cores of it")
     return parser
@@ -81,11 +162,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name,
-        help=what,
-        description=what[0].upper() + what[1:] + ".",
-    )
+    parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
     parser.add_argument(
         "--machine", metavar="NAME", help="the machine (default: NEURONTOOLS_MACHINE or 'default')"
     )
@@ -93,66 +170,45 @@ def _verb(
     return parser
 
 
-def _inject_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    inject = _verb(verbs, "inject", "let something go wrong")
-    inject.add_argument("kind", metavar="KIND", help="`neurontools fault kinds` lists them")
-    where = inject.add_argument_group("where (default: on every core)")
-    where.add_argument("--device", metavar="N", help="only this device")
-    where.add_argument("--core", metavar="N", help="only this core, by its id on the machine")
-    where.add_argument("--to", metavar="N", help="the device at the other end of a link (link-down)")
-    where.add_argument("--pid", metavar="PID", help="only this process")
-    where.add_argument("--tag", metavar="TAG", help="only processes with this NEURON_PROCESS_TAG")
-    when = inject.add_argument_group("when and how often (default: now, until it is cleared)")
-    when.add_argument("--after", metavar="DURATION", help="wait so long: 10s, 250ms, 2m")
-    when.add_argument("--after-executions", metavar="N", help="let so many executions (or allocations) pass")
-    when.add_argument("--count", metavar="N", help="executions, allocations or memory errors that it makes")
-    when.add_argument("--duration", metavar="DURATION", help="end so long after it was armed")
-    how = inject.add_argument_group("how")
-    how.add_argument("--factor", metavar="F", help="how many times as long executions last (slow-core; 2)")
-    how.add_argument("--type", metavar="TYPE", help="type of memory errors (ecc; mem-uncorrected)")
-    how.add_argument("--amount", metavar="N", help="memory errors at a time (ecc; 1)")
-    how.add_argument("--every", metavar="DURATION", help="time between memory errors (ecc; all at once)")
-
-
 def _inject(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
-    from neurontools.machine.faults.wording import ecc_of, kind_of, public_json, seconds_of, sentence
+    from neurontools.machine.faults.format import describe, parse_kind, to_json
 
-    kind = kind_of(arguments.kind)
-    _check_options(arguments, kind)
-    seconds = {
-        name: seconds_of(text)
-        for name, text in (
-            ("after_s", arguments.after),
-            ("duration_s", arguments.duration),
-            ("every_s", arguments.every),
-        )
-        if text is not None
-    }
-    numbers = {
-        name: _whole(f"--{name.replace('_', '-')}", getattr(arguments, name))
-        for name in ("device", "core", "to", "pid", "after_executions", "count", "amount")
-        if getattr(arguments, name) is not None
-    }
-    factor = {} if arguments.factor is None else {"factor": _factor(arguments.factor)}
-    ecc = {} if arguments.type is None else {"ecc": ecc_of(arguments.type)}
-    wish: dict[str, Any] = {**seconds, **numbers, **factor, **ecc}
+    kind = parse_kind(arguments.kind)
+    given = _given(arguments, kind)
     with Client.connect(_machine(arguments)) as client:
-        fault = client.inject(kind, tag=arguments.tag, **wish)
-    console.out(json.dumps(public_json(fault), indent=2) if arguments.json else sentence(fault))
+        fault = client.inject(kind, **given)
+    console.out(json.dumps(to_json(fault), indent=2) if arguments.json else describe(fault))
     return 0
+
+
+def _given(arguments: argparse.Namespace, kind: FaultKind) -> Any:
+    from neurontools.machine.faults.params import ONLY_FOR
+
+    given = {}
+    for parameter in (parameter for group in _PARAMETERS.values() for parameter in group):
+        text = getattr(arguments, parameter.name)
+        if text is None:
+            continue
+        only = ONLY_FOR.get(parameter.name, kind)
+        if only != kind:
+            raise UsageError(
+                f"{parameter.flag} is for {only} only, not for {kind}", "neurontools fault inject --help"
+            )
+        given[parameter.name] = parameter.parse(parameter.flag, text)
+    return given
 
 
 def _list(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
-    from neurontools.machine.faults.wording import public_json, table
+    from neurontools.machine.faults.format import fault_table, to_json
 
     with Client.connect(_machine(arguments)) as client:
         faults = client.faults()
     if arguments.json:
-        console.out(json.dumps([public_json(fault) for fault in faults], indent=2))
+        console.out(json.dumps([to_json(fault) for fault in faults], indent=2))
     elif faults:
-        console.out("\n".join(table(faults)))
+        console.out(fault_table(faults))
     else:
         console.notice("no faults")
     return 0
@@ -162,23 +218,21 @@ def _clear(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
 
     if bool(arguments.ids) == arguments.all:
-        raise UsageError(
-            "say which faults to clear: their numbers, or --all", "`neurontools fault list` shows them"
-        )
+        raise UsageError("give fault ids or --all", "`neurontools fault list` lists the faults")
     ids = [_whole("ID", text) for text in arguments.ids]
     with Client.connect(_machine(arguments)) as client:
         cleared = client.clear_faults(*ids)
     if arguments.json:
         console.out(json.dumps({"cleared": list(cleared)}, indent=2))
     else:
-        console.out(f"cleared: {', '.join(map(str, cleared)) or 'nothing, there was no fault'}")
+        console.out(f"cleared: {', '.join(map(str, cleared)) or 'nothing, there were no faults'}")
     return 0
 
 
 def _kinds(arguments: argparse.Namespace) -> int:
-    from neurontools.machine.faults.wording import kinds_json, kinds_table
+    from neurontools.machine.faults.format import kind_tables, kinds_json
 
-    console.out(json.dumps(kinds_json(), indent=2) if arguments.json else "\n".join(kinds_table()))
+    console.out(json.dumps(kinds_json(), indent=2) if arguments.json else kind_tables())
     return 0
 
 
@@ -190,28 +244,6 @@ def _reset(arguments: argparse.Namespace) -> int:
         client.reset_device(device, force=arguments.force)
     console.out(json.dumps({"device": device}, indent=2) if arguments.json else f"device {device} was reset")
     return 0
-
-
-def _check_options(arguments: argparse.Namespace, kind: FaultKind) -> None:
-    for name, (only, flag) in _ONLY_FOR.items():
-        if getattr(arguments, name) is not None and kind != only:
-            raise UsageError(f"{flag} is for {only} only, not for {kind}", "neurontools fault inject --help")
-
-
-def _whole(what: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise UsageError(f"{what} is a whole number, not {text!r}", "neurontools fault --help")
-    return int(text)
-
-
-def _factor(text: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = math.nan
-    if not math.isfinite(factor):
-        raise UsageError(f"--factor is a number, not {text!r}", "write for example --factor 3")
-    return factor
 
 
 def _machine(arguments: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""neurond: start, stop and look at simulated machines."""
+"""neurond: start, stop and inspect simulated machines."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
+from neurontools.base.text import plural, printable, shorten, table
+from neurontools.base.units import format_age, format_binary_size, format_duration
 from neurontools.commands import console
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.machine.info import DaemonInfo
-    from neurontools.machine.status import MachineStatus
+    from neurontools.machine.machine_config import DaemonInfo
+    from neurontools.machine.snapshot import Snapshot
 
 _COMMAND_WIDTH = 60
 
 EXAMPLES = """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
   neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
-  neurond start --instance trn2.48xlarge --visible-devices 13        what a container with device 13 sees
+  neurond start --instance trn2.48xlarge --visible-devices 13        as in a container with device 13
   neurond start --group ml --dir /srv/neuron    shared: members use it with NEURONTOOLS_RUNTIME_DIR=/srv/neuron
   neurond status --json
   neurond list
   neurond logs -f
-  neurond restart                               after an upgrade, say
+  neurond restart                               e.g. after an upgrade
   neurond stop --name big
 
-exit codes: 0 fine, 1 failed, 2 usage, 3 no such machine, 4 the daemon refuses or fails
+exit codes: 0 success, 1 failure, 2 usage error, 3 no such machine, 4 the daemon refuses or fails
 """
 
 
@@ -39,12 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurond",
-        description="A simulated Neuron machine is one background process; tools start the default one on first need.",
+        description="Start, stop and inspect simulated Neuron machines. Each machine is one background process. Tools start the default machine when they need it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    start = _verb(verbs, "start", "start a machine, or find it running")
+    start = _verb(verbs, "start", "start a machine unless it is running")
     start.add_argument(
         "--instance", metavar="TYPE", help="instance type (default: NEURONTOOLS_INSTANCE or trn1.2xlarge)"
     )
@@ -59,18 +61,18 @@ def build_parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--neighbours",
         choices=("host", "docs"),
-        help="order in which trn2 lists connected devices: that of real hosts (default) or of the documents",
+        help="order in which trn2 lists connected devices: as real hosts do (default) or as AWS's documentation does",
     )
     start.add_argument(
         "--ultraserver-mode",
         metavar="LIST",
-        help="how instances of the UltraServer may be joined, such as 1,2,3,4 (trn2u, trn3; default: all)",
+        help="ways in which the instances of the UltraServer may be joined, e.g. 1,2,3,4 (trn2u, trn3; default: all)",
     )
     start.add_argument(
         "--ultraserver-node",
         type=int,
         metavar="N",
-        help="which instance of its UltraServer the machine is, from 0 (trn2u, trn3)",
+        help="the machine's place in its UltraServer, from 0 (trn2u, trn3)",
     )
     start.add_argument(
         "--group", metavar="G", help="share the machine with a group (name or number); needs --dir"
@@ -78,20 +80,22 @@ def build_parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--dir",
         metavar="D",
-        help="directory that the group can reach, new or empty, for machines that it shares",
+        help="new or empty directory for the group's machines, which the group can reach",
     )
-    start.add_argument("--foreground", action="store_true", help="stay, log to stderr, end with ^C")
+    start.add_argument(
+        "--foreground", action="store_true", help="run in the foreground, log to stderr, end with ^C"
+    )
     _verb(verbs, "status", "show a machine and the processes on it")
     stop = _verb(verbs, "stop", "stop a machine")
-    stop.add_argument("--force", action="store_true", help="even if processes hold cores; they go on")
+    stop.add_argument("--force", action="store_true", help="even if processes hold cores; they keep running")
     _verb(verbs, "restart", "replace the daemon; processes keep their cores")
     _verb(verbs, "list", "list the running machines", named=False)
     logs = _verb(verbs, "logs", "print the daemon's log", as_json=False)
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the log as it grows")
     logs.add_argument(
         "--kernel",
         action="store_true",
-        help="the machine's kernel log instead: what the driver would say in dmesg",
+        help="print the machine's kernel log instead: the driver's lines of dmesg",
     )
     return parser
 
@@ -128,7 +132,7 @@ def _verb(
             "--name",
             "--machine",
             metavar="NAME",
-            help="the machine (default: NEURONTOOLS_MACHINE or 'default'); both words mean the same",
+            help="the machine (default: NEURONTOOLS_MACHINE or 'default')",
         )
     if as_json:
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -151,8 +155,14 @@ def _start(arguments: argparse.Namespace) -> int:
     )
     info = launch.start(options)
     if not arguments.foreground or info.was_running:
-        _show(arguments, info, "is running already:" if info.was_running else "started:")
+        _show(arguments, info, "is already running:" if info.was_running else "started:")
     return 0
+
+
+def _machine(arguments: argparse.Namespace) -> str:
+    from neurontools.machine.machine_names import check_name
+
+    return check_name(env.machine() if arguments.name is None else arguments.name)
 
 
 def _share(group: str | None, directory: str | None) -> None:
@@ -170,10 +180,16 @@ def _share(group: str | None, directory: str | None) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from neurontools.machine.status import status
+    from neurontools.machine import launch
+    from neurontools.machine.client import Client
 
-    found = status(arguments.name)
-    console.out(json.dumps(found.to_json(), indent=2) if arguments.json else _status_text(found))
+    info = launch.find(_machine(arguments))
+    with Client.connect(info.machine) as client:
+        snapshot = client.snapshot()
+    if arguments.json:
+        console.out(json.dumps({"daemon": info.to_json(), "machine": snapshot.to_json()}, indent=2))
+    else:
+        console.out(_status_text(info, snapshot))
     return 0
 
 
@@ -198,21 +214,18 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         console.out(json.dumps([info.to_json() for info in infos], indent=2))
         return 0
-    rows = [("NAME", "INSTANCE", "DEVICES", "CORES", "PID", "UP")]
-    rows += [
+    rows = [
         (
             info.machine,
             info.instance_type,
             str(info.device_count),
             str(info.core_count),
             str(info.pid),
-            _duration(time.time() - info.started_unix_s),
+            format_age(time.time() - info.started_unix_s),
         )
         for info in infos
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        console.out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    console.out(table(("NAME", "INSTANCE", "DEVICES", "CORES", "PID", "UP"), rows, "<<<<<<"))
     return 0
 
 
@@ -228,23 +241,25 @@ def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
     if arguments.json:
         console.out_now(json.dumps(info.to_json(), indent=2))
         return
-    size = f"{_count(info.device_count, 'device')}, {_count(info.core_count, 'NeuronCore')}"
+    size = f"{plural(info.device_count, 'device')}, {plural(info.core_count, 'NeuronCore')}"
     console.out_now(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
     if info.group is not None and what.endswith("started:"):
         console.out_now(f"group {info.group} uses it with {env.RUNTIME_DIR}={paths.runtime_dir()}")
 
 
-def _status_text(found: MachineStatus) -> str:
-    snapshot, info = found.snapshot, found.info
+def _status_text(info: DaemonInfo, snapshot: Snapshot) -> str:
     claimed = sum(len(process.cores) for process in snapshot.processes)
     used = sum(device.memory_used_bytes for device in snapshot.devices)
     total = sum(device.memory_bytes for device in snapshot.devices)
     rows: list[tuple[str, Any]] = [
         ("machine", info.machine),
         ("instance", f"{info.instance_type} ({snapshot.instance_id})"),
-        ("devices", f"{_devices(found)}, {_gib(total)} of memory, {_gib(used)} reserved"),
+        (
+            "devices",
+            f"{_devices(info, snapshot)}, {format_binary_size(total)} of memory, {format_binary_size(used)} reserved",
+        ),
         ("cores", f"{claimed} of {info.core_count} claimed"),
-        ("neurond", f"pid {info.pid}, up {_duration(snapshot.taken_unix_s - info.started_unix_s)}"),
+        ("neurond", f"pid {info.pid}, up {format_age(snapshot.taken_unix_s - info.started_unix_s)}"),
         ("version", f"{info.version}, protocol {info.protocol}"),
         ("socket", info.socket),
         ("log", info.log),
@@ -258,27 +273,27 @@ def _status_text(found: MachineStatus) -> str:
     rows += [
         (
             "process",
-            f"{process.pid} {_one_line(process.command)} ({_count(len(process.cores), 'core')})",
+            f"{process.pid} {shorten(printable(process.command), _COMMAND_WIDTH) or '?'} ({plural(len(process.cores), 'core')})",
         )
         for process in snapshot.processes
     ]
     return "\n".join(f"{name:<10}{value}" for name, value in rows)
 
 
-def _devices(found: MachineStatus) -> str:
-    lost = sum(device.lost for device in found.snapshot.devices)
-    return f"{found.info.device_count} ({lost} lost)" if lost else str(found.info.device_count)
+def _devices(info: DaemonInfo, snapshot: Snapshot) -> str:
+    lost = sum(device.lost for device in snapshot.devices)
+    return f"{info.device_count} ({lost} lost)" if lost else str(info.device_count)
 
 
 def _kind_rows(info: DaemonInfo) -> list[tuple[str, Any]]:
-    from neurontools.machine.kind import HOST
-    from neurontools.machine.naming import core_ranges
+    from neurontools.machine.machine_config import HOST
+    from neurontools.machine.machine_names import core_ranges
 
     rows: list[tuple[str, Any]] = []
     if info.visible_devices is not None:
         rows.append(("visible", f"devices {core_ranges(info.visible_devices)} of the host"))
     if info.neighbours != HOST:
-        rows.append(("links", "neighbours in the documents' order"))
+        rows.append(("links", "neighbours in the order of AWS's documentation"))
     if info.ultraserver_node is not None:
         modes = ",".join(map(str, info.ultraserver_modes or ()))
         rows.append(("server", f"node {info.ultraserver_node} of its UltraServer, modes {modes}"))
@@ -287,29 +302,7 @@ def _kind_rows(info: DaemonInfo) -> list[tuple[str, Any]]:
 
 def _ending(info: DaemonInfo) -> str:
     if info.parent_pid is not None:
-        return f"with process {info.parent_pid}"
+        return f"when process {info.parent_pid} exits"
     if info.idle_exit_s is not None:
-        return f"after {_duration(info.idle_exit_s)} without clients and processes"
-    return "with neurond stop"
-
-
-def _one_line(command: str) -> str:
-    shown = "".join(character if character.isprintable() else " " for character in command) or "?"
-    return shown if len(shown) <= _COMMAND_WIDTH else shown[: _COMMAND_WIDTH - 3] + "..."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.1f} GiB"
-
-
-def _duration(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
+        return f"after {format_duration(info.idle_exit_s)} without clients and processes"
+    return "on neurond stop"

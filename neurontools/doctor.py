@@ -220,7 +220,7 @@ def _write_problem(directory: str) -> str:
 def _machines() -> Check:
     from neurontools.machine import launch
     from neurontools.machine.instances.catalogue import instance_type
-    from neurontools.machine.naming import check_name
+    from neurontools.machine.machine_names import check_name
 
     try:
         check_name(env.machine())

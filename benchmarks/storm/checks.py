@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.storm.board import Belief, Board, Word
 from neurontools import paths
+from neurontools.machine.codec import convert
 from neurontools.machine.processes import ProcessKey, is_alive
-from neurontools.machine.snapshot import Snapshot, snapshot_from_json
+from neurontools.machine.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ def _counters(lifetime: dict[str, int], before: dict[str, int], board: Board) ->
 
 
 def _valid(snapshot: Snapshot) -> list[str]:
-    wrong = [] if snapshot_from_json(snapshot.to_json()) == snapshot else ["the snapshot is not its own JSON"]
+    wrong = [] if convert(snapshot.to_json(), Snapshot) == snapshot else ["the snapshot is not its own JSON"]
     wrong += [f"the page of {process.pid} is stale" for process in snapshot.processes if process.stale]
     return wrong
 

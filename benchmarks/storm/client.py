@@ -9,9 +9,10 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.storm.board import Belief, Word
-from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine.client import Client, CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
+from neurontools.machine import render_client
+from neurontools.machine.client import Client
+from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.processes import ProcessKey, is_alive, this_process
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 SIZES = (1, 4096, 1 << 20, 1 << 30, 1 << 36)
 # The daemon may refuse, be gone or be killed again and again. It may not forget a process or fail in itself.
-UNFORGIVABLE = ("does not know", "neurond failed", "is not registered", "does not hold", "no telemetry page")
+UNFORGIVABLE = (
+    "no longer knows",
+    "neurond failed",
+    "is not registered",
+    "does not hold",
+    "no telemetry page",
+)
 
 
 class WrongError(Exception):
@@ -106,7 +113,7 @@ class StormClient:
 
     def _make_sure(self) -> None:
         core = next(iter(self._unsure_of))
-        self._reserve(core, 1, -1 if self._slot.held_bytes(core) else 1)
+        self._reserve(core, self._slot.held_bytes(core))
 
     def _register(self) -> None:
         slot = self._slot
@@ -173,35 +180,37 @@ class StormClient:
 
     def _allocate(self) -> None:
         if self._slot.cores:
-            self._reserve(random.choice(self._slot.cores), random.choice(SIZES), 1)
+            core = random.choice(self._slot.cores)
+            self._reserve(core, self._slot.held_bytes(core) + random.choice(SIZES))
 
     def _free(self) -> None:
         held = [core for core in self._slot.cores if self._slot.held_bytes(core)]
         if held:
             core = random.choice(held)
-            self._reserve(core, random.choice((self._slot.held_bytes(core), 1)), -1)
+            self._reserve(core, random.choice((0, self._slot.held_bytes(core) - 1)))
 
-    def _reserve(self, core: int, nbytes: int, sign: int) -> None:
+    def _reserve(self, core: int, total_bytes: int) -> None:
         sure_before = core not in self._unsure_of
         self._unsure_of.add(core)
         try:
-            (self._client.allocate if sign > 0 else self._client.free)(core, nbytes)
+            self._client.reserve(core, total_bytes)
         except OutOfDeviceMemoryError:
             if sure_before:
                 self._unsure_of.discard(core)
             raise
-        self._slot.hold(core, self._slot.held_bytes(core) + sign * nbytes)
+        self._slot.hold(core, total_bytes)
         self._unsure_of.discard(core)
 
     def _look(self) -> None:
         if random.random() < 0.5:
             self._client.call("describe")
         else:
-            code, out, _ = self._client.render(
-                "neuron-ls", random.choice([[], ["-j"], ["-t"], ["-a"]]), env.emulate()
-            )
-            if code or not out:
-                raise WrongError(f"neuron-ls ended with {code}")
+            try:
+                reply = render_client.request(random.choice([[], ["-j"], ["-t"], ["-a"]]), "storm")
+            except ConnectionResetError:
+                return  # the daemon was killed
+            if reply is not None and (reply[0] or not reply[1]):
+                raise WrongError(f"neuron-ls ended with {reply[0]}")
 
     def _reconnect(self) -> None:
         self._client.close()
@@ -211,7 +220,7 @@ class StormClient:
         if os.fork() == 0:
             try:
                 time.sleep(random.random() * self._rest_s)
-                self._client.allocate(0, 1)
+                self._client.reserve(0, 1)
                 self._complain(f"{os.getpid()}, a forked child, may use the memory of its parent")
             except NeuronToolsError:
                 time.sleep(random.random() * self._rest_s)

@@ -19,8 +19,7 @@ METHODS = (
     "watch",
     "register",
     "unregister",
-    "allocate",
-    "free",
+    "reserve",
     "",
     "\ud800",
 )
@@ -49,8 +48,7 @@ NAMES = (
     "tag",
     "command",
     "core",
-    "nbytes",
-    "held",
+    "total_bytes",
     "owner",
 )
 MACHINE = "storm"

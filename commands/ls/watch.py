@@ -9,7 +9,7 @@ from select import poll
 
 from neurontools import env, paths
 from neurontools.commands.ls import show
-from neurontools.machine.directory import knock
+from neurontools.machine.directory import request_recovery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _ask_until_gone(ask: Callable[[], Reply | None], machine: str) -> Reply | No
         reply = _ask(ask)
         if reply is not None or time.monotonic() > give_up:
             return reply
-        if not knock(paths.machine_dir(machine)):
+        if not request_recovery(paths.machine_dir(machine)):
             _replace_if_killed(machine)
             time.sleep(_RETRY_S)
 

@@ -132,7 +132,7 @@ def _group(group: GroupPlan, timeline: Timeline) -> dict[str, Any]:
 
 
 def _group_lines(group: GroupPlan, timeline: Timeline) -> list[str]:
-    from neurontools.machine.naming import core_ranges
+    from neurontools.machine.machine_names import core_ranges
 
     facts = _group(group, timeline)
     first = group.processes[0]

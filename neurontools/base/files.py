@@ -17,7 +17,12 @@ _numbers = itertools.count()
 
 
 def write_atomic(
-    path: str | os.PathLike[str], data: bytes | str, *, mode: int = 0o666, sync: bool = True
+    path: str | os.PathLike[str],
+    data: bytes | str,
+    *,
+    mode: int = 0o666,
+    exact_mode: bool = False,
+    sync: bool = True,
 ) -> None:
     """Replace a file so that a reader sees the old or the new content, whatever happens meanwhile.
 
@@ -25,6 +30,7 @@ def write_atomic(
         path: the file.
         data: its content; text is written as UTF-8.
         mode: permissions of the file, less the umask.
+        exact_mode: whether the umask is ignored.
         sync: whether the content is on the disk before this returns.
 
     Raises:
@@ -34,6 +40,8 @@ def write_atomic(
     directory = os.path.dirname(target) or "."
     temporary = write_temporary(directory, data, mode=mode, sync=sync)
     try:
+        if exact_mode:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         remove_quietly(temporary)

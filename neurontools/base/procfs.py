@@ -6,16 +6,26 @@ import os
 
 _DEAD_STATES = frozenset({b"Z", b"X", b"x"})
 # Positions behind the command name, which may hold blanks and brackets of its own.
-_STATE, _PARENT, _USER, _SYSTEM, _START, _RESIDENT = 0, 1, 11, 12, 19, 21
+_STATE, _PARENT, _USER, _SYSTEM, _START, _RESIDENT, _STACK = 0, 1, 11, 12, 19, 21, 25
 
 
 class ProcessStat:
     """The fields of `/proc/<pid>/stat` that this toolkit uses. Times are clock ticks; `resident_bytes` is memory.
 
+    `stack_start` is the address at which the stack begins, 0 where the kernel hides it.
+
     A plain class with slots: neuron-ls's path does not load dataclasses.
     """
 
-    __slots__ = ("is_dead", "parent_pid", "resident_bytes", "start_ticks", "system_ticks", "user_ticks")
+    __slots__ = (
+        "is_dead",
+        "parent_pid",
+        "resident_bytes",
+        "stack_start",
+        "start_ticks",
+        "system_ticks",
+        "user_ticks",
+    )
 
     def __init__(self, fields: list[bytes]) -> None:
         self.is_dead = fields[_STATE] in _DEAD_STATES
@@ -24,6 +34,7 @@ class ProcessStat:
         self.system_ticks = int(fields[_SYSTEM])
         self.start_ticks = int(fields[_START])
         self.resident_bytes = int(fields[_RESIDENT]) * os.sysconf("SC_PAGE_SIZE")
+        self.stack_start = int(fields[_STACK])
 
 
 def read_stat(pid: int, root: str = "") -> ProcessStat | None:

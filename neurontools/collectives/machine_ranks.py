@@ -15,10 +15,10 @@ from neurontools.collectives.fabric import Fabric, find_fabric
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
+from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageWriter
-from neurontools.machine.wire import is_answering
 from neurontools.runtime.faults import Faults as RuntimeFaults
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.models import Model

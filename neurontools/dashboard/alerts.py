@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from neurontools.dashboard.process_rows import job_of
 from neurontools.errors import UsageError
 from neurontools.machine.hardware import HardwareCounter
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from neurontools.dashboard.events import MachineEvent
     from neurontools.dashboard.process_rows import Job, ProcessRow
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import ProcessState, Snapshot
-    from neurontools.machine.view import ProcessKey
 
 WINDOW_S = 10.0
 

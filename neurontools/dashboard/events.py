@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.machine.hardware import HardwareCounter
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.procfs import read_stat
 from neurontools.dashboard.process_rows import HostUse
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from neurontools.machine.host import CpuTimes, HostSample
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import ProcessState, Snapshot
-    from neurontools.machine.view import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)

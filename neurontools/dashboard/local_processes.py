@@ -7,9 +7,9 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
+from neurontools.base.procfs import read_start_ticks
 from neurontools.dashboard.process_table import user_name
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.processes import start_ticks
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState
@@ -67,7 +67,7 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
     except OSError as error:
         raise NeuronToolsError(f"cannot open process {pid}: {error.strerror}", "") from error
     try:
-        if start_ticks(pid) != started_ticks:
+        if read_start_ticks(pid) != started_ticks:
             raise NeuronToolsError(f"process {pid} is gone; its pid belongs to another process now", "")
         signal.pidfd_send_signal(held, number)
     except PermissionError:
@@ -105,7 +105,7 @@ def environment(pid: int, started_ticks: int) -> tuple[tuple[str, str], ...] | N
             data = file.read(_MOST_BYTES)
     except OSError:
         return None
-    if start_ticks(pid) != started_ticks:
+    if read_start_ticks(pid) != started_ticks:
         return None
     pairs = [item.decode("utf-8", "replace").partition("=") for item in data.split(b"\0") if item]
     found = ((name, COVERED if value and _SECRET.search(name) else value) for name, _, value in pairs)

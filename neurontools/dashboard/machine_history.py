@@ -8,14 +8,14 @@ from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.dashboard.history import MINUTE_NS, SECOND_NS, SLOTS, HistorySlot, RingBuffer, SlotHistory
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.monitor.latency import quantiles_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
-    from neurontools.machine.view import ProcessKey
 
 _SHORTEST_NS = SECOND_NS // 2
 

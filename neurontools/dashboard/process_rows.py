@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.monitor.latency import quantile_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
-    from neurontools.machine.view import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)

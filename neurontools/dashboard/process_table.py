@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter, select
+from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
-from neurontools.machine.view import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,25 +7,25 @@ bounded however long it runs; without a writable file they stay in memory. Threa
 
 from __future__ import annotations
 
-import json
 import threading
 import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.dashboard.snapshot_store import SnapshotStore
-from neurontools.machine.changes import changed, changes
-from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.snapshot import encode, snapshot_from_json
+from neurontools.machine.changes import Changes, changed, changes
+from neurontools.machine.codec import decode, encode
+from neurontools.machine.host import HostSample
+from neurontools.machine.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.snapshot_store import Stored
-    from neurontools.machine.snapshot import Snapshot
 
 
 _LEVEL = 1
@@ -36,8 +36,7 @@ MEMORY_BYTES = 4 << 20
 RUN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class TimedSnapshot:
+class TimedSnapshot(Struct, frozen=True):
     """A snapshot of a machine, with the CPU times of the host; `cpu` is None if the machine is not on this host."""
 
     snapshot: Snapshot
@@ -241,30 +240,14 @@ def pack(timed: TimedSnapshot, before: TimedSnapshot | None) -> bytes:
         timed: the snapshot.
         before: the previous one, of which only changes are written; None writes the whole snapshot.
     """
-    value = [timed.snapshot] if before is None else changes(before.snapshot, timed.snapshot)
-    return zlib.compress(encode([value, _cpu_value(timed.cpu)]).encode(), _LEVEL)
+    value = timed.snapshot if before is None else changes(before.snapshot, timed.snapshot)
+    return zlib.compress(encode((value, timed.cpu)).encode(), _LEVEL)
 
 
 def unpack(data: bytes, before: TimedSnapshot | None) -> TimedSnapshot:
     """Return the snapshot from `pack`; `before` is as it was there."""
-    value, cpu = json.loads(zlib.decompress(data))
-    snapshot = snapshot_from_json(value[0]) if before is None else changed(before.snapshot, value)
-    return TimedSnapshot(snapshot, _cpu(cpu))
-
-
-def _cpu_value(cpu: HostSample | None) -> list[Any] | None:
-    if cpu is None:
-        return None
-    processes = [[*key, times.user_s, times.system_s] for key, times in cpu.processes]
-    return [cpu.capacity_s, cpu.host.user_s, cpu.host.system_s, processes]
-
-
-def _cpu(value: list[Any] | None) -> HostSample | None:
-    if value is None:
-        return None
-    capacity_s, user_s, system_s, processes = value
-    return HostSample(
-        capacity_s,
-        CpuTimes(user_s, system_s),
-        tuple(((pid, ticks), CpuTimes(user, system)) for pid, ticks, user, system in processes),
-    )
+    text = zlib.decompress(data)
+    if before is None:
+        return TimedSnapshot(*decode(text, tuple[Snapshot, HostSample | None]))
+    later, cpu = decode(text, tuple[Changes, HostSample | None])
+    return TimedSnapshot(changed(before.snapshot, later), cpu)

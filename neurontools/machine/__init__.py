@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from neurontools.machine.api import connect as connect
     from neurontools.machine.api import start as start
     from neurontools.machine.client import Client as Client
-    from neurontools.machine.info import DaemonInfo as DaemonInfo
     from neurontools.machine.launch import list_machines as list_machines
     from neurontools.machine.launch import stop as stop
+    from neurontools.machine.machine_config import DaemonInfo as DaemonInfo
     from neurontools.machine.snapshot import Snapshot as Snapshot
 
 _HOMES = {
     "Client": "client",
-    "DaemonInfo": "info",
+    "DaemonInfo": "machine_config",
     "Machine": "api",
     "Snapshot": "snapshot",
     "connect": "api",

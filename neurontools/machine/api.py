@@ -1,4 +1,4 @@
-"""Machines for Python programs: what `neurond` and the tools do, as one object."""
+"""Machines for Python programs: the functions of `neurond` and the tools, as one object."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from neurontools import env
 from neurontools.errors import NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import StartOptions
-from neurontools.machine.naming import check_name
+from neurontools.machine.machine_config import StartOptions
+from neurontools.machine.machine_names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.faults.aim import FaultAim
-    from neurontools.machine.faults.spec import Fault
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.faults.params import Fault, FaultParams
+    from neurontools.machine.machine_config import DaemonInfo
     from neurontools.machine.snapshot import Snapshot
 
 
 class Machine:
     """A running machine and a connection to it. Made by `start` and `connect`; threads may share it.
 
-    As a context manager it ends what it began: one from `start` stops the machine unless that ran before, any other
-    closes its connection.
+    As a context manager it ends what it started: from `start` it stops the machine, unless that was running before; from
+    `connect` it closes its connection.
 
     Args:
         client: a connection.
-        info: the daemon's facts at that moment; `was_running` tells whether `start` found the machine running.
+        info: the daemon's facts; `was_running` is set when `start` found the machine running.
         stop_at_exit: whether the context manager stops the machine.
     """
 
@@ -40,11 +39,11 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """The machine's name, what NEURONTOOLS_MACHINE says to tools and programs."""
+        """The machine's name, the value of NEURONTOOLS_MACHINE for tools and programs."""
         return self.info.machine
 
     def snapshot(self) -> Snapshot:
-        """Return the machine at this moment.
+        """Return the current snapshot of the machine.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
@@ -53,7 +52,7 @@ class Machine:
         return self.client.snapshot()
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds (0.05 to 3600), also from a daemon that replaced this one.
+        """Yield a snapshot now and then every `period_s` seconds (0.05 to 3600), across restarts of the daemon.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
@@ -61,32 +60,32 @@ class Machine:
         """
         return self.client.watch(period_s)
 
-    def inject(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
-        """Let something go wrong with the machine; see docs/reference/faults.md.
+    def inject(self, kind: str, **params: Unpack[FaultParams]) -> Fault:
+        """Inject a fault into the machine; see docs/reference/faults.md.
 
         Args:
             kind: such as "hang" or "ecc".
-            aim: see `FaultSpec`.
+            params: see `FaultSpec`.
 
         Raises:
-            DaemonError: the fault makes no sense on this machine, or is not this user's to inject.
+            DaemonError: the fault does not fit this machine, or this user may not inject it.
         """
-        return self.client.inject(kind, **aim)
+        return self.client.inject(kind, **params)
 
     def faults(self) -> tuple[Fault, ...]:
         """Return the faults of the machine, oldest first."""
         return self.client.faults()
 
     def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
-        """End faults, and what they broke; without arguments all of them. Return the numbers of those that were ended.
+        """End faults, and what they broke; without arguments all of them. Return their ids.
 
         Raises:
-            DaemonError: there is no such fault, or it is not this user's to end.
+            DaemonError: there is no such fault, or this user may not end it.
         """
         return self.client.clear_faults(*faults)
 
     def reset_device(self, device: int, *, force: bool = False) -> None:
-        """Reset a device, which mends what memory errors broke; its error counters stay.
+        """Reset a device, which repairs what memory errors broke; its error counters stay.
 
         Raises:
             DaemonError: there is no such device, it is lost, or processes hold cores of it and `force` is not set.
@@ -94,13 +93,13 @@ class Machine:
         self.client.reset_device(device, force=force)
 
     def stop(self, *, force: bool = False) -> DaemonInfo:
-        """Stop the machine and close the connection; return what it was when it has ended.
+        """Stop the machine and close the connection; return its facts when it has ended.
 
         Args:
-            force: stop it even if processes hold cores; they go on.
+            force: stop it even if processes hold cores; they keep running.
 
         Raises:
-            NoMachineError: it does not run any more.
+            NoMachineError: it is not running any more.
             DaemonError: processes hold cores and `force` is not set.
         """
         info = launch.stop(self.name, force=force)
@@ -108,7 +107,7 @@ class Machine:
         return info
 
     def close(self) -> None:
-        """Close the connection; the machine goes on."""
+        """Close the connection; the machine keeps running."""
         self.client.close()
 
     def __enter__(self) -> Self:
@@ -119,23 +118,23 @@ class Machine:
             if self._stop_at_exit:
                 launch.stop(self.name, force=True)
         except NoMachineError:
-            pass  # stopped inside of the block
+            pass  # stopped inside the block
         finally:
             self.close()
 
 
 class StartChoices(TypedDict, total=False):
-    """What `start` takes beside the instance type.
+    """The arguments of `start` beside the instance type.
 
     Args:
-        name: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        name: the machine's name, None for NEURONTOOLS_MACHINE.
         lnc: logical NeuronCore configuration, None for the device's default.
         neighbours: order in which devices list their neighbours, "host" or "docs".
-        visible_devices: the host's devices that a container sees, such as "13" or "0,4-7".
+        visible_devices: the host's devices that are visible, as in a container, such as "13" or "0,4-7".
         ultraserver_mode: ways in which the instances of the UltraServer may be joined, such as "1,4".
-        ultraserver_node: which instance of its UltraServer the machine is, from 0.
-        private: end with this process and leave nothing.
-        idle_exit_s: end after so many seconds without clients and processes; None: never.
+        ultraserver_node: the machine's place in its UltraServer, from 0.
+        private: end with this process and delete all files.
+        idle_exit_s: end after this many seconds without clients and processes; None: never.
     """
 
     name: str | None
@@ -152,14 +151,14 @@ def start(instance: str | None = None, **choices: Unpack[StartChoices]) -> Machi
     """Start a machine, or find it running, and connect to it.
 
     Args:
-        instance: instance type, such as "trn2.48xlarge"; None for that of NEURONTOOLS_INSTANCE, or of the running one.
+        instance: instance type, such as "trn2.48xlarge"; None for NEURONTOOLS_INSTANCE, or the type of the running machine.
         choices: see `StartChoices`.
 
     Raises:
-        UsageError: no machine can have that name.
+        UsageError: the name is not valid.
         UnknownInstanceError: no such instance type.
         NeuronToolsError: the type does not offer that LNC, those devices or that UltraServer.
-        DaemonError: the name belongs to another kind of machine, or the daemon could not start.
+        DaemonError: the name belongs to a machine of another configuration, or the daemon could not start.
     """
     info = launch.start(start_options(instance, **choices))
     return Machine(Client.connect(info.machine), info, stop_at_exit=not info.was_running)
@@ -169,7 +168,7 @@ def connect(name: str | None = None, *, reconnect: bool = True) -> Machine:
     """Connect to a running machine; start nothing.
 
     Args:
-        name: its name, None for the one that NEURONTOOLS_MACHINE names.
+        name: its name, None for NEURONTOOLS_MACHINE.
         reconnect: whether a call connects again, and starts the machine again where that is allowed, after the
             connection broke.
 

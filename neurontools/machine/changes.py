@@ -18,47 +18,80 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.machine.fast_values import fast_constructor
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
 from neurontools.machine.protocol import CHANGES
-from neurontools.machine.snapshot import (
-    CoreUse,
-    ModelState,
-    ProcessState,
-    Snapshot,
-    core_use_from_json,
-    device_from_json,
-    process_fields_from_json,
-    process_from_json,
-    snapshot_fields_from_json,
-    snapshot_from_json,
-)
+from neurontools.machine.snapshot import CoreUse, DeviceState, ModelState, ProcessState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.machine.protocol import Notification
+
 _CORES, _MODELS, _LATENCY = "cores", "models", "latency_counts"
-_OWN_FIELDS = tuple(name for name in Snapshot.__slots__ if name not in {"devices", "processes"})
+_OWN_FIELDS = tuple(name for name in Snapshot.__struct_fields__ if name not in {"devices", "processes"})
 _PROCESS_FIELDS = tuple(
-    name for name in ProcessState.__slots__ if name not in {"pid", "start_ticks", _CORES, _MODELS, _LATENCY}
+    name
+    for name in ProcessState.__struct_fields__
+    if name not in {"pid", "start_ticks", _CORES, _MODELS, _LATENCY}
 )
-_core_use = fast_constructor(CoreUse)
-_model_state = fast_constructor(ModelState)
-_process_state = fast_constructor(ProcessState)
-_snapshot = fast_constructor(Snapshot)
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Any]:
-    """Return what changed; values in it may be the dataclasses of snapshots."""
+def _partial(whole: type[Struct]) -> Any:
+    """Return a struct with the fields of another one, each of which may be missing."""
+    known = msgspec.structs.fields(whole)
+    return msgspec.defstruct(
+        f"Partial{whole.__name__}",
+        [(field.name, field.type | UnsetType, UNSET) for field in known],
+        frozen=True,
+    )
+
+
+if TYPE_CHECKING:
+    _PartialProcess = Any
+    _PartialSnapshot = Any
+    _NOTHING: tuple[Any, ...]
+else:
+    _PartialProcess, _PartialSnapshot = _partial(ProcessState), _partial(Snapshot)
+    _NOTHING = (_PartialProcess(), _PartialSnapshot())
+
+
+class ProcessChanges(Struct, frozen=True, array_like=True):
+    """What changed of one process; see the module for the fields."""
+
+    position: int
+    counters: tuple[int, ...]
+    running: tuple[int, ...]
+    latency: tuple[int, ...]
+    cores: tuple[tuple[int, CoreUse], ...]
+    fields: _PartialProcess
+
+
+class Changes(Struct, frozen=True, array_like=True):
+    """What changed between two snapshots; see the module for the fields."""
+
+    fields: _PartialSnapshot
+    devices: tuple[tuple[int, DeviceState], ...]
+    order: tuple[int, ...] | None
+    new: tuple[ProcessState, ...]
+    moved: tuple[ProcessChanges, ...]
+
+
+def changes(before: Snapshot, after: Snapshot) -> Changes:
+    """Return what changed."""
     fields = _differing(before, after, _OWN_FIELDS)
-    devices: list[list[Any]] = []
+    devices: tuple[tuple[int, DeviceState], ...] = ()
     if len(before.devices) != len(after.devices):
         fields["devices"] = after.devices
     else:
-        devices = [
-            [position, new]
-            for position, (old, new) in enumerate(zip(before.devices, after.devices, strict=True))
-            if old is not new and old != new
-        ]
+        devices = tuple(
+            [
+                (position, new)
+                for position, (old, new) in enumerate(zip(before.devices, after.devices, strict=True))
+                if old is not new and old != new
+            ]
+        )
     order = _order(before.processes, after.processes)
     places = range(len(after.processes)) if order is None else order
     moved = []
@@ -68,67 +101,63 @@ def changes(before: Snapshot, after: Snapshot) -> list[Any]:
             if change is not None:
                 moved.append(change)
     arrived = [] if order is None else [after.processes[i] for i, place in enumerate(order) if place < 0]
-    return [fields, devices, order, arrived, moved]
+    return Changes(_PartialSnapshot(**fields), devices, order, tuple(arrived), tuple(moved))
 
 
-def changed(before: Snapshot, data: list[Any]) -> Snapshot:
-    """Return the later snapshot of the former one and what `changes` said, from its JSON form.
+def changed(before: Snapshot, later: Changes) -> Snapshot:
+    """Return the later snapshot from the former one and what changed.
 
     Raises:
-        IndexError, KeyError, TypeError, ValueError: the value tells of another snapshot, or of none of this version.
+        IndexError, ValueError: the changes are those of another snapshot.
     """
-    fields, moved_devices, order, arrived, moved = data
     devices = before.devices
-    if moved_devices:
+    if later.devices:
         listed = list(devices)
-        for position, device in moved_devices:
-            listed[position] = device_from_json(device)
+        for position, device in later.devices:
+            listed[position] = device
         devices = tuple(listed)
     processes = before.processes
-    if order is not None:
-        new = iter(arrived)
-        processes = tuple(
-            [before.processes[place] if place >= 0 else process_from_json(next(new)) for place in order]
-        )
-    if moved:
+    if later.order is not None:
+        new = iter(later.new)
+        processes = tuple([before.processes[place] if place >= 0 else next(new) for place in later.order])
+    if later.moved:
         states = list(processes)
-        for position, *change in moved:
-            states[position] = _process_changed(states[position], *change)
+        for change in later.moved:
+            states[change.position] = _process_changed(states[change.position], change)
         processes = tuple(states)
-    values = {name: getattr(before, name) for name in _OWN_FIELDS}
-    values.update(snapshot_fields_from_json(fields), processes=processes)
-    values.setdefault("devices", devices)
-    return _snapshot(**values)
+    values = {"devices": devices, "processes": processes, **_given(later.fields)}
+    return msgspec.structs.replace(before, **values)
 
 
-def pushed(before: Snapshot | None, method: str, params: Any) -> Snapshot:
+def pushed(before: Snapshot | None, notification: Notification) -> Snapshot:
     """Return the snapshot that a notification brings.
 
     Args:
         before: that of the notification before on the same connection, None for its first.
-        method: the notification's.
-        params: its parameters.
+        notification: what the daemon pushed.
 
     Raises:
-        IndexError, KeyError, TypeError, ValueError: the value is none of this version.
+        ConnectionError, IndexError: the notification is not of this version.
     """
-    return changed(before, params) if before and method == CHANGES else snapshot_from_json(params)
+    if before is not None and notification.method == CHANGES:
+        return changed(before, notification.params(Changes))
+    return notification.params(Snapshot)
 
 
-def _order(before: Sequence[ProcessState], after: Sequence[ProcessState]) -> list[int] | None:
+def _order(before: Sequence[ProcessState], after: Sequence[ProcessState]) -> tuple[int, ...] | None:
     if len(before) == len(after) and all(
         old is new or (old.pid == new.pid and old.start_ticks == new.start_ticks)
         for old, new in zip(before, after, strict=True)
     ):
         return None
     places = {(process.pid, process.start_ticks): place for place, process in enumerate(before)}
-    return [places.get((process.pid, process.start_ticks), -1) for process in after]
+    return tuple([places.get((process.pid, process.start_ticks), -1) for process in after])
 
 
-def _process_changes(position: int, old: ProcessState, new: ProcessState) -> list[Any] | None:
+def _process_changes(position: int, old: ProcessState, new: ProcessState) -> ProcessChanges | None:
     fields = _differing(old, new, _PROCESS_FIELDS)
     counters: list[int] = []
-    cores: list[list[Any]] = []
+    cores: list[tuple[int, CoreUse]] = []
     if old.cores is not new.cores:
         if len(old.cores) != len(new.cores):
             fields[_CORES] = new.cores
@@ -148,12 +177,17 @@ def _process_changes(position: int, old: ProcessState, new: ProcessState) -> lis
                 if count != now:
                     latency += (bucket, now - count)
     if counters or cores or running or latency or fields:
-        return [position, counters, running, latency, cores, fields]
+        return ProcessChanges(
+            position, tuple(counters), tuple(running), tuple(latency), tuple(cores), _PartialProcess(**fields)
+        )
     return None
 
 
 def _cores_changes(
-    before: Sequence[CoreUse], after: Sequence[CoreUse], counters: list[int], cores: list[list[Any]]
+    before: Sequence[CoreUse],
+    after: Sequence[CoreUse],
+    counters: list[int],
+    cores: list[tuple[int, CoreUse]],
 ) -> None:
     for slot, (old, new) in enumerate(zip(before, after, strict=True)):
         if old is new:
@@ -173,7 +207,7 @@ def _cores_changes(
             if any(growth) or old.executing != new.executing:
                 counters += (slot, *growth, 1 if new.executing else 0)
         else:
-            cores.append([slot, new])
+            cores.append((slot, new))
 
 
 def _only_running(before: Sequence[ModelState], after: Sequence[ModelState], running: list[int]) -> bool:
@@ -195,44 +229,30 @@ def _only_running(before: Sequence[ModelState], after: Sequence[ModelState], run
     return True
 
 
-def _process_changed(
-    old: ProcessState,
-    counters: list[int],
-    running: list[int],
-    latency: list[int],
-    cores: list[list[Any]],
-    fields: dict[str, Any],
-) -> ProcessState:
-    values = {name: getattr(old, name) for name in ProcessState.__slots__}
-    if counters or cores:
-        values[_CORES] = _cores_changed(old.cores, counters, cores)
-    if running:
+def _process_changed(old: ProcessState, change: ProcessChanges) -> ProcessState:
+    values: dict[str, Any] = {}
+    if change.counters or change.cores:
+        values[_CORES] = _cores_changed(old.cores, change)
+    if change.running:
         models = list(old.models)
-        for slot in running:
-            was = models[slot]
-            models[slot] = _model_state(
-                was.model_id, was.name, was.uuid, was.core, not was.running, was.memory
-            )
+        for slot in change.running:
+            models[slot] = msgspec.structs.replace(models[slot], running=not models[slot].running)
         values[_MODELS] = tuple(models)
-    if latency:
+    if change.latency:
         counts = list(old.latency_counts)
-        grown = iter(latency)
+        grown = iter(change.latency)
         for bucket, more in zip(grown, grown, strict=True):
             counts[bucket] += more
         values[_LATENCY] = tuple(counts)
-    if fields:
-        values.update(process_fields_from_json(fields))
-    return _process_state(**values)
+    return msgspec.structs.replace(old, **values, **_given(change.fields))
 
 
-def _cores_changed(
-    before: Sequence[CoreUse], counters: list[int], cores: list[list[Any]]
-) -> tuple[CoreUse, ...]:
+def _cores_changed(before: Sequence[CoreUse], change: ProcessChanges) -> tuple[CoreUse, ...]:
     uses = list(before)
-    numbers = iter(counters)
+    numbers = iter(change.counters)
     for slot, busy_ns, executions, flops, gpsimd_ns, executing in zip(*(numbers,) * 6, strict=True):
         old = uses[slot]
-        uses[slot] = _core_use(
+        uses[slot] = CoreUse(
             old.core,
             old.busy_ns + busy_ns,
             old.executions + executions,
@@ -243,9 +263,17 @@ def _cores_changed(
             old.model_loads,
             old.failures,
         )
-    for slot, use in cores:
-        uses[slot] = core_use_from_json(use)
+    for slot, use in change.cores:
+        uses[slot] = use
     return tuple(uses)
+
+
+def _given(partial: Struct) -> dict[str, Any]:
+    if partial in _NOTHING:
+        return {}
+    return {
+        name: value for name in partial.__struct_fields__ if (value := getattr(partial, name)) is not UNSET
+    }
 
 
 def _differing(

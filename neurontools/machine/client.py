@@ -1,47 +1,57 @@
-"""The programs' side of neurond: synchronous, standard library only, connects again when the daemon was replaced."""
+"""The synchronous client of neurond. It connects again when the daemon was replaced."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine import wire
-from neurontools.machine.client_errors import (
-    CoresBusyError,
-    OtherVersionError,
-    OutOfDeviceMemoryError,
-    SilentDaemonError,
-    ended,
-    ends_always,
+from neurontools.machine import codec, connection
+from neurontools.machine.client_errors import SilentDaemonError, ended, keeps_exiting
+from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit
+from neurontools.machine.machine_names import check_name
+from neurontools.machine.requests import (
+    ClearedFaults,
+    ClearFaultsRequest,
+    Empty,
+    FaultList,
+    FreedCores,
+    HeldFault,
+    HoldsFaultRequest,
+    InjectedFault,
+    ListFaultsRequest,
+    ProcessPlace,
+    RegisterRequest,
+    ReleaseFaultRequest,
+    Reserved,
+    ReserveRequest,
+    ResetDeviceRequest,
+    SnapshotRequest,
+    TakeFaultRequest,
+    TakenFault,
+    UnregisterRequest,
+    WatchRequest,
 )
-from neurontools.machine.faults.calls import FaultCalls
-from neurontools.machine.naming import check_name
-from neurontools.machine.protocol import RENDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Unpack
 
+    from neurontools.machine.faults.params import FaultParams
+    from neurontools.machine.protocol import Request
     from neurontools.machine.snapshot import Snapshot
 
-__all__ = [
-    "Client",
-    "CoresBusyError",
-    "OtherVersionError",
-    "OutOfDeviceMemoryError",
-    "Registration",
-    "SilentDaemonError",
-]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A process's place on a machine: cores by machine-wide logical id, and its telemetry page, whose fd is the caller's."""
+class Registration(NamedTuple):
+    """The place of a process on a machine: cores by machine-wide logical id, and its telemetry page.
+
+    The descriptor of the page is the caller's.
+    """
 
     cores: tuple[int, ...]
     page_fd: int
@@ -50,11 +60,12 @@ class Registration:
     machine: str
 
 
-class Client(FaultCalls):
+class Client:
     """A connection to the daemon of one machine. One call at a time; threads may share it.
 
-    After the daemon was replaced (killed and started again) the next call connects again; a forked child starts
-    with a connection of its own and without its parent's registration.
+    After the daemon was replaced (killed and started again) the next call connects again and repeats a request that
+    got no answer; every method may be repeated. A forked child starts with its own connection, without its parent's
+    registration.
 
     Args:
         machine: the machine's name.
@@ -70,13 +81,11 @@ class Client(FaultCalls):
         self._reconnect = reconnect
         self._restart = start_again
         self._lock = threading.RLock()
-        self._wire: wire.Wire | None = None
+        self._connection: connection.SyncConnection | None = None
         self._registered = False
         # Set while a request was sent that may have been handled though no answer came.
         self._unanswered = False
         self._registration_in_doubt = False
-        self._held: dict[int, int] = {}
-        self._held_in_doubt: set[int] = set()
         _clients.add(self)
 
     @classmethod
@@ -90,7 +99,7 @@ class Client(FaultCalls):
         """Return a client of a running machine; starts nothing.
 
         Args:
-            machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+            machine: its name, None for NEURONTOOLS_MACHINE.
             reconnect: as in the class.
             start_again: as in the class.
 
@@ -104,7 +113,7 @@ class Client(FaultCalls):
             start_again=start_again,
         )
         try:
-            client._wire = client._greeted(owner=False)
+            client._connection = client._greeted(owner=False)
         except ConnectionError as error:
             raise ended(client.machine) from error
         return client
@@ -121,47 +130,49 @@ class Client(FaultCalls):
             self._drop()
 
     def call(self, method: str, **params: Any) -> Any:
-        """Call a method of the protocol and return its result.
+        """Call a method of the protocol by its name and return its result as JSON values.
 
         Raises:
             CoresBusyError, OutOfDeviceMemoryError, DaemonError: the daemon refuses or does not answer.
             NoMachineError: the daemon is gone and may not be started again.
         """
         with self._lock:
-            return self._call(method, params)
+            return self._call(method, params, Any)
+
+    def request(self, request: Request, result_type: type[T]) -> T:
+        """Call a method of the protocol and return its result; raises as `call`."""
+        with self._lock:
+            return self._call(request.method, codec.to_builtins(request), result_type)
 
     def snapshot(self) -> Snapshot:
-        """Return the machine at this moment."""
-        from neurontools.machine.snapshot import snapshot_from_json
+        """Return the current snapshot of the machine."""
+        from neurontools.machine.snapshot import Snapshot
 
-        return snapshot_from_json(self.call("snapshot"))
+        return self.request(SnapshotRequest(), Snapshot)
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds, on a connection of its own, until that one breaks.
+        """Yield a snapshot now and then every `period_s` seconds, on its own connection, until that breaks.
 
-        When the daemon was replaced the iteration goes on with the new one.
+        When the daemon was replaced the iteration continues with the new one.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
         """
+        from neurontools.machine.changes import pushed
+
         while True:
             stream = self._greeted(owner=False)
             try:
-                stream.call("watch", {"period_s": period_s, "changes": True})
-                yield from _pushed(stream, period_s + wire.ANSWER_TIMEOUT_S)
+                stream.request(WatchRequest(period_s, changes=True), Empty)
+                snapshot: Snapshot | None = None
+                while True:
+                    within_s = period_s + connection.ANSWER_TIMEOUT_S
+                    snapshot = pushed(snapshot, stream.next_notification(within_s))
+                    yield snapshot
             except ConnectionError:
                 self._start_again()
             finally:
                 stream.close()
-
-    def render(self, tool: str, argv: list[str], emulate: str) -> tuple[int, bytes, bytes]:
-        """Return exit code, stdout and stderr of a tool, rendered by the daemon.
-
-        Raises:
-            DaemonError: the answer breaks off.
-        """
-        words = "\0".join([tool, emulate, *argv]).replace("\n", " ")
-        return wire.rendered(self.machine, RENDER + words.encode("utf-8", "surrogateescape") + b"\n")
 
     def register(
         self,
@@ -177,117 +188,154 @@ class Client(FaultCalls):
         """Put this process on the machine.
 
         Args:
-            tag: what NEURON_PROCESS_TAG says.
+            tag: the value of NEURON_PROCESS_TAG.
             command: the command line to show.
-            uses_device: False for a process that only looks and claims nothing.
+            uses_device: False for a process that only reads and claims nothing.
             cores: machine-wide logical ids to claim.
-            count: how many cores to claim where `cores` is None; 0 or None: all of the machine.
+            count: number of cores to claim where `cores` is None; 0 or None: all of the machine.
             runtime_version: to show; "NA" for a process without a runtime.
-            reset_cores: mend what memory errors broke of the cores.
+            reset_cores: repair the cores that memory errors broke.
 
         Raises:
             CoresBusyError: another process holds such a core.
-            DaemonError: the process is registered already, or there are no such cores.
+            DaemonError: the process is already registered, or there are no such cores.
         """
-        wishes = {
-            "tag": tag,
-            "command": command,
-            "uses_device": uses_device,
-            "cores": None if cores is None else list(cores),
-            "count": count,
-            "runtime_version": runtime_version,
-            "reset_cores": reset_cores,
-        }
+        request = RegisterRequest(tag, command, uses_device, cores, count, runtime_version, reset_cores)
         with self._lock:
-            answer = self._call_of_registration("register", wishes)
-            page_fd = self._wire.take_descriptor() if self._wire else None
-            if page_fd is None:
+            place = self._registration_request(request, ProcessPlace)
+            descriptors = self._connection.take_descriptors(1) if self._connection else []
+            if not descriptors:
                 raise DaemonError("neurond sent no telemetry page", "neurond logs may say why")
             self._registered = True
-            self._forget_memory()
-        return Registration(
-            tuple(answer["cores"]), page_fd, answer["instance_type"], answer["lnc"], answer["machine"]
-        )
+        return Registration(place.cores, descriptors[0], place.instance_type, place.lnc, place.machine)
 
     def unregister(self) -> None:
         """Take this process off the machine."""
         with self._lock:
             self._registered = False
-            self._forget_memory()
-            self._call_of_registration("unregister", {})
+            self._registration_request(UnregisterRequest(), FreedCores)
 
-    def register_synthetic(
-        self, wishes: list[dict[str, Any]], known: list[int]
-    ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Put made-up processes on the machine; `neurontools.machine.synthetic` is the comfortable way.
+    def request_with_descriptors(
+        self, request: Request, result_type: type[T], count: Callable[[T], int]
+    ) -> tuple[T, list[int]]:
+        """Return the result of a method and the descriptors that came with it, the caller's from now on.
 
         Args:
-            wishes: what `register` takes, for each.
-            known: pids of this process's synthetic ones: others are taken off when the call has to be repeated.
-
-        Returns:
-            For each its pid and cores, or an error; descriptors of the pages of those without an error.
+            request: the request.
+            result_type: the type of the result.
+            count: returns the number of descriptors that belong to a result.
         """
         with self._lock:
-            answer = self._call("register_synthetic", {"processes": wishes}, {"known": known})["processes"]
-            admitted = sum("error" not in each for each in answer)
-            return answer, self._wire.take_descriptors(admitted) if self._wire else []
+            result = self.request(request, result_type)
+            return result, self._connection.take_descriptors(count(result)) if self._connection else []
 
-    def allocate(self, core: int, nbytes: int) -> None:
-        """Reserve device memory on one of this process's cores (machine-wide id).
+    def reserve(self, core: int, total_bytes: int) -> None:
+        """Hold `total_bytes` of device memory for one of this process's cores, whatever it held before.
+
+        Args:
+            core: machine-wide logical id.
+            total_bytes: 0 gives everything back.
 
         Raises:
             OutOfDeviceMemoryError: the device is full.
         """
-        self._reserve("allocate", core, nbytes)
+        self.request(ReserveRequest(core, total_bytes), Reserved)
 
-    def free(self, core: int, nbytes: int) -> None:
-        """Give device memory back."""
-        self._reserve("free", core, nbytes)
+    def inject(self, kind: str, **params: Unpack[FaultParams]) -> Fault:
+        """Inject a fault into the machine; see docs/reference/faults.md.
 
-    def _reserve(self, method: str, core: int, nbytes: int) -> None:
+        Args:
+            kind: one of `FaultKind`, such as "hang".
+            params: see `FaultSpec`.
+
+        Returns:
+            The fault as it stands in the machine.
+
+        Raises:
+            DaemonError: the fault does not fit this machine, or this user may not inject it.
+            NoMachineError: no daemon runs.
+        """
         with self._lock:
-            held = {"held": self._held.get(core, 0)}
-            params = {"core": core, "nbytes": nbytes}
-            try:
-                in_doubt = held if core in self._held_in_doubt else {}
-                answer = self._call(method, {**params, **in_doubt}, held)
-            except NeuronToolsError:
-                if self._unanswered:
-                    self._held_in_doubt.add(core)
-                raise
-            self._held_in_doubt.discard(core)
-            self._held[core] = answer["reserved_bytes"]
+            injected = self._call(FaultSpec.method, {"kind": kind, **params}, InjectedFault)
+        return injected.fault
 
-    def _call_of_registration(self, method: str, params: dict[str, Any]) -> Any:
+    def faults(self) -> tuple[Fault, ...]:
+        """Return the faults of the machine, oldest first."""
+        return self.request(ListFaultsRequest(), FaultList).faults
+
+    def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
+        """End faults, and what they broke; without arguments all of them. Return their ids.
+
+        Raises:
+            DaemonError: there is no such fault, or this user may not end it.
+        """
+        return self.request(ClearFaultsRequest(fault_ids(faults)), ClearedFaults).ids
+
+    def reset_device(self, device: int, *, force: bool = False) -> None:
+        """Reset a device, which repairs what memory errors broke; its error counters stay.
+
+        Raises:
+            DaemonError: there is no such device, it is lost, or processes hold cores of it and `force` is not set.
+        """
+        self.request(ResetDeviceRequest(device, force), Empty)
+
+    def take_fault(
+        self,
+        core: int,
+        *,
+        pid: int | None = None,
+        action: Action = Action.EXECUTION,
+        collective: bool = False,
+        nbytes: int = 0,
+    ) -> Hit | None:
+        """Ask what happens to an execution or allocation that is about to begin, and count it; None: nothing.
+
+        Args:
+            core: where (machine-wide logical id).
+            pid: the process, None for this one; others, synthetic ones too, are for the machine's owner and root.
+            action: an execution or an allocation.
+            collective: whether the execution exchanges data with other cores.
+            nbytes: size of the allocation.
+        """
+        return self.request(TakeFaultRequest(core, pid, action, collective, nbytes), TakenFault).hit
+
+    def holds_fault(self, fault: int, core: int, *, pid: int | None = None) -> bool:
+        """Return whether an execution that a fault made hang still has to hang."""
+        return self.request(HoldsFaultRequest(fault, core, pid), HeldFault).holds
+
+    def release_fault(self, core: int, *, pid: int | None = None) -> None:
+        """Report that an execution no longer hangs, because it timed out."""
+        self.request(ReleaseFaultRequest(core, pid), Empty)
+
+    def _registration_request(self, request: Request, result_type: type[T]) -> T:
         try:
-            answer = self._call(method, params)
+            answer = self.request(request, result_type)
         except NeuronToolsError:
-            # The daemon may know this process though its caller was told that something went wrong.
+            # The daemon may know this process though its caller got an error.
             self._registration_in_doubt = self._unanswered
             raise
         self._registration_in_doubt = False
         return answer
 
-    def _call(self, method: str, params: dict[str, Any], when_repeated: dict[str, Any] | None = None) -> Any:
+    def _call(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         self._unanswered = False
         try:
-            return self._once(method, params)
+            return self._call_once(method, params, result_type)
         except ConnectionError as error:
             if not self._reconnect:
                 raise ended(self.machine) from error
         self._start_again()
         try:
-            return self._once(method, {**params, **(when_repeated or {})})
+            return self._call_once(method, params, result_type)
         except ConnectionError as error:
-            raise ends_always(self.machine) from error
+            raise keeps_exiting(self.machine) from error
 
-    def _once(self, method: str, params: dict[str, Any]) -> Any:
-        if self._wire is None:
-            self._wire = self._greeted(owner=self._registered)
+    def _call_once(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
+        if self._connection is None:
+            self._connection = self._greeted(owner=self._registered)
         self._unanswered = True
         try:
-            result = self._wire.call(method, params)
+            result = self._connection.call(method, params, result_type)
         except (ConnectionError, SilentDaemonError):
             self._drop()
             raise
@@ -297,26 +345,22 @@ class Client(FaultCalls):
         self._unanswered = False
         return result
 
-    def _greeted(self, *, owner: bool) -> wire.Wire:
-        new = wire.Wire(self.machine)
+    def _greeted(self, *, owner: bool) -> connection.SyncConnection:
+        new = connection.SyncConnection(self.machine)
         try:
-            answer = new.hello(os.path.basename(sys.argv[0]), owner=owner)
-            if self._registered and answer["registered"] is None:
+            greeting = new.hello(owner=owner)
+            if self._registered and greeting.registered is None:
                 raise DaemonError(  # noqa: TRY301  the connection is closed below
-                    f"machine {self.machine!r} does not know process {os.getpid()} any more",
+                    f"machine {self.machine!r} no longer knows process {os.getpid()}",
                     "its records were deleted; start the program again",
                 )
             if self._registration_in_doubt and not self._registered:
-                new.call("unregister", {})
+                new.request(UnregisterRequest(), FreedCores)
                 self._registration_in_doubt = False
         except BaseException:
             new.close()
             raise
         return new
-
-    def _forget_memory(self) -> None:
-        self._held.clear()
-        self._held_in_doubt.clear()
 
     def _start_again(self) -> None:
         if self._restart is not None:
@@ -327,25 +371,20 @@ class Client(FaultCalls):
         launch.ensure_running(self.machine)
 
     def _drop(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _forked(self) -> None:
         # The connection speaks for the parent, which alone is registered; the lock may be held by a thread of it.
         self._lock = threading.RLock()
         self._registered = self._registration_in_doubt = False
-        self._forget_memory()
         self._drop()
 
 
-def _pushed(stream: wire.Wire, within_s: float) -> Iterator[Snapshot]:
-    from neurontools.machine.changes import pushed
-
-    snapshot: Snapshot | None = None
-    while True:
-        snapshot = pushed(snapshot, *stream.push(within_s))
-        yield snapshot
+def fault_ids(faults: tuple[Fault | int, ...]) -> tuple[int, ...] | None:
+    """Return the ids of faults, None (all of them) for none."""
+    return tuple(fault if isinstance(fault, int) else fault.id for fault in faults) or None
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -1,9 +1,9 @@
-"""What a client raises: the daemon's refusals as exceptions."""
+"""Exceptions of the clients: the daemon's error answers, and a daemon that is gone."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neurontools import env, paths
 from neurontools.errors import DaemonError, NoMachineError
@@ -11,12 +11,13 @@ from neurontools.machine.protocol import ErrorCode
 
 if TYPE_CHECKING:
     from neurontools.errors import NeuronToolsError
+    from neurontools.machine.protocol import ErrorBody
 
 
 class CoresBusyError(DaemonError):
     """Cores are not free.
 
-    `requested` are the ids asked for, empty when `count` cores of any id were asked for; `available` is the number of
+    `requested` are the requested ids, empty when `count` cores of any id were requested; `available` is the number of
     free ones among them; `owners` are the pids that hold the others.
     """
 
@@ -58,7 +59,7 @@ class OutOfDeviceMemoryError(DaemonError):
 
 
 class DeviceLostError(DaemonError):
-    """A device is not there any more; `device` is its number."""
+    """A device is lost; `device` is its number."""
 
     def __init__(self, message: str, remedy: str = "", *, device: int = 0) -> None:
         super().__init__(message, remedy)
@@ -83,9 +84,9 @@ def ended(machine: str) -> DaemonError:
     return DaemonError(f"neurond of machine {machine!r} ended", "neurond status")
 
 
-def ends_always(machine: str) -> DaemonError:
+def keeps_exiting(machine: str) -> DaemonError:
     """Return the error of a daemon whose successor closed the connection too."""
-    return DaemonError(f"neurond of machine {machine!r} ends all the time", "neurond logs")
+    return DaemonError(f"neurond of machine {machine!r} keeps exiting", "neurond logs")
 
 
 def no_machine(machine: str) -> NoMachineError:
@@ -94,17 +95,17 @@ def no_machine(machine: str) -> NoMachineError:
     if owner != os.getuid():
         return NoMachineError(
             f"no machine {machine!r} is running in {paths.runtime_dir()}",
-            f"only uid {owner}, who shares that directory, can start it; unset {env.RUNTIME_DIR} for your own",
+            f"only uid {owner}, who shares that directory, can start it; unset {env.RUNTIME_DIR} to use your own",
         )
     flag = "" if machine == env.DEFAULT_MACHINE else f" --name {machine}"
     return NoMachineError(f"no machine {machine!r} is running", f"start it: neurond start{flag}")
 
 
-def error_of(error: dict[str, Any]) -> NeuronToolsError:
+def error_from(error: ErrorBody) -> NeuronToolsError:
     """Return the exception of an error answer."""
-    data = error.get("data") or {}
-    message, remedy = str(error.get("message")), str(data.get("remedy", ""))
-    match error.get("code"):
+    data, message = error.data, error.message
+    remedy = str(data.get("remedy", ""))
+    match error.code:
         case ErrorCode.CORES_BUSY:
             return CoresBusyError(
                 message,

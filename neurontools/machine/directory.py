@@ -1,8 +1,8 @@
-"""The directory of one machine as its daemon sees it, the socket in it, and the knock that survives its deletion.
+"""The directory of one machine as its daemon sees it, its socket, and the recovery socket.
 
-Beside its socket a daemon listens on an abstract address made from the directory's path. It is taken as long as the
-daemon lives, whatever happens to files, so there is never a second daemon for one directory; and who connects there
-makes the daemon restore a directory that was deleted. No file needs to be looked at meanwhile.
+Beside its socket a daemon listens on an abstract address made from the directory's path, the recovery socket. That
+address is taken as long as the daemon runs, even when its files are deleted, so one directory never has two daemons.
+A connection to it makes the daemon restore a deleted directory, so the daemon need not watch its files.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import socket
 from typing import TYPE_CHECKING
 
 from neurontools import paths
+from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.atomic_files import write_aside
+from neurontools.machine import codec
 from neurontools.machine.processes import peer_of
 from neurontools.machine.sharing import RECORD_MODE, SOCKET_MODE, make_closed, make_shared, make_shared_root
 
 if TYPE_CHECKING:
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
 RECORD = "neurond.json"
 LOCK = "start.lock"
 
 
 class MachineDirectory:
-    """Paths of one machine and their making and unmaking.
+    """Paths of one machine, created and deleted.
 
-    `group` is the number of the group that it is shared with, None for a private one. It is remembered: a shared
-    directory that was deleted is made again as one.
+    `group` is the number of the group that it is shared with, None for a private one. It is remembered, so that a
+    deleted shared directory is restored as one.
     """
 
     def __init__(self, machine: str) -> None:
@@ -49,10 +50,10 @@ class MachineDirectory:
         self.socket = _short_socket(self.path) if self.needs_pointer else self._direct
 
     def make(self) -> None:
-        """Make what is missing.
+        """Create what is missing.
 
         Raises:
-            NeuronToolsError: a directory is somebody else's, open to others, or can't be made.
+            NeuronToolsError: a directory belongs to another user, is open to others, or cannot be created.
         """
         if self.group is None:
             paths.ensure_private(os.path.dirname(self.path))
@@ -71,11 +72,11 @@ class MachineDirectory:
             shorts = os.path.dirname(self.socket)
             paths.ensure_private(os.path.dirname(shorts))
             paths.ensure_private(shorts)
-            write_aside(f"{self.path}/socket", self.socket + "\n", sync=False)
+            write_atomic(f"{self.path}/socket", self.socket + "\n", sync=False)
         paths.ensure_private(self.state)
 
     def is_whole(self) -> bool:
-        """Return whether the socket, the record, the pages directory and a group's mark are there."""
+        """Return whether the socket, the record, the pages directory and a group's mark exist."""
         needed = [self.socket, self.record, self.pages]
         if self.group is not None:
             needed.append(f"{os.path.dirname(self.path)}/{paths.GROUP_MARK}")
@@ -94,19 +95,17 @@ class MachineDirectory:
         """
         if answers(self.socket):
             raise already_running(self.machine)
-        _remove(self.socket)
+        remove_quietly(self.socket)
 
     def write_record(self, info: DaemonInfo) -> None:
         """Write neurond.json."""
-        import json
-
         mode = 0o600 if self.group is None else RECORD_MODE
-        write_aside(self.record, json.dumps(info.to_json()), sync=False, mode=mode)
+        write_atomic(self.record, codec.encode(info), mode=mode, exact_mode=True, sync=False)
 
     def clean(self) -> None:
-        """Remove what says that a daemon runs."""
+        """Remove the files of a running daemon."""
         for path in (self.socket, self.record, f"{self.path}/socket"):
-            _remove(path)
+            remove_quietly(path)
 
     def delete(self) -> None:
         """Remove everything of this machine."""
@@ -126,11 +125,11 @@ def answers(address: str) -> bool:
 
 def already_running(machine: str) -> DaemonError:
     """Return the error of a second daemon for one machine."""
-    return DaemonError(f"machine {machine!r} is running already", "neurond status")
+    return DaemonError(f"machine {machine!r} is already running", "neurond status")
 
 
-def knock_address(machine_dir: str) -> str:
-    """Return the abstract address on which the daemon of a directory hears knocks."""
+def recovery_address(machine_dir: str) -> str:
+    """Return the abstract address of the recovery socket of a directory."""
     return f"\0neurontools/{os.getuid()}/{_digest(machine_dir + _mount_namespace())}"
 
 
@@ -142,13 +141,13 @@ def _mount_namespace() -> str:
         return ""
 
 
-def open_knocker(machine: str, machine_dir: str) -> socket.socket | None:
-    """Return the listener for knocks, None when another user has taken its address.
+def open_recovery_socket(machine: str, machine_dir: str) -> socket.socket | None:
+    """Return the listening recovery socket, None when another user has taken its address.
 
     Raises:
-        DaemonError: a daemon of ours has it.
+        DaemonError: a daemon of this user has it.
     """
-    address = knock_address(machine_dir)
+    address = recovery_address(machine_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listener.bind(address)
@@ -161,12 +160,12 @@ def open_knocker(machine: str, machine_dir: str) -> socket.socket | None:
     return listener
 
 
-def knock(machine_dir: str) -> bool:
-    """Make the daemon of a directory restore what was deleted of it; return whether there is one (blocks until done)."""
+def request_recovery(machine_dir: str) -> bool:
+    """Make the daemon of a directory restore its deleted files and wait for it; return whether there is a daemon."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(5)
         try:
-            sock.connect(knock_address(machine_dir))
+            sock.connect(recovery_address(machine_dir))
             return peer_of(sock).uid == os.getuid() and sock.recv(1) == b"\n"
         except OSError:
             return False
@@ -188,10 +187,3 @@ def _short_socket(machine_dir: str) -> str:
 
 def _digest(machine_dir: str) -> str:
     return hashlib.sha256(os.fsencode(machine_dir)).hexdigest()[:24]
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

@@ -1,21 +1,24 @@
-"""What goes into the simulated machine and what comes out: events, effects, reasons of a refusal."""
+"""Events of the simulated machine, their effects, and reasons of a refusal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from neurontools.machine.processes import ProcessKey
+
 if TYPE_CHECKING:
-    from neurontools.machine.faults.spec import Fault, FaultSpec, Hit, Victim
+    from neurontools.machine.faults.params import Fault, FaultSpec, Hit, Victim
     from neurontools.machine.hardware import CoreTotals, HardwareCounter
-    from neurontools.machine.processes import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device.
 
-    `links` are the neighbours of each device; empty where nobody asks for them.
+    `links` are the neighbours of each device; empty where they are not needed.
     """
 
     device_count: int
@@ -37,13 +40,12 @@ class Layout:
         return range(device * self.cores_per_device, (device + 1) * self.cores_per_device)
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A registered process with its claims.
 
     `reserved` are pairs of core and bytes of device memory, by core, without zeros. `registered_ns` is
-    CLOCK_MONOTONIC. `player` is the process that made a synthetic one up and with which that one ends.
-    `stack` is `processes.stack_of` the program that registered, 0 where that is not known.
+    CLOCK_MONOTONIC. `player` is the process that added a synthetic one and with which that one ends. `stack` is
+    `processes.stack_start` of the program that registered, 0 where that is not known.
     """
 
     key: ProcessKey
@@ -60,12 +62,12 @@ class Process:
 
     @property
     def origin(self) -> str:
-        """What `ProcessState.origin` says of it."""
+        """The value of `ProcessState.origin`."""
         return "live" if self.player is None else "synthetic"
 
     @property
-    def lives_with(self) -> ProcessKey:
-        """The process of this host whose end is its end."""
+    def ends_with(self) -> ProcessKey:
+        """The process of this host with which it ends."""
         return self.player or self.key
 
     def reserved_on(self, core: int) -> int:
@@ -75,10 +77,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A process wants to be on the machine, with these cores, or with so many (0: all of the machine).
+    """A process joins the machine, with these cores, or with `count` cores (0: all of the machine).
 
-    A synthetic one has a key that no process of the host can have, and is there as long as its `player`.
-    `reset_cores` mends what memory errors broke of the cores, as NEURON_RT_RESET_CORES says.
+    A synthetic one has a key that no process of the host can have, and ends with its `player`. `reset_cores` repairs
+    the cores that memory errors broke, as NEURON_RT_RESET_CORES does.
     """
 
     key: ProcessKey
@@ -96,16 +98,16 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A process that a former daemon registered still lives."""
+    """A process that a former daemon registered still runs."""
 
     process: Process
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A process unregisters, or is gone.
+    """A process unregisters, or has exited.
 
-    `totals` are what its telemetry page counted, by lifetime counter, `core_totals` the same by core.
+    `totals` are the counts of its telemetry page, by lifetime counter, `core_totals` the same by core.
     """
 
     key: ProcessKey
@@ -114,27 +116,12 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
-    """A process reserves device memory on a core that it claims.
-
-    `held` is set when this request, or an earlier one, may have been handled without an answer (the connection
-    broke): what the process knows to hold on the core. It holds that and `nbytes` afterwards, whatever was booked.
-    """
+class Reserve:
+    """A process holds `total_bytes` of device memory for a core that it claims, whatever it held before."""
 
     key: ProcessKey
     core: int
-    nbytes: int
-    held: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """A process gives device memory back; `held` as in `Allocate`."""
-
-    key: ProcessKey
-    core: int
-    nbytes: int
-    held: int | None = None
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +135,7 @@ class CountHardware:
 
 @dataclass(frozen=True, slots=True)
 class ResetHardware:
-    """Somebody sets an error counter of a device to zero, or all of them (None)."""
+    """An error counter of a device is set to zero, or all of them (None)."""
 
     device: int
     counter: HardwareCounter | None = None
@@ -156,28 +143,28 @@ class ResetHardware:
 
 @dataclass(frozen=True, slots=True)
 class InjectFault:
-    """Somebody wants something to go wrong."""
+    """A fault is injected."""
 
     spec: FaultSpec
 
 
 @dataclass(frozen=True, slots=True)
 class ClearFaults:
-    """Somebody ends faults and what they broke, by number, or all of them (None)."""
+    """Faults and what they broke end, by id, or all of them (None)."""
 
     ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TakeFault:
-    """A process is about to execute or allocate and asks what happens to it."""
+    """A process is about to execute or allocate."""
 
     victim: Victim
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFault:
-    """An execution does not hang any more."""
+    """An execution no longer hangs."""
 
     pid: int
     core: int
@@ -185,7 +172,7 @@ class ReleaseFault:
 
 @dataclass(frozen=True, slots=True)
 class ResetDevice:
-    """Somebody resets a device; `force` does so while processes hold cores of it."""
+    """A device is reset; `force` does so while processes hold cores of it."""
 
     device: int
     force: bool = False
@@ -197,14 +184,14 @@ class Tick:
 
 
 FaultEvent = InjectFault | ClearFaults | TakeFault | ReleaseFault | Tick
-Event = Register | Adopt | Leave | Allocate | Free | CountHardware | ResetHardware | ResetDevice | FaultEvent
+Event = Register | Adopt | Leave | Reserve | CountHardware | ResetHardware | ResetDevice | FaultEvent
 
 
 @dataclass(frozen=True, slots=True)
 class CoresBusy:
-    """Cores are not free. `requested` are ids, empty when a number of any cores (`count`) was asked for.
+    """Cores are not free. `requested` are ids, empty when a number of any cores (`count`) was requested.
 
-    `available` is the number of free cores among those asked for, `owners` the processes that hold the others.
+    `available` is the number of free cores among those requested, `owners` the processes that hold the others.
     """
 
     requested: tuple[int, ...]
@@ -215,7 +202,7 @@ class CoresBusy:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A device's memory does not hold what is asked for; all in bytes."""
+    """A device has too little free memory; all in bytes."""
 
     device: int
     total: int
@@ -225,14 +212,25 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The request makes no sense on this machine."""
+    """The request is not valid on this machine."""
 
     message: str
+    remedy: str = ""
+
+
+def no_device(device: int, device_count: int) -> Invalid:
+    """Return the refusal of a device that the machine does not have."""
+    return Invalid(f"no device {device}", f"this machine has {index_range('device', device_count)}")
+
+
+def index_range(name: str, count: int) -> str:
+    """Return the indices of `count` devices or cores in words: `devices 0-15`."""
+    return f"{name} 0 only" if count == 1 else f"{name}s 0-{count - 1}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLost:
-    """A device is not there any more."""
+    """A device is lost."""
 
     device: int
 
@@ -257,56 +255,56 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A process is on the machine now."""
+    """A process has joined the machine."""
 
     process: Process
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A process holds other memory than before."""
+    """A process holds another amount of memory."""
 
     process: Process
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A process is not on the machine any more; its cores and memory are free."""
+    """A process has left the machine; its cores and memory are free."""
 
     process: Process
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChanged:
-    """A device counts other errors than before, or is in another state."""
+    """The error counters or the state of a device changed."""
 
     device: int
 
 
 @dataclass(frozen=True, slots=True)
 class FaultInjected:
-    """A fault is in the machine; one that is over at once is told as it was."""
+    """A fault was injected; `fault` shows it as it was even if it is over."""
 
     fault: Fault
 
 
 @dataclass(frozen=True, slots=True)
 class FaultsCleared:
-    """Faults are gone."""
+    """Faults have ended."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FaultTaken:
-    """What happens to the execution or allocation that was asked about; None: nothing."""
+    """What happens to the execution or allocation in question; None: nothing."""
 
     hit: Hit | None
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """The kernel says so."""
+    """A line of the kernel log."""
 
     text: str
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from msgspec import Struct
 
 
 class HardwareCounter(StrEnum):
-    """Memory errors that a device counts (system-tools.md sections 3.3 and 4)."""
+    """Memory errors that a device counts (AWS Neuron documentation, neuron-monitor and sysfs user guides)."""
 
     MEM_ECC_CORRECTED = "mem_ecc_corrected"
     MEM_ECC_UNCORRECTED = "mem_ecc_uncorrected"
@@ -20,8 +17,7 @@ class HardwareCounter(StrEnum):
     SRAM_ECC_UNCORRECTED = "sram_ecc_uncorrected"
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareCounters:
+class HardwareCounters(Struct, frozen=True, gc=False):
     """Errors of one device since its counters were last reset."""
 
     mem_ecc_corrected: int = 0
@@ -34,9 +30,8 @@ class HardwareCounters:
 NO_ERRORS = HardwareCounters()
 
 
-@dataclass(frozen=True, slots=True)
-class CoreTotals:
-    """What the processes that are gone did on one core: with `CoreUse` of the living, the core's whole history.
+class CoreTotals(Struct, frozen=True, gc=False):
+    """What exited processes did on one core: with `CoreUse` of the running ones, the core's whole history.
 
     `failures` are pairs of NRT status number and executions that ended so; `executions` counts those too.
     """
@@ -63,17 +58,3 @@ class CoreTotals:
             self.model_loads + other.model_loads,
             tuple(sorted(failures.items())),
         )
-
-
-def core_totals_from_json(data: dict[str, Any]) -> CoreTotals:
-    """Return the totals of a core from their JSON form.
-
-    Raises:
-        KeyError, TypeError, ValueError: the value is none.
-    """
-    return CoreTotals(**{**data, "failures": pairs(data["failures"])})
-
-
-def pairs(data: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return pairs of numbers from their JSON form."""
-    return tuple((first, second) for first, second in data)

@@ -1,41 +1,69 @@
-"""What a machine has counted since it was made: it outlives processes and daemons."""
+"""The counters of a machine since it was created; they outlive processes and daemons."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from neurontools.machine.hardware import CoreTotals, HardwareCounters, core_totals_from_json
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from neurontools.machine.events import (
+    CountHardware,
+    DeviceChanged,
+    Effect,
+    Invalid,
+    Refused,
+    ResetHardware,
+    no_device,
+)
+from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounter, HardwareCounters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The counters of a machine.
 
-    `lifetime` are named counters of the whole machine, `core_totals` what processes that are gone did on each core,
+    `lifetime` are named counters of the whole machine, `core_totals` what exited processes did on each core,
     `hardware` the memory errors of each device that has any.
     """
 
-    lifetime: Mapping[str, int] = field(default_factory=dict)
+    lifetime: dict[str, int] = field(default_factory=dict)
     core_totals: tuple[CoreTotals, ...] = ()
-    hardware: Mapping[int, HardwareCounters] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+    hardware: dict[int, HardwareCounters] = field(default_factory=dict)
 
 
-def history_from_json(data: dict[str, Any]) -> History:
-    """Return the history of its JSON form.
+class ErrorCounters:
+    """Counts memory errors by device.
 
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the value is none.
+    Args:
+        device_count: the machine's devices.
+        past: what was counted so far.
     """
-    return History(
-        {str(name): int(count) for name, count in data["lifetime"].items()},
-        tuple(core_totals_from_json(totals) for totals in data["core_totals"]),
-        {int(device): HardwareCounters(**counts) for device, counts in data["hardware"].items()},
-    )
+
+    def __init__(self, device_count: int, past: Mapping[int, HardwareCounters]) -> None:
+        self.devices = [past.get(device, NO_ERRORS) for device in range(device_count)]
+
+    def handle(self, event: CountHardware | ResetHardware) -> tuple[Effect, ...]:
+        """Count errors, or set counters to zero."""
+        if not 0 <= event.device < len(self.devices):
+            return (Refused(no_device(event.device, len(self.devices))),)
+        if isinstance(event, CountHardware):
+            if event.amount <= 0:
+                return (Refused(Invalid(f"invalid number of errors {event.amount}: must be at least 1")),)
+            self.count(event.device, event.counter, event.amount)
+        elif event.counter is None:
+            self.devices[event.device] = NO_ERRORS
+        else:
+            self.devices[event.device] = replace(self.devices[event.device], **{event.counter: 0})
+        return (DeviceChanged(event.device),)
+
+    def count(self, device: int, counter: HardwareCounter, amount: int) -> None:
+        """Count errors of a device."""
+        counters = self.devices[device]
+        self.devices[device] = replace(counters, **{counter: getattr(counters, counter) + amount})
+
+    def counted(self) -> dict[int, HardwareCounters]:
+        """Return the counters of the devices that have any errors."""
+        return {device: counters for device, counters in enumerate(self.devices) if counters != NO_ERRORS}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from neurontools.base.procfs import read_stat
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """CPU seconds since some fixed moment."""
+    """CPU seconds since a fixed time."""
 
     user_s: float
     system_s: float
@@ -117,10 +118,10 @@ def recorded_share(before: Snapshot | None, after: Snapshot, only: tuple[int, in
     return CpuShare(user, min(1.0 - user, max(0.0, system_ns / capacity_ns)))
 
 
-def together(one: CpuShare, other: CpuShare) -> CpuShare:
+def add_shares(left: CpuShare, right: CpuShare) -> CpuShare:
     """Return the sum of two shares, at most the whole."""
-    user = min(1.0, one.user + other.user)
-    return CpuShare(user, min(1.0 - user, one.system + other.system))
+    user = min(1.0, left.user + right.user)
+    return CpuShare(user, min(1.0 - user, left.system + right.system))
 
 
 def _vcpus(instance_type: str) -> int:
@@ -142,12 +143,8 @@ def _share(before: HostSample, after: HostSample, start: CpuTimes, end: CpuTimes
 
 def _process_times(pid: int, start_ticks: int) -> CpuTimes | None:
     # psutil knows processes by a start time in seconds; the telemetry page holds the kernel's exact ticks.
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            after_name = stat.read().rpartition(b")")[2].split()
-    except OSError:
+    stat = read_stat(pid)
+    if stat is None or stat.start_ticks != start_ticks:
         return None
-    if len(after_name) < 20 or int(after_name[19]) != start_ticks:
-        return None
-    ticks_a_second = os.sysconf("SC_CLK_TCK")
-    return CpuTimes(int(after_name[11]) / ticks_a_second, int(after_name[12]) / ticks_a_second)
+    ticks_per_second = os.sysconf("SC_CLK_TCK")
+    return CpuTimes(stat.user_ticks / ticks_per_second, stat.system_ticks / ticks_per_second)

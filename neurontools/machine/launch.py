@@ -1,23 +1,25 @@
-"""Starting, stopping and listing daemons. Starting is a handshake: the daemon reports on a pipe, nobody polls."""
+"""Starting, stopping and listing daemons. Starting is a handshake: the daemon reports on a pipe, without polling."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
+from neurontools.base.locks import file_lock, unlock
+from neurontools.base.procfs import read_boot_id
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
-from neurontools.machine import wire
+from neurontools.machine import codec
 from neurontools.machine.client_errors import no_machine
-from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, knock
-from neurontools.machine.info import DaemonInfo, StartOptions, info_from_json
-from neurontools.machine.naming import check_name, core_ranges
-from neurontools.machine.processes import ProcessKey, boot_id, is_alive, is_hidden, is_readable, open_pidfd
+from neurontools.machine.connection import SyncConnection, is_answering
+from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, request_recovery
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
+from neurontools.machine.machine_names import check_name, core_ranges
+from neurontools.machine.processes import ProcessKey, is_alive, is_hidden, is_readable, open_pidfd
 from neurontools.machine.sharing import denied_hint
 
 if TYPE_CHECKING:
@@ -31,11 +33,11 @@ _STOP_TIMEOUT_S = 10.0
 
 
 def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] | None = None) -> None:
-    """Start a machine if it does not run; it ends by itself after 30 minutes without clients and processes.
+    """Start a machine if it does not run; it ends after 30 minutes without clients and processes.
 
     Args:
-        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
-        on_notice: gets a line for a person when something was started.
+        machine: its name, None for NEURONTOOLS_MACHINE.
+        on_notice: gets a line for a person when a machine was started.
 
     Raises:
         NoMachineError: it does not run, and NEURONTOOLS_AUTOSTART=0 forbids starting it or the runtime directory
@@ -58,23 +60,23 @@ def start(options: StartOptions) -> DaemonInfo:
     """Start a machine, or find it running.
 
     Returns:
-        The daemon's facts, `was_running` set if it ran already. With `foreground` after the daemon's end.
+        The daemon's facts, `was_running` set if it ran already. With `foreground` after the daemon's exit.
 
     Raises:
-        UsageError: no machine can have that name, or a list of devices or modes makes no sense.
+        UsageError: the name is not valid, or a list of devices or modes is not.
         UnknownInstanceError: no such instance type.
-        NeuronToolsError: the type does not offer that LNC, device or UltraServer, or this is no Linux.
-        DaemonError: the name belongs to another kind of machine, the runtime directory is another user's, or the
+        NeuronToolsError: the type does not offer that LNC, device or UltraServer, or this is not Linux.
+        DaemonError: the name belongs to a machine of another configuration, the runtime directory is another user's, or the
             daemon could not start.
     """
     _check_system()
     check_name(options.machine)
     _check_ours()
     if options.instance_type is not None:
+        from neurontools.machine.effective_config import resolve_config
         from neurontools.machine.instances import catalogue
-        from neurontools.machine.kind_choice import kind_of
 
-        kind_of(options, catalogue.instance_type(options.instance_type), None)
+        resolve_config(options, catalogue.instance_type(options.instance_type), None)
     with _start_lock(options.machine) as unlock:
         if _is_running(options.machine):
             return _same(options, find(options.machine))
@@ -84,12 +86,12 @@ def start(options: StartOptions) -> DaemonInfo:
 
 
 def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
-    """Stop a machine and return what it was when it has ended.
+    """Stop a machine and return its facts when it has ended.
 
-    Its processes go on; a new daemon of the same type finds them again.
+    Its processes keep running; a new daemon of the same type adopts them.
 
     Args:
-        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+        machine: its name, None for NEURONTOOLS_MACHINE.
         force: stop it even if processes hold cores, and kill a daemon that does not answer.
 
     Raises:
@@ -105,20 +107,20 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
             _signal(pidfd, signal.SIGTERM, info)
         if not _has_ended(pidfd):
             if not force:
-                raise DaemonError(f"neurond of machine {name!r} does not end", "neurond stop --force")
+                raise DaemonError(f"neurond of machine {name!r} does not exit", "neurond stop --force")
             _signal(pidfd, signal.SIGKILL, info)
             _has_ended(pidfd)
     return info
 
 
 def restart(machine: str | None = None) -> DaemonInfo:
-    """Replace the daemon of a machine, whatever version it is of; processes keep their cores.
+    """Replace the daemon of a machine, of any version; processes keep their cores.
 
     Raises:
         NoMachineError: it does not run.
         DaemonError: the runtime directory is another user's, or the new daemon could not start.
     """
-    from neurontools.machine.kind_choice import ALL
+    from neurontools.machine.effective_config import ALL
 
     _check_ours()
     info = stop(machine, force=True)
@@ -145,7 +147,7 @@ def find(machine: str) -> DaemonInfo:
         DaemonError: the runtime directory is closed to this user.
     """
     info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
-    if info is None and knock(paths.machine_dir(machine)):
+    if info is None and request_recovery(paths.machine_dir(machine)):
         info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
     if info is None:
         root = paths.runtime_dir()
@@ -173,32 +175,29 @@ def list_machines() -> tuple[DaemonInfo, ...]:
 
 
 def _is_running(machine: str) -> bool:
-    if wire.is_answering(machine):
+    if is_answering(machine):
         return True
-    return knock(paths.machine_dir(machine)) and wire.is_answering(machine)
+    return request_recovery(paths.machine_dir(machine)) and is_answering(machine)
 
 
 def _record(path: str) -> DaemonInfo | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            info = info_from_json(json.load(file))
-    except (OSError, ValueError, TypeError, AttributeError):
+    info = codec.read_file(path, DaemonInfo)
+    if info is None:
         return None
     alive = is_alive(ProcessKey(info.pid, info.start_ticks)) or is_hidden(info.pid)
-    return info if alive and info.boot_id == boot_id() else None
+    return info if alive and info.boot_id == read_boot_id() else None
 
 
 def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
-    from neurontools.machine.definition import other_type
+    from neurontools.machine.effective_config import config_conflict, resolve_config
     from neurontools.machine.instances import catalogue
-    from neurontools.machine.kind_choice import kind_of
 
     instance = catalogue.instance_type(options.instance_type or info.instance_type)
-    wanted = kind_of(options, instance, info.kind)
-    if wanted != info.kind:
-        raise other_type(info.machine, info.kind, wanted)
+    wanted = resolve_config(options, instance, info.config)
+    if wanted != info.config:
+        raise config_conflict(info.machine, info.config, wanted)
     return replace(info, was_running=True)
 
 
@@ -209,18 +208,15 @@ def _listed(numbers: tuple[int, ...] | None) -> str | None:
 @contextmanager
 def _start_lock(machine: str) -> Iterator[Callable[[], None]]:
     directory = MachineDirectory(machine)
-    path = f"{directory.path}/{LOCK}"
-    while True:
-        directory.make()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_file_of(descriptor, path):
+    with ExitStack() as stack:
+        while True:
+            directory.make()
+            try:
+                descriptor = stack.enter_context(file_lock(f"{directory.path}/{LOCK}"))
+            except FileNotFoundError:
+                continue  # the directory was deleted while this process waited
             break
-        os.close(descriptor)
-    try:
-        yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+        yield lambda: unlock(descriptor)
 
 
 def _check_system() -> None:
@@ -230,14 +226,6 @@ def _check_system() -> None:
             f"simulated machines need Linux, this is {system}",
             "use WSL2 or a container; see 'neurontools help containers'",
         )
-
-
-def _is_file_of(descriptor: int, path: str) -> bool:
-    # The directory may have been deleted, and made again by others, while we waited for the lock.
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
 
 
 def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
@@ -282,28 +270,26 @@ def _spawn(options: StartOptions) -> DaemonInfo:
 def _environment() -> dict[str, str]:
     values = {name: value for name, value in os.environ.items() if name not in env.FOR_CHILDREN}
     if env.runtime_dir():
-        values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon leaves our working directory
+        values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon changes its working directory
     return values
 
 
 def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
-    from dataclasses import asdict
-
-    return [options.machine, json.dumps(asdict(options)), str(ready_fd)]
+    return [options.machine, codec.encode(options), str(ready_fd)]
 
 
 def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
     received = b""
     while b"\n" not in received:
         if not is_readable(read_fd, _START_TIMEOUT_S):
-            raise DaemonError(f"neurond of machine {machine!r} does not get ready", f"see {log}")
+            raise DaemonError(f"neurond of machine {machine!r} does not become ready", f"see {log}")
         data = os.read(read_fd, 1 << 16)
         if not data:
             raise DaemonError(f"neurond of machine {machine!r} ended before it was ready", f"see {log}")
         received += data
     message: dict[str, Any] = json.loads(received)
     if "ready" in message:
-        return info_from_json(message["ready"])
+        return codec.convert(message["ready"], DaemonInfo)
     kinds = {UsageError.exit_code: UsageError, DaemonError.exit_code: DaemonError}
     raise kinds.get(message["exit_code"], NeuronToolsError)(message["error"], message["remedy"])
 
@@ -312,8 +298,8 @@ def _check_ours() -> None:
     owner = paths.owner()
     if owner != os.getuid():
         raise DaemonError(
-            f"the machines in {paths.runtime_dir()} are uid {owner}'s, who alone can start them",
-            f"unset {env.RUNTIME_DIR} for machines of your own",
+            f"the machines in {paths.runtime_dir()} belong to uid {owner}, who alone can start them",
+            f"unset {env.RUNTIME_DIR} to use your own machines",
         )
 
 
@@ -330,10 +316,12 @@ def _signal(pidfd: int, number: signal.Signals, info: DaemonInfo) -> None:
 
 
 def _ask_to_stop(machine: str) -> None:
-    connection = wire.Wire(machine)
+    from neurontools.machine.requests import Empty, StopRequest
+
+    connection = SyncConnection(machine)
     try:
-        connection.hello("neurond")
-        connection.call("stop", {"force": False})
+        connection.hello()
+        connection.request(StopRequest(), Empty)
     except ConnectionError as error:
         raise DaemonError(f"neurond of machine {machine!r} ended", "neurond status") from error
     finally:

@@ -1,4 +1,4 @@
-"""The daemon's log, or the machine's kernel log, as lines, also while it grows."""
+"""The log of a daemon and the kernel log of a machine: writing the latter, and reading both as lines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,38 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.directory import MachineDirectory
-from neurontools.machine.naming import check_name
+from neurontools.machine.machine_names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import TextIOWrapper
 
-_LOOK_EVERY_S = 0.25
+_POLL_PERIOD_S = 0.25
+_KERNEL_LOG_BYTES = 1 << 20
+
+
+class KernelLog:
+    """Writes lines in the shape of dmesg: seconds since boot in brackets, then the text.
+
+    The file is kept below a MiB: a full one is renamed to `<path>.1`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def write(self, text: str) -> None:
+        """Append a line.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        seconds, rest_ns = divmod(time.clock_gettime_ns(time.CLOCK_BOOTTIME), 1_000_000_000)
+        line = f"[{seconds:5d}.{rest_ns // 1000:06d}] {text}\n"
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(line)
+            full = file.tell() > _KERNEL_LOG_BYTES
+        if full:
+            os.replace(self.path, f"{self.path}.1")
 
 
 def lines(
@@ -28,7 +53,7 @@ def lines(
     """Yield the lines of a machine's current log file, without line ends.
 
     Args:
-        machine: its name, None for the one that NEURONTOOLS_MACHINE names.
+        machine: its name, None for NEURONTOOLS_MACHINE.
         follow: go on, across rotation, until the consumer stops.
         kernel: what a driver would write to the kernel log (`kernel_log`), instead of the daemon's own log; none is
             an empty one.
@@ -67,7 +92,7 @@ def _next(file: TextIOWrapper, path: str, pause: Callable[[float], None] | None)
             return piece
         if replaced or pause is None:
             return ""
-        pause(_LOOK_EVERY_S)
+        pause(_POLL_PERIOD_S)
 
 
 def _opened(path: str) -> TextIOWrapper | None:

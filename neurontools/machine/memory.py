@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class MemoryCategory(StrEnum):
-    """What a piece of memory is for (system-tools.md sections 2.2 and 3.3).
+    """What a piece of memory is for (AWS Neuron documentation, neuron-top and neuron-monitor user guides).
 
     The first five exist on a NeuronCore, `tensors` to `application_memory` on the host.
     """
@@ -21,8 +22,7 @@ class MemoryCategory(StrEnum):
     APPLICATION_MEMORY = "application_memory"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, gc=False):
     """Bytes in use by category."""
 
     constants: int = 0

@@ -6,10 +6,11 @@ processes, not to cores, and is a tree of its own at the end; a core's host-side
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 
@@ -49,8 +50,7 @@ class NodeKind(StrEnum):
     CATEGORY = "category"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryNode:
+class MemoryNode(Struct, frozen=True):
     """A node of the memory tree.
 
     `key` is the same in every snapshot; `number` is the device's index, the core's index inside its device, the

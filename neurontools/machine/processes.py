@@ -9,14 +9,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.procfs import read_start_ticks, read_stat
+
 if TYPE_CHECKING:
     import socket
 
 _UCRED = struct.Struct("3i")
-_DEAD_STATES = frozenset({b"Z", b"X", b"x"})
-_STATE_FIELD = 0
-_START_FIELD = 19
-_STACK_FIELD = 25
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,39 +41,23 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(pid, uid)
 
 
-def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None when it is gone or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if len(fields) <= _START_FIELD or fields[_STATE_FIELD] in _DEAD_STATES:
-        return None
-    return int(fields[_START_FIELD])
-
-
 def ticks_now() -> int:
     """Return this moment as the start time of a process that starts now, in clock ticks since boot."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
 
 
-def stack_of(pid: int) -> int:
-    """Return where the stack of a process begins, which is elsewhere when it executes another program.
+def stack_start(pid: int) -> int:
+    """Return the address of a process's stack, which changes when it executes another program.
 
-    0 where /proc does not tell: of a process that is gone, of another user, or amid that very change.
+    0 where /proc does not show it: the process has exited, is another user's, or executes just now.
     """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[_STACK_FIELD]) if len(fields) > _STACK_FIELD else 0
+    stat = read_stat(pid)
+    return 0 if stat is None else stat.stack_start
 
 
 def is_alive(key: ProcessKey) -> bool:
     """Return whether exactly this process still lives."""
-    return start_ticks(key.pid) == key.start_ticks
+    return read_start_ticks(key.pid) == key.start_ticks
 
 
 def is_hidden(pid: int) -> bool:
@@ -100,7 +82,7 @@ def key_of(pid: int) -> ProcessKey:
     Raises:
         ProcessLookupError: there is no such process.
     """
-    ticks = start_ticks(pid)
+    ticks = read_start_ticks(pid)
     if ticks is None:
         raise ProcessLookupError(pid)
     return ProcessKey(pid, ticks)
@@ -136,15 +118,6 @@ def is_readable(descriptor: int, within_s: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(within_s * 1000))
-
-
-def boot_id() -> str:
-    """Return the id of this boot of the host, "" where /proc does not tell."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def in_our_pid_namespace(pid: int) -> bool:

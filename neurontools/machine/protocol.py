@@ -1,22 +1,27 @@
-r"""The wire between neurond and its clients: JSON-RPC 2.0, one message a line, and one bare line for rendered text.
+r"""The wire between neurond and its clients, without I/O: JSON-RPC 2.0, one message a line, and one bare line for text.
 
     {"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"client":"neuron-top"}}
     {"jsonrpc":"2.0","id":1,"result":{...}}   or   {"jsonrpc":"2.0","id":1,"error":{"code":..,"message":..,"data":{..}}}
-    {"jsonrpc":"2.0","method":"snapshot","params":{...}}            pushed to who asked to watch
-    {"jsonrpc":"2.0","method":"changes","params":[...]}             to who asked for changes (module `changes`)
+    {"jsonrpc":"2.0","method":"snapshot","params":{...}}            pushed to clients that watch
+    {"jsonrpc":"2.0","method":"changes","params":[...]}             to those that watch changes (module `changes`)
 
     RENDER <tool>\0<emulate>\0<argument>\0...                        ->  <exit> <stdout bytes> <stderr bytes>\n, then both
 
 `hello` comes first on a connection. The descriptor of a telemetry page travels with the first byte of the answer to
-`register`, those of many with that to `register_synthetic`, at most `MAX_DESCRIPTORS`. A request holds at most `MAX_LINE_BYTES`; an answer may be longer.
+`register`, those of many with that to `register_synthetic`, at most `MAX_DESCRIPTORS`. A request holds at most
+`MAX_LINE_BYTES`; an answer may be longer. The methods are in module `requests`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import deque
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from neurontools.machine import codec
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
@@ -26,7 +31,12 @@ SNAPSHOT = "snapshot"
 CHANGES = "changes"
 SYNTHETIC_PIDS_ABOVE = 4194304  # the greatest pid that Linux gives
 
-Value = int | float | str | bool | list[Any] | dict[str, Any] | None
+_MAX_ANSWER_BYTES = 1 << 30
+
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Struct)
 
 
 class ErrorCode(IntEnum):
@@ -46,11 +56,47 @@ class ErrorCode(IntEnum):
     DEVICE_LOST = -32006
 
 
+class Request(Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a method."""
+
+    method: ClassVar[str]
+
+
+class HelloRequest(Request, frozen=True, forbid_unknown_fields=False):
+    """Greet the daemon, which every other method needs.
+
+    `owner` marks the connection that speaks for what the process registered.
+    """
+
+    method: ClassVar[str] = "hello"
+    protocol: Count
+    client: str
+    owner: bool = False
+
+
+class Greeting(Struct, frozen=True):
+    """The daemon, and the cores of the calling process, None when it is not registered."""
+
+    protocol: int
+    version: str
+    machine: str
+    pid: int
+    registered: tuple[int, ...] | None
+
+
+class ErrorBody(Struct, frozen=True):
+    """The error object of JSON-RPC; `data` holds facts for programs, and the remedy."""
+
+    code: int
+    message: str
+    data: dict[str, Any] = {}
+
+
 class RpcError(Exception):
     """A request that gets an error as its answer.
 
     Args:
-        code: what kind of error.
+        code: the kind of error.
         message: one line for a person.
         remedy: what to do about it, or "".
         data: facts for programs.
@@ -62,137 +108,53 @@ class RpcError(Exception):
         code: ErrorCode,
         message: str,
         remedy: str = "",
-        data: dict[str, Value] | None = None,
-        request_id: Value = None,
+        data: dict[str, Any] | None = None,
+        request_id: int | str | None = None,
     ) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
-        self.remedy = remedy
-        self.data = data or {}
         self.request_id = request_id
-
-    def body(self) -> dict[str, Any]:
-        """Return the error object of JSON-RPC."""
-        return {
-            "code": int(self.code),
-            "message": self.message,
-            "data": {**self.data, "remedy": self.remedy},
-        }
+        self.body = ErrorBody(int(code), message, {**(data or {}), "remedy": remedy})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A call; `request_id` is None for one that wants no answer."""
+class RpcCall(Struct, frozen=True):
+    """A request as the daemon reads it; `request_id` is None for one that wants no answer."""
 
     request_id: int | str | None
     method: str
-    params: Params
+    params: dict[str, Any]
 
 
-class Params:
-    """The named parameters of a request; every getter checks the type.
-
-    Raises:
-        RpcError: a getter's parameter is missing or of another type or range.
-    """
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def only(self, *names: str) -> None:
-        """Refuse parameters with other names."""
-        unknown = sorted(set(self._values) - set(names))
-        if unknown:
-            raise _invalid(f"unknown parameter {unknown[0]!r}")
-
-    def integer(self, name: str, minimum: int, maximum: int = 1 << 62) -> int:
-        """Return a whole number."""
-        value = self._values.get(name)
-        if type(value) is not int or not minimum <= value <= maximum:
-            raise _invalid(f"parameter {name!r} must be a whole number from {minimum}")
-        return value
-
-    def optional_integer(self, name: str, minimum: int) -> int | None:
-        """Return a whole number, None when it is not given."""
-        return None if self._values.get(name) is None else self.integer(name, minimum)
-
-    def number(self, name: str, minimum: float, maximum: float) -> float:
-        """Return a number within bounds."""
-        value = self._values.get(name)
-        if type(value) not in {int, float} or not minimum <= value <= maximum:  # type: ignore[operator]
-            raise _invalid(f"parameter {name!r} must be a number from {minimum} to {maximum}")
-        return float(value)  # type: ignore[arg-type]
-
-    def optional_number(self, name: str, minimum: float, maximum: float) -> float | None:
-        """Return a number within bounds, None when it is not given."""
-        return None if self._values.get(name) is None else self.number(name, minimum, maximum)
-
-    def text(self, name: str, default: str | None = None) -> str:
-        """Return a text."""
-        value = self._values.get(name, default)
-        if not isinstance(value, str):
-            raise _invalid(f"parameter {name!r} must be a text")
-        return value
-
-    def boolean(self, name: str, *, default: bool | None = None) -> bool:
-        """Return a truth value."""
-        value = self._values.get(name, default)
-        if not isinstance(value, bool):
-            raise _invalid(f"parameter {name!r} must be true or false")
-        return value
-
-    def mappings(self, name: str, longest: int) -> list[Params]:
-        """Return a list of named parameters of their own."""
-        value = self._values.get(name)
-        if (
-            not isinstance(value, list)
-            or len(value) > longest
-            or any(not isinstance(item, dict) for item in value)
-        ):
-            raise _invalid(f"parameter {name!r} must be a list of at most {longest} objects")
-        return [Params(item) for item in value]
-
-    def optional_integers(self, name: str) -> tuple[int, ...] | None:
-        """Return a list of whole numbers, None when it is not given."""
-        value = self._values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list) or any(type(item) is not int for item in value):
-            raise _invalid(f"parameter {name!r} must be a list of whole numbers")
-        return tuple(value)
-
-
-def parse_request(line: bytes | None) -> Request:
+def parse_request(line: bytes | None) -> RpcCall:
     """Return the request in a line of a `LineBuffer`.
 
     Raises:
-        RpcError: too long, no JSON, no JSON-RPC 2.0 request, or a batch (not offered).
+        RpcError: too long, not JSON, not a JSON-RPC 2.0 request, or a batch (not supported).
     """
     if line is None:
-        raise RpcError(ErrorCode.INVALID_REQUEST, f"a line has at most {MAX_LINE_BYTES} bytes")
+        raise RpcError(ErrorCode.INVALID_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RpcError(ErrorCode.PARSE, "not a line of JSON") from error
+        raise RpcError(ErrorCode.PARSE, "the line is not valid JSON") from error
     if not isinstance(message, dict):
-        raise RpcError(ErrorCode.INVALID_REQUEST, "a request is a JSON object")
+        raise RpcError(ErrorCode.INVALID_REQUEST, "a request must be a JSON object")
     request_id = message.get("id")
     if type(request_id) not in {int, str, type(None)}:
-        raise RpcError(ErrorCode.INVALID_REQUEST, "an id is a whole number or a text")
+        raise RpcError(ErrorCode.INVALID_REQUEST, "an id must be an integer or a string")
     method, params = message.get("method"), message.get("params", {})
     if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
         raise RpcError(
-            ErrorCode.INVALID_REQUEST, 'a request has "jsonrpc":"2.0" and a method', request_id=request_id
+            ErrorCode.INVALID_REQUEST, 'a request needs "jsonrpc":"2.0" and a method', request_id=request_id
         )
     if not isinstance(params, dict):
-        raise RpcError(ErrorCode.INVALID_PARAMS, "parameters have names here", request_id=request_id)
-    return Request(request_id, method, Params(params))
+        raise RpcError(ErrorCode.INVALID_PARAMS, "parameters must be named", request_id=request_id)
+    return RpcCall(request_id, method, params)
 
 
-def request_line(request_id: int, method: str, params: dict[str, Value]) -> bytes:
+def request_line(request_id: int, method: str, params: dict[str, Any]) -> bytes:
     """Return a request as a line."""
-    return _line({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def result_line(request_id: int | str | None, result_json: str) -> bytes:
@@ -207,14 +169,15 @@ def push_line(method: str, params_json: str) -> bytes:
 
 def error_line(error: RpcError) -> bytes:
     """Return an error answer as a line."""
-    return _line({"jsonrpc": "2.0", "id": error.request_id, "error": error.body()})
+    message = {"jsonrpc": "2.0", "id": error.request_id, "error": error.body}
+    return codec.encode(message).encode() + b"\n"
 
 
 class LineBuffer:
     """Cuts a byte stream into lines; one that is too long comes out as None, once, and is skipped.
 
     Args:
-        max_bytes: what a line may hold.
+        max_bytes: the longest line.
     """
 
     def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
@@ -243,9 +206,120 @@ class LineBuffer:
         return lines
 
 
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+class _Head(Struct, frozen=True):
+    id: int | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    error: ErrorBody | UnsetType = UNSET
 
 
-def _invalid(message: str) -> RpcError:
-    return RpcError(ErrorCode.INVALID_PARAMS, message)
+class _Result(Struct, Generic[T], frozen=True):
+    result: T
+
+
+class _Params(Struct, Generic[T], frozen=True):
+    params: T
+
+
+class AnswerError(Exception):
+    """The answer to a request is an error."""
+
+    def __init__(self, body: ErrorBody) -> None:
+        super().__init__(body.message)
+        self.body = body
+
+
+class Answer:
+    """The answer to a request, not yet decoded."""
+
+    def __init__(self, line: bytes) -> None:
+        self._line = line
+
+    def result(self, result_type: type[T]) -> T:
+        """Return the result.
+
+        Raises:
+            ConnectionError: it is not of that type.
+        """
+        return _checked(self._line, _Result[result_type]).result  # type: ignore[valid-type]
+
+
+class Notification:
+    """A message that the daemon pushed, not yet decoded."""
+
+    def __init__(self, method: str, line: bytes) -> None:
+        self.method = method
+        self._line = line
+
+    def params(self, params_type: type[T]) -> T:
+        """Return the parameters.
+
+        Raises:
+            ConnectionError: they are not of that type.
+        """
+        return _checked(self._line, _Params[params_type]).params  # type: ignore[valid-type]
+
+
+class ClientSession:
+    """The client's side of one connection, without I/O: requests become bytes, received bytes become messages.
+
+    Answers carry the number of their request, so one that nobody waits for any more is passed over.
+    """
+
+    def __init__(self) -> None:
+        self._last_id = 0
+        self._buffer = LineBuffer(_MAX_ANSWER_BYTES)
+        self._lines: deque[bytes] = deque()
+
+    def request(self, method: str, params: dict[str, Any]) -> bytes:
+        """Return what to send for a request; `next_answer` gives the answer to the last one."""
+        self._last_id += 1
+        return request_line(self._last_id, method, params)
+
+    def feed(self, data: bytes) -> None:
+        """Take received bytes.
+
+        Raises:
+            ConnectionError: the stream ended, or a line is too long.
+        """
+        if not data:
+            raise ConnectionResetError("end of stream")
+        for line in self._buffer.feed(data):
+            if line is None:
+                raise ConnectionResetError("not the protocol")
+            self._lines.append(line)
+
+    def next_answer(self) -> Answer | None:
+        """Return the answer to the last request, None when more bytes are needed.
+
+        Raises:
+            AnswerError: the answer is an error.
+            ConnectionError: the bytes are not the protocol.
+        """
+        while self._lines:
+            line = self._lines.popleft()
+            head = _checked(line, _Head)
+            if head.error is not UNSET and head.id in {self._last_id, None}:
+                raise AnswerError(head.error)
+            if head.id == self._last_id:
+                return Answer(line)
+        return None
+
+    def next_notification(self) -> Notification | None:
+        """Return the next notification, None when more bytes are needed.
+
+        Raises:
+            ConnectionError: the bytes are not the protocol.
+        """
+        while self._lines:
+            line = self._lines.popleft()
+            head = _checked(line, _Head)
+            if head.method is not UNSET:
+                return Notification(head.method, line)
+        return None
+
+
+def _checked(line: bytes, message_type: type[R]) -> R:
+    try:
+        return codec.decode(line, message_type)
+    except ValueError as error:
+        raise ConnectionResetError("not the protocol") from error

@@ -12,8 +12,8 @@ import pwd
 import stat
 
 from neurontools import env, paths
+from neurontools.base.files import write_atomic
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.machine.atomic_files import write_aside
 
 SOCKET_MODE = 0o660
 RECORD_MODE = 0o640
@@ -22,16 +22,16 @@ _GROUP_MAX = (1 << 32) - 2
 
 
 def share(directory: str, group: str) -> str:
-    """Make a directory in which machines are shared with a group, or find it made; return its absolute path.
+    """Create a directory in which machines are shared with a group, or check an existing one; return its absolute path.
 
     Args:
-        directory: not there yet, empty, or shared with the same group already.
+        directory: new, empty, or already shared with the same group.
         group: a group's name or number, of which this user is a member (root need not be).
 
     Raises:
         UsageError: no directory is given.
-        NeuronToolsError: there is no such group, this user is not in it, or the directory is private, somebody
-            else's, out of the group's reach, or can't be made.
+        NeuronToolsError: there is no such group, this user is not in it, or the directory is private, another
+            user's, out of the group's reach, or cannot be created.
     """
     if not directory:
         raise UsageError("--dir is empty", "name a directory that the group can reach")
@@ -55,7 +55,7 @@ def group_id(group: str) -> int:
     except (KeyError, ValueError):
         if group.isascii() and group.isdigit() and int(group) <= _GROUP_MAX:
             return int(group)
-    raise NeuronToolsError(f"there is no group {group!r}", "'getent group' lists them; a number will do too")
+    raise NeuronToolsError(f"there is no group {group!r}", "'getent group' lists them; a number works too")
 
 
 def group_name(gid: int) -> str:
@@ -67,10 +67,10 @@ def group_name(gid: int) -> str:
 
 
 def make_shared_root(path: str, gid: int) -> None:
-    """Make the directory that holds a group's machines, with its mark; fine if it is that already.
+    """Create the directory that holds a group's machines, with its mark, unless it exists.
 
     Raises:
-        NeuronToolsError: it holds other things, is somebody else's, or can't be made.
+        NeuronToolsError: it holds other files, is another user's, or cannot be created.
     """
     if paths.shared(path) == (os.getuid(), gid):
         return
@@ -80,7 +80,7 @@ def make_shared_root(path: str, gid: int) -> None:
         except FileExistsError:
             _check_free(path, gid)
         _open_to(path, gid)
-        write_aside(f"{path}/{paths.GROUP_MARK}", f"{gid}\n", sync=False, mode=RECORD_MODE)
+        write_atomic(f"{path}/{paths.GROUP_MARK}", f"{gid}\n", mode=RECORD_MODE, exact_mode=True, sync=False)
     except OSError as error:
         raise NeuronToolsError(f"cannot share {path}: {error.strerror}", "choose another --dir") from error
     if paths.shared(path) is None:
@@ -90,10 +90,10 @@ def make_shared_root(path: str, gid: int) -> None:
 
 
 def make_shared(path: str, gid: int) -> None:
-    """Make the directory of one machine inside of a shared one, or refuse one that is open to others.
+    """Create the directory of one machine inside a shared one, or refuse one that is open to others.
 
     Raises:
-        NeuronToolsError: the path is a link, no directory, somebody else's, open to others, or can't be made.
+        NeuronToolsError: the path is a link, not a directory, another user's, open to others, or cannot be created.
     """
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -113,7 +113,7 @@ def make_shared(path: str, gid: int) -> None:
 
 
 def make_closed(path: str) -> None:
-    """Make a directory inside of a shared one that the group can't enter."""
+    """Create a directory inside a shared one that the group cannot enter."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     os.chmod(path, 0o700)
 
@@ -157,7 +157,7 @@ def _check_reachable(path: str, gid: int) -> None:
             found = os.stat(place)
         except FileNotFoundError as error:
             raise NeuronToolsError(
-                f"cannot share {path}: there is no directory {place}", "make it first"
+                f"cannot share {path}: there is no directory {place}", "create it first"
             ) from error
         except OSError as error:
             raise NeuronToolsError(f"cannot share {path}: {place}: {error.strerror}") from error
@@ -181,7 +181,7 @@ def _check_free(path: str, gid: int) -> None:
     elif before is not None:
         reason = f"it is shared with group {group_name(before[1])}, not {group_name(gid)}"
     elif os.listdir(path):
-        reason = "it is private: there are things in it that the group has not been shown so far"
+        reason = "it is private and contains files that are not shared with the group yet"
     else:
         return
     raise NeuronToolsError(f"refusing to share {path}: {reason}", "choose another --dir, new or empty")
@@ -194,5 +194,5 @@ def denied_hint() -> str:
     except OSError:
         return "it may be another user's"
     if stat.S_IMODE(found.st_mode) == paths.SHARED_MODE:
-        return f"only members of group {group_name(found.st_gid)} may use it; unset {env.RUNTIME_DIR} for your own"
+        return f"only members of group {group_name(found.st_gid)} may use it; unset {env.RUNTIME_DIR} to use your own"
     return "it may be another user's"

@@ -1,18 +1,17 @@
 """The rules of the simulated machine: who holds which cores and how much device memory.
 
-Pure: no sockets, no clock, no randomness. `handle` takes an event and the time and returns effects; whoever drives it
-(the daemon, a test) carries them out.
+Pure: no sockets, no clock, no randomness. `handle` takes an event and the time and returns effects, which the
+caller (the daemon, a test) carries out.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neurontools.machine.error_counters import ErrorCounters
+from msgspec.structs import replace
+
 from neurontools.machine.events import (
     Adopt,
-    Allocate,
     Changed,
     CoresBusy,
     CountHardware,
@@ -21,7 +20,6 @@ from neurontools.machine.events import (
     DeviceLost,
     Effect,
     Event,
-    Free,
     Invalid,
     Joined,
     Layout,
@@ -32,17 +30,19 @@ from neurontools.machine.events import (
     Refusal,
     Refused,
     Register,
+    Reserve,
     ResetDevice,
     ResetHardware,
+    no_device,
 )
 from neurontools.machine.faults.rules import FaultRules
-from neurontools.machine.history import History
-from neurontools.machine.naming import core_ranges
+from neurontools.machine.history import ErrorCounters, History
+from neurontools.machine.machine_names import core_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from neurontools.machine.faults.book import FaultRecord
+    from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.processes import ProcessKey
 
 PROCESSES = "processes"
@@ -52,12 +52,12 @@ ALL_CORES = 0
 
 
 class Machine:
-    """Devices, logical cores with their owners, device memory, processes and what they did in all.
+    """Devices, logical cores with their owners, device memory, processes and what they did in total.
 
     Args:
         layout: the resources.
-        history: what was counted so far.
-        faults: what goes wrong with it.
+        history: the counters so far.
+        faults: its faults.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Machine:
         self._errors = ErrorCounters(layout.device_count, past.hardware)
         self.hardware = self._errors.devices
         self._fault_rules = FaultRules(layout, self._errors, faults)
-        self.faults = self._fault_rules.book
+        self.faults = self._fault_rules.registry
         self.processes: dict[ProcessKey, Process] = {}
         self._owners: list[ProcessKey | None] = [None] * layout.core_count
         self._used_bytes = [0] * layout.device_count
@@ -93,10 +93,8 @@ class Machine:
                 return self._adopt(event.process)
             case Leave():
                 return self._leave(event)
-            case Allocate():
-                return self._allocate(event)
-            case Free():
-                return self._free(event)
+            case Reserve():
+                return self._reserve(event)
             case CountHardware() | ResetHardware():
                 return self._errors.handle(event)
             case ResetDevice():
@@ -118,12 +116,12 @@ class Machine:
         return sum(owner is not None for owner in self._owners)
 
     def history(self) -> History:
-        """Return what was counted so far, without the processes that live."""
+        """Return the counters so far, without those of running processes."""
         return History(dict(self.lifetime), tuple(self.core_totals.values()), self._errors.counted())
 
     def _register(self, event: Register, now_ns: int) -> tuple[Effect, ...]:
         if event.key in self.processes:
-            return (Refused(Invalid(f"process {event.key.pid} is registered already")),)
+            return (Refused(Invalid(f"process {event.key.pid} is already registered")),)
         cores = self._choose(event)
         if isinstance(cores, CoresBusy):
             self._count(CLAIMS_REFUSED)
@@ -163,15 +161,15 @@ class Machine:
     def _adoptable(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
         last = self.layout.core_count - 1
         if not cores or len(set(cores)) < len(cores):
-            return Invalid("cores to claim must be given, each once")
+            return Invalid("no cores, or one core twice", "list each core to claim once")
         if min(cores) < 0 or max(cores) > last:
-            return Invalid(f"cores {core_ranges(cores)} asked for, this machine has 0-{last}")
+            return Invalid(f"no cores {core_ranges(cores)}", f"this machine has cores 0-{last}")
         return self._busy(cores, cores, len(cores)) or cores
 
     def _any(self, count: int) -> tuple[int, ...] | Refusal:
         everything = range(self.layout.core_count)
         if count < 0:
-            return Invalid(f"{count} cores asked for")
+            return Invalid(f"invalid number of cores {count}: must be at least 0")
         if count == ALL_CORES:
             return self._lost(everything) or self._busy((), everything, len(everything)) or tuple(everything)
         free_run = 0
@@ -184,7 +182,9 @@ class Machine:
 
     def _lost(self, cores: Iterable[int]) -> DeviceLost | None:
         devices = dict.fromkeys(map(self.layout.device_of, cores))
-        return next((DeviceLost(one) for one in devices if self.faults.lost_by(one) is not None), None)
+        return next(
+            (DeviceLost(device) for device in devices if self.faults.lost_by(device) is not None), None
+        )
 
     def _busy(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
         if all(self._owners[core] is None for core in among):
@@ -198,7 +198,7 @@ class Machine:
 
     def _adopt(self, process: Process) -> tuple[Effect, ...]:
         if process.key in self.processes:
-            return (Refused(Invalid(f"process {process.key.pid} is registered already")),)
+            return (Refused(Invalid(f"process {process.key.pid} is already registered")),)
         chosen = self._adoptable(process.cores) if process.uses_device else process.cores
         if not isinstance(chosen, tuple):
             return (Refused(chosen),)
@@ -208,7 +208,7 @@ class Machine:
                 return (Refused(Invalid(f"process {process.key.pid} reserves memory on core {core}")),)
             wanted[self.layout.device_of(core)] += nbytes
         for device, needed in enumerate(wanted):
-            full = self._too_much(device, needed)
+            full = self._overflow(device, needed)
             if needed and full:
                 return (Refused(full),)
         return self._join(process)
@@ -237,57 +237,34 @@ class Machine:
         self.faults.release(event.key.pid)
         return (Left(process),)
 
-    def _allocate(self, event: Allocate) -> tuple[Effect, ...]:
-        process = self._holder(event)
-        if not isinstance(process, Process):
-            return (Refused(process),)
-        before = process.reserved_on(event.core)
-        after = (before if event.held is None else event.held) + event.nbytes
-        return self._reserve(process, event.core, after - before)
-
-    def _free(self, event: Free) -> tuple[Effect, ...]:
-        process = self._holder(event)
-        if not isinstance(process, Process):
-            return (Refused(process),)
-        before = process.reserved_on(event.core)
-        held = before if event.held is None else event.held
-        if event.nbytes > held:
-            return (
-                Refused(Invalid(f"{event.nbytes} bytes to free on core {event.core}, {held} are reserved")),
-            )
-        return self._reserve(process, event.core, held - event.nbytes - before)
-
-    def _holder(self, event: Allocate | Free) -> Process | Invalid:
+    def _reserve(self, event: Reserve) -> tuple[Effect, ...]:
         process = self.processes.get(event.key)
         if process is None:
-            return Invalid(f"process {event.key.pid} is not registered")
+            return (Refused(Invalid(f"process {event.key.pid} is not registered")),)
         if event.core not in process.cores:
-            return Invalid(f"process {event.key.pid} does not hold core {event.core}")
-        if event.nbytes <= 0:
-            return Invalid(f"{event.nbytes} is no size in bytes")
-        return process
+            return (Refused(Invalid(f"process {event.key.pid} does not hold core {event.core}")),)
+        if event.total_bytes < 0:
+            return (Refused(Invalid(f"invalid size {event.total_bytes}: must be at least 0 bytes")),)
+        device = self.layout.device_of(event.core)
+        growth = event.total_bytes - process.reserved_on(event.core)
+        if growth > 0 and (full := self._overflow(device, growth)):
+            self._count(ALLOCATIONS_REFUSED)
+            return (Refused(full),)
+        amounts = {**dict(process.reserved), event.core: event.total_bytes}
+        reserved = tuple(sorted((core, nbytes) for core, nbytes in amounts.items() if nbytes))
+        self._used_bytes[device] += growth
+        changed = replace(process, reserved=reserved)
+        self.processes[process.key] = changed
+        return (Changed(changed),)
 
-    def _too_much(self, device: int, needed: int) -> OutOfMemory | None:
+    def _overflow(self, device: int, needed: int) -> OutOfMemory | None:
         used = self._used_bytes[device]
         total = self.layout.memory_bytes
         return OutOfMemory(device, total, used, needed) if used + needed > total else None
 
-    def _reserve(self, process: Process, core: int, change: int) -> tuple[Effect, ...]:
-        full = self._too_much(self.layout.device_of(core), change) if change > 0 else None
-        if full:
-            self._count(ALLOCATIONS_REFUSED)
-            return (Refused(full),)
-        amounts = dict(process.reserved)
-        amounts[core] = amounts.get(core, 0) + change
-        held = tuple(sorted((core, nbytes) for core, nbytes in amounts.items() if nbytes))
-        self._used_bytes[self.layout.device_of(core)] += change
-        changed = replace(process, reserved=held)
-        self.processes[process.key] = changed
-        return (Changed(changed),)
-
     def _reset_device(self, event: ResetDevice) -> tuple[Effect, ...]:
         if event.device not in range(self.layout.device_count):
-            return (Refused(Invalid(f"there is no device {event.device}")),)
+            return (Refused(no_device(event.device, self.layout.device_count)),)
         cores = self.layout.cores_of(event.device)
         if lost := self._lost(cores):
             return (Refused(lost),)

@@ -1,56 +1,51 @@
-"""Synthetic processes: made up by a player, which writes their telemetry pages, so that dashboards have something to show.
+"""Synthetic processes: added by a player, which writes their telemetry pages, so that dashboards show activity.
 
-Their pids lie above every pid that the operating system gives, they compete for cores and memory as real processes
-do, and they are gone when their player is.
+Their pids lie above every pid that the operating system gives. They compete for cores and memory as real processes
+do, and they end with their player.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.client_errors import error_of
+from neurontools.machine.client_errors import error_from
 from neurontools.machine.protocol import MAX_DESCRIPTORS
+from neurontools.machine.requests import (
+    Empty,
+    RegisterSyntheticRequest,
+    Reservation,
+    ReservationOutcomes,
+    ReserveSyntheticRequest,
+    SyntheticOutcomes,
+    SyntheticSpec,
+    UnregisterSyntheticRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.machine.client import Client
 
-_CHANGES_AT_ONCE = 2000
+__all__ = [
+    "Reservation",
+    "SyntheticPlace",
+    "SyntheticSpec",
+    "register_synthetic",
+    "reserve_synthetic",
+    "unregister_synthetic",
+]
+
+_RESERVATIONS_PER_CALL = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticSpec:
-    """A process to make up; the fields are those of `Client.register`. `uid` None is the player's own user."""
-
-    tag: str = ""
-    command: str = ""
-    uses_device: bool = True
-    cores: tuple[int, ...] | None = None
-    count: int | None = None
-    runtime_version: str = "NA"
-    uid: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticPlace:
+class SyntheticPlace(NamedTuple):
     """A synthetic process on the machine; the descriptor of its telemetry page is the caller's."""
 
     pid: int
     start_ticks: int
     cores: tuple[int, ...]
     page_fd: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The device memory that a synthetic process holds on a core from now on."""
-
-    pid: int
-    core: int
-    nbytes: int
 
 
 def register_synthetic(
@@ -61,44 +56,50 @@ def register_synthetic(
     Args:
         client: the machine's; they end with this program.
         processes: what they are.
-        known: pids of those that this program has there already.
+        known: pids of the synthetic processes that this program keeps; all others of it are removed, so that a
+            request whose answer was lost can be repeated.
 
     Returns:
-        For each its place, or why it can't be there.
+        For each its place, or the reason why it was refused.
 
     Raises:
         DaemonError, NoMachineError: the daemon refuses all of it or is gone.
     """
     places: list[SyntheticPlace | NeuronToolsError] = []
     for start in range(0, len(processes), MAX_DESCRIPTORS):
-        wishes = [asdict(process) for process in processes[start : start + MAX_DESCRIPTORS]]
-        mine = [*known, *(place.pid for place in places if isinstance(place, SyntheticPlace))]
-        answers, descriptors = client.register_synthetic(wishes, mine)
-        if sum("error" not in answer for answer in answers) != len(descriptors):
+        kept = (*known, *(place.pid for place in places if isinstance(place, SyntheticPlace)))
+        request = RegisterSyntheticRequest(tuple(processes[start : start + MAX_DESCRIPTORS]), kept)
+        result, descriptors = client.request_with_descriptors(request, SyntheticOutcomes, _page_count)
+        if _page_count(result) != len(descriptors):
             raise DaemonError("neurond sent no telemetry pages", "neurond logs may say why")
         page_fds = iter(descriptors)
         places += [
-            error_of(answer["error"])
-            if "error" in answer
-            else SyntheticPlace(answer["pid"], answer["start_ticks"], tuple(answer["cores"]), next(page_fds))
-            for answer in answers
+            error_from(outcome.error)
+            if outcome.error is not None
+            else SyntheticPlace(outcome.pid, outcome.start_ticks, outcome.cores or (), next(page_fds))
+            for outcome in result.processes
         ]
     return places
 
 
 def unregister_synthetic(client: Client, pids: Sequence[int]) -> None:
-    """Take synthetic processes off a machine; those that are not there (any more) are no error."""
-    client.call("unregister_synthetic", pids=list(pids))
+    """Take synthetic processes off a machine; those that are not there (any more) are ignored."""
+    client.request(UnregisterSyntheticRequest(tuple(pids)), Empty)
 
 
 def reserve_synthetic(client: Client, changes: Sequence[Reservation]) -> list[NeuronToolsError | None]:
-    """Let synthetic processes hold so much device memory, whatever they held before.
+    """Set the device memory that synthetic processes hold, whatever they held before.
 
     Returns:
         For each None, or why it holds what it held before: `OutOfDeviceMemoryError` when the device is full.
     """
-    answers = []
-    for start in range(0, len(changes), _CHANGES_AT_ONCE):
-        wanted = [asdict(change) for change in changes[start : start + _CHANGES_AT_ONCE]]
-        answers += client.call("reserve_synthetic", changes=wanted)["changes"]
-    return [error_of(answer["error"]) if "error" in answer else None for answer in answers]
+    errors: list[NeuronToolsError | None] = []
+    for start in range(0, len(changes), _RESERVATIONS_PER_CALL):
+        request = ReserveSyntheticRequest(tuple(changes[start : start + _RESERVATIONS_PER_CALL]))
+        outcomes = client.request(request, ReservationOutcomes).changes
+        errors += [None if outcome.error is None else error_from(outcome.error) for outcome in outcomes]
+    return errors
+
+
+def _page_count(outcomes: SyntheticOutcomes) -> int:
+    return sum(outcome.error is None for outcome in outcomes.processes)

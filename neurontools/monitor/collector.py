@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
-from neurontools.machine.view import device_processes, process_key
+from neurontools.machine.machine_view import device_processes, process_key
 from neurontools.monitor import processes
 from neurontools.monitor.config import MetricKey
 from neurontools.monitor.host_reader import vcpu_usage
@@ -29,8 +29,8 @@ from neurontools.monitor.report import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import ProcessState, Snapshot
-    from neurontools.machine.view import ProcessKey
     from neurontools.monitor.config import MonitorConfig
     from neurontools.monitor.host_reader import HostReader, VcpuSample
     from neurontools.monitor.report import HostMemoryInfo, RuntimeVcpuUsage, VcpuUsage

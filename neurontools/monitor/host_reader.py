@@ -12,7 +12,7 @@ from neurontools.machine import host
 from neurontools.monitor.report import HostMemoryInfo, VcpuShares, VcpuUsage
 
 if TYPE_CHECKING:
-    from neurontools.machine.view import ProcessKey
+    from neurontools.machine.machine_view import ProcessKey
 
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq")
 _DIGITS = 2

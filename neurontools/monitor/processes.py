@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.monitor import latency, status_keys
 from neurontools.monitor.report import (
     CoreActivity,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from neurontools import __version__, env
 from neurontools.base.procfs import read_boot_id
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.naming import instance_id
+from neurontools.machine.machine_names import instance_id
 from neurontools.profiler import records
 from neurontools.profiler.meta import Meta, Peaks, ProfileError
 from neurontools.profiler.model import (

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from neurontools.machine.api import Machine
-    from neurontools.machine.faults.aim import FaultAim
-    from neurontools.machine.faults.spec import Fault
+    from neurontools.machine.faults.params import Fault, FaultParams
 
 
 class FaultInjector:
@@ -27,7 +26,7 @@ class FaultInjector:
         self._machine = machine
         self._injected: set[int] = set()
 
-    def __call__(self, kind: str, **aim: Unpack[FaultAim]) -> Fault:
+    def __call__(self, kind: str, **aim: Unpack[FaultParams]) -> Fault:
         """Inject a fault; see `Machine.inject`."""
         fault = self._machine.inject(kind, **aim)
         self._injected.add(fault.id)

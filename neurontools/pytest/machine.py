@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Unpack
 
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
 DEFAULT_NAME = "test"
 TIMEOUT_S = 120.0

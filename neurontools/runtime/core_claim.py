@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
-from neurontools.machine.client import Client, CoresBusyError, Registration
-from neurontools.machine.client_errors import DeviceLostError
+from neurontools.machine.client import Client, Registration
+from neurontools.machine.client_errors import CoresBusyError, DeviceLostError
+from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import InstanceType, instance_type
 from neurontools.machine.pages.page import is_private
-from neurontools.machine.wire import is_answering
 from neurontools.runtime.cores import (
     NUM_CORES,
     VISIBLE_CORES,

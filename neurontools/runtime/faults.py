@@ -6,7 +6,6 @@ if there were none.
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,7 +18,7 @@ from neurontools.machine.faults.kinds import (
     UNRECOVERABLE,
     FaultKind,
 )
-from neurontools.machine.faults.spec import Action, Hit, hit_from_json
+from neurontools.machine.faults.params import Action, Hit
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import pool_line
 from neurontools.runtime.status import NrtError, NrtStatus
@@ -44,18 +43,26 @@ _SLOW_NS = 100_000_000
 T = TypeVar("T")
 
 
-class Asked(Protocol):
-    """Who knows the faults: the daemon's client."""
+class FaultClient(Protocol):
+    """Knows the faults: the daemon's client."""
 
-    def call(self, method: str, **params: Any) -> Any:
-        """Call `take_fault`, `holds_fault` or `release_fault`."""
+    def take_fault(
+        self, core: int, *, pid: int | None = None, action: Action, collective: bool = False, nbytes: int = 0
+    ) -> Hit | None:
+        """Ask what happens to an execution or allocation, and count it."""
+
+    def holds_fault(self, fault: int, core: int, *, pid: int | None = None) -> bool:
+        """Return whether an execution that a fault made hang still has to hang."""
+
+    def release_fault(self, core: int, *, pid: int | None = None) -> None:
+        """Report that an execution no longer hangs."""
 
 
 class Faults:
     """The faults of one process.
 
     Args:
-        client: who knows them.
+        client: knows them.
         writer: the process's page.
         log: where the real runtime's lines go.
         environ: NEURON_RT_EXEC_TIMEOUT and what makes numerical errors fail.
@@ -64,7 +71,7 @@ class Faults:
 
     def __init__(
         self,
-        client: Asked,
+        client: FaultClient,
         writer: PageWriter,
         log: RuntimeLog,
         environ: Mapping[str, str],
@@ -140,13 +147,12 @@ class Faults:
         if start_ns < self._silent_until_ns:
             return None
         try:
-            hit = self._client.call("take_fault", core=core, action=str(action), **facts)["hit"]
+            return self._client.take_fault(core, action=action, **facts)
         except (DaemonError, NoMachineError):
             end_ns = time.monotonic_ns()
             if end_ns - start_ns > _SLOW_NS:
                 self._silent_until_ns = end_ns + 10 * (end_ns - start_ns)
             return None
-        return None if hit is None else hit_from_json(hit)
 
     def _hangs(self, hit: Hit, model: Model) -> bool:
         """Wait until the fault is cleared (False) or the time for an execution has passed (True)."""
@@ -167,14 +173,13 @@ class Faults:
 
     def _is_held(self, hit: Hit, model: Model) -> bool:
         try:
-            answer = self._client.call("holds_fault", fault=hit.fault, core=model.core, pid=os.getpid())
+            return self._client.holds_fault(hit.fault, model.core)
         except (DaemonError, NoMachineError):
             return True
-        return bool(answer["holds"])
 
     def _release(self, model: Model) -> None:
         try:
-            self._client.call("release_fault", core=model.core)
+            self._client.release_fault(model.core)
         except (DaemonError, NoMachineError):
             pass
 

@@ -1,8 +1,8 @@
 """Device memory of one process: accounted here, reserved from the machine in granules.
 
-Most allocations cost no message: the machine grants 16 MiB at a time, exactly what is asked for when that is big.
+Most allocations cost no message: the machine grants 16 MiB at a time, exactly the requested size when that is big.
 `free` never waits, because it runs in finalizers, which a garbage collection may start in the middle of an
-allocation in the same thread: it leaves a note that whoever holds the lock settles.
+allocation in the same thread: it queues the bytes, and the holder of the lock settles them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.client import OutOfDeviceMemoryError
+from neurontools.machine.client_errors import OutOfDeviceMemoryError
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
@@ -37,35 +37,35 @@ class MemoryInfo:
 
 
 class Reserver(Protocol):
-    """Who grants device memory: the daemon's client."""
+    """Grants device memory: the daemon's client."""
 
-    def call(self, method: str, **params: Any) -> Any:
-        """Call `allocate` or `free` with core, nbytes and held; return what is reserved then.
+    def reserve(self, core: int, total_bytes: int) -> None:
+        """Hold `total_bytes` of device memory for a core, whatever it held before.
 
         Raises:
             OutOfDeviceMemoryError: the device is full.
-            DaemonError, NoMachineError: nobody answers, or not in a useful way.
+            DaemonError, NoMachineError: the daemon does not answer, or fails.
         """
 
 
 class AllocationFaults(Protocol):
-    """Who knows whether an allocation has to fail."""
+    """Knows whether an allocation has to fail."""
 
     def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
         """Let an allocation fail if a fault says so."""
 
 
 class _CoreMemory:
-    """What a core uses and what is reserved for it; `doubtful` when the machine may know another reservation."""
+    """Memory in use on a core and reserved for it; `confirmed` while the machine is known to hold that reservation."""
 
-    __slots__ = ("core", "device", "doubtful", "peak", "reserved", "total", "used")
+    __slots__ = ("confirmed", "core", "device", "peak", "reserved", "total", "used")
 
     def __init__(self, core: int, device: int) -> None:
         self.core = core
         self.device = device
         self.used = dict.fromkeys(MemoryCategory, 0)
         self.total = self.peak = self.reserved = 0
-        self.doubtful = False
+        self.confirmed = True
 
 
 class DeviceMemory:
@@ -107,7 +107,9 @@ class DeviceMemory:
                 negative, NRT_HW_ERROR when the device is lost.
         """
         if nbytes < 0:
-            raise NrtError(function, NrtStatus.NRT_INVALID, f"{nbytes} is no size in bytes")
+            raise NrtError(
+                function, NrtStatus.NRT_INVALID, f"invalid size {nbytes}: must be at least 0 bytes"
+            )
         if nbytes and self._writer.armed_faults and not self._ending:
             self._faults.check_allocation(self._cores[nc].core, nbytes, self._device_bytes, function)
         try:
@@ -145,11 +147,11 @@ class DeviceMemory:
         return MemoryUse(**{str(category): nbytes for category, nbytes in self._cores[nc].used.items()})
 
     def keep_reservations(self) -> None:
-        """Give nothing back to the machine from now on: the process's end gives back everything at once."""
+        """Stop returning memory to the machine: the end of the process returns everything at once."""
         self._ending = True
 
     def _settle_if_free(self) -> None:
-        # Whoever holds the lock looks here again after letting go, so no note is left behind.
+        # The holder of the lock checks the queue again after releasing it, so nothing is left in it.
         while self._freed and self._lock.acquire(blocking=False):
             try:
                 self._settle()
@@ -194,11 +196,11 @@ class DeviceMemory:
             if memory.device == device and memory.reserved > memory.total:
                 self._reserve(nc, memory.total)
 
-    def _reserve(self, nc: int, level: int) -> None:
-        """Bring what the machine has reserved for a core to a level in bytes.
+    def _reserve(self, nc: int, total_bytes: int) -> None:
+        """Set what the machine reserves for a core.
 
-        A request whose answer was lost leaves a doubt; the answer to one about a single byte clears it. Without a
-        daemon the job goes on and asks for the sum later, and one that hangs costs it at most a tenth of its time.
+        Without a daemon the job continues, and the next reservation tells the machine the total. A daemon that hangs
+        costs the job at most a tenth of its time.
 
         Raises:
             OutOfDeviceMemoryError: the device is full.
@@ -207,33 +209,22 @@ class DeviceMemory:
         start_ns = time.monotonic_ns()
         if self._ending or start_ns < self._silent_until_ns:
             return
-        had_doubts = memory.doubtful
         try:
-            if had_doubts:
-                self._exchange(memory, nc, 1 if level > memory.reserved else -1)
-            if level != memory.reserved:
-                self._exchange(memory, nc, level - memory.reserved)
+            self._reserver.reserve(memory.core, total_bytes)
         except OutOfDeviceMemoryError:
             raise
         except (DaemonError, NoMachineError) as error:
             end_ns = time.monotonic_ns()
             if end_ns - start_ns > SLOW_NS:
                 self._silent_until_ns = end_ns + 10 * (end_ns - start_ns)
-            if not had_doubts:
+            if memory.confirmed:
                 reason = f"the machine may not know how much memory is in use: {error}"
                 self._log.write(Level.WARN, Component.TDRV, "dmem_reserve", reason)
-
-    def _exchange(self, memory: _CoreMemory, nc: int, change: int) -> None:
-        method = "allocate" if change > 0 else "free"
-        had_doubts, memory.doubtful = memory.doubtful, True
-        try:
-            answer = self._reserver.call(method, core=memory.core, nbytes=abs(change), held=memory.reserved)
-        except OutOfDeviceMemoryError:
-            memory.doubtful = had_doubts
-            raise
-        memory.reserved = answer["reserved_bytes"]
-        memory.doubtful = False
-        self._writer.set_reserved(nc, memory.reserved)
+            memory.confirmed = False
+            return
+        memory.reserved = total_bytes
+        memory.confirmed = True
+        self._writer.set_reserved(nc, total_bytes)
 
 
 def _generous(needed: int) -> int:
@@ -241,7 +232,7 @@ def _generous(needed: int) -> int:
 
 
 def pool_line(device: int, total: int, used: int, needed: int) -> str:
-    """Return what the driver says of a device whose memory is full; all in bytes."""
+    """Return the driver's line for a device whose memory is full; all in bytes."""
     return (
         f"neuron:mc_alloc: device mempool [{device}:0] total {total} occupied {used} "
         f"needed {needed} available {max(0, total - used)}"

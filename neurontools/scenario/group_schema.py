@@ -9,8 +9,7 @@ from neurontools.base.text import did_you_mean
 from neurontools.config import types
 from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
-from neurontools.machine.indices import parse_indices
-from neurontools.machine.naming import core_ranges
+from neurontools.machine.machine_names import core_ranges, parse_indices
 from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart, Work
 from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_latencies, read_work
 

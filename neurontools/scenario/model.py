@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.scenario.curves import NOTHING, Curve, Scaled
 
 if TYPE_CHECKING:
-    from neurontools.machine.faults.spec import FaultSpec
+    from neurontools.machine.faults.params import FaultSpec
     from neurontools.scenario.latency import Latency
 
 

@@ -5,15 +5,16 @@ It runs neuron-monitor's own collector and writer on the scenario's clock, machi
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from neurontools.machine.devices import device_states
 from neurontools.machine.faults.kinds import ECC, FaultKind
 from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.kind import Kind
-from neurontools.machine.naming import instance_id
+from neurontools.machine.machine_config import MachineConfig
+from neurontools.machine.machine_names import instance_id
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
 from neurontools.monitor.codec import format_line
@@ -34,10 +35,10 @@ from neurontools.scenario.timeline import Timeline
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.faults.spec import FaultSpec
+    from neurontools.machine.faults.params import FaultSpec
     from neurontools.machine.instances.catalogue import InstanceType
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState
-    from neurontools.machine.view import ProcessKey
     from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
     from neurontools.scenario.run_state import RunState
     from neurontools.scenario.timeline import ProcessRun
@@ -284,7 +285,7 @@ def _frame(timeline: Timeline, machine: str) -> Snapshot:
         taken_ns=0,
         taken_unix_s=STARTED_UNIX_S,
         started_unix_s=STARTED_UNIX_S,
-        devices=device_states(Kind(instance.name, scenario.lnc), instance),
+        devices=device_states(MachineConfig(instance.name, scenario.lnc), instance),
         processes=(),
     )
 

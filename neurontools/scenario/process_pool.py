@@ -233,7 +233,7 @@ class ProcessPool:
         try:
             hit = self._client.take_fault(core, pid=process.pid)
             if hit is not None and hit.kind is FaultKind.HANG:
-                self._client.call("release_fault", pid=process.pid, core=core)  # counts as a timeout
+                self._client.release_fault(core, pid=process.pid)  # counts as a timeout
         except DaemonError:
             return  # the fault was cleared, or the process is gone
         if hit is not None and hit.status:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.errors import DaemonError, NoMachineError, UsageError
-from neurontools.machine import launch, wire
+from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.naming import check_name
+from neurontools.machine.connection import is_answering
+from neurontools.machine.machine_names import check_name
 from neurontools.machine.processes import wait_for_end
 from neurontools.scenario.process_pool import (
     EventKind,
@@ -28,7 +29,7 @@ from neurontools.scenario.timeline import Timeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
     from neurontools.scenario.model import Scenario
     from neurontools.scenario.timeline import ProcessRun
 
@@ -231,7 +232,7 @@ def _options(name: str, scenario: Scenario) -> launch.StartOptions:
 
 def _start_again(options: launch.StartOptions) -> None:
     name = options.machine
-    if wire.is_answering(name):
+    if is_answering(name):
         return
     try:
         # A daemon that is being killed closes its connections just before it ends.

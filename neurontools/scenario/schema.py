@@ -12,9 +12,8 @@ from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Pro
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WHOLE, WORDS
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.events import Layout
-from neurontools.machine.faults.checks import why_not
 from neurontools.machine.faults.kinds import EccType, FaultKind
-from neurontools.machine.faults.spec import FaultSpec
+from neurontools.machine.faults.params import FaultSpec, rejection_reason
 from neurontools.machine.instances import catalogue
 from neurontools.scenario.group_schema import GroupReader, Placement
 from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
@@ -178,9 +177,9 @@ def _read_faults(section: Section, instance: InstanceType | None, lnc: int) -> t
         fault.finish()
         if spec is None or len(item.problems) > before:
             continue
-        reason = "" if instance is None else why_not(spec, _layout(instance, lnc))
-        if reason:
-            item.fail(reason)
+        rejection = None if instance is None else rejection_reason(spec, _layout(instance, lnc))
+        if rejection:
+            item.fail(rejection.reason, rejection.remedy)
         plans.append(FaultPlan(at_s, spec))
     return tuple(sorted(plans, key=lambda plan: plan.at_s))
 

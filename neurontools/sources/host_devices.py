@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.instances.catalogue import instance_names, instance_type

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from neurontools import env
 from neurontools.base.procfs import read_boot_time, read_stat

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from math import log2
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.memory import MemoryUse

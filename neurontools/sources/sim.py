@@ -10,7 +10,7 @@ from neurontools import env
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.naming import check_name
+from neurontools.machine.machine_names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

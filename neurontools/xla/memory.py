@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class MemoryAccount:
-    """What the tensors of one device take.
+    """The device memory of the tensors of one device.
 
-    Frees arrive from finalizers, so at any moment, also in the middle of a call into the machine: they are counted
-    first and passed on when no call is under way and no graph is open.
+    Frees arrive from finalizers, at any time, even in the middle of a call into the machine: they are counted
+    first and passed on when no call is running and no graph is open.
     """
 
     __slots__ = ("_closed", "_freed_bytes", "_host", "_index", "_inside", "_machine", "used_bytes")
@@ -55,7 +55,7 @@ class MemoryAccount:
             self.settle()
 
     def settle(self) -> None:
-        """Pass on the frees that were put off."""
+        """Pass on deferred frees."""
         if self._freed_bytes and not self._inside and not self._closed:
             self._inside = True
             try:
@@ -70,5 +70,5 @@ class MemoryAccount:
         return self._machine.memory(self._index)
 
     def close(self) -> None:
-        """Pass nothing on any more: the machine is gone."""
+        """Stop passing frees on: the machine is gone."""
         self._closed = True

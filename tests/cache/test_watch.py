@@ -105,9 +105,9 @@ def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> 
     entry = tree.entry()
     watch = CacheWatcher(str(tree.root))
     watch.look()
-    from neurontools.machine.processes import start_ticks
+    from neurontools.base.procfs import read_start_ticks
 
-    owner = replace(new_lock_owner(), pid=process.pid, start_ticks=start_ticks(process.pid) or 0)
+    owner = replace(new_lock_owner(), pid=process.pid, start_ticks=read_start_ticks(process.pid) or 0)
     (entry / layouts.LOCK).write_bytes(owner.to_bytes())
     assert [kind for kind, _ in kinds(watch)] == ["compiling"]
     assert kinds(watch) == []

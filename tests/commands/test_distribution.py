@@ -29,9 +29,10 @@ def test_the_data_files_are_installed():
     assert [name for name in EXPECTED_DATA if not (root / name).is_file()] == []
 
 
-def test_a_plain_install_asks_for_the_four_small_packages_only():
+def test_a_plain_install_asks_for_five_small_packages_only():
     requires = [line for line in distribution("neurontools").requires or [] if "extra ==" not in line]
     assert sorted(line.split(">")[0].split("<")[0] for line in requires) == [
+        "msgspec",
         "psutil",
         "pyyaml",
         "rich",

@@ -260,7 +260,9 @@ def test_a_working_directory_that_is_gone_is_one_line(home, monkeypatch, tool):
     gone.rmdir()
     run = tool("neuron-cache", "ls", "--cache-dir", "here")
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "error: the working directory does not exist\nhint: change to an existing directory\n"
+    assert (
+        run.stderr == "error: the working directory does not exist\nhint: change to an existing directory\n"
+    )
 
 
 def test_a_closed_stderr_harms_nothing():

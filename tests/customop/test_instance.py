@@ -16,7 +16,7 @@ from neurontools.customop.errors import UnsupportedInstanceError
 from neurontools.customop.instance import check_instance
 from neurontools.customop.ops import register
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 
 if TYPE_CHECKING:
     from neurontools.customop.package import Package

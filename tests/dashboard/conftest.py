@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot

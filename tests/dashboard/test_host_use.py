@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from neurontools.base.procfs import read_start_ticks
 from neurontools.dashboard.host_use import host_uses, presence, presences
 from neurontools.machine import host
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.processes import start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ SECOND_NS = 10**9
 
 
 def test_this_process_is_present_with_its_parent_and_memory_and_only_by_its_own_start() -> None:
-    ticks = start_ticks(os.getpid())
+    ticks = read_start_ticks(os.getpid())
     found = presence(os.getpid(), ticks)
     assert found is not None
     assert found.parent_pid == os.getppid()
@@ -38,7 +38,7 @@ def test_this_process_is_present_with_its_parent_and_memory_and_only_by_its_own_
 def test_live_processes_are_measured_and_others_tell_their_own(
     machine_at: MonitoredMachine, process_at: Process
 ) -> None:
-    live = replace(process_at(os.getpid()), start_ticks=start_ticks(os.getpid()))
+    live = replace(process_at(os.getpid()), start_ticks=read_start_ticks(os.getpid()))
     made_up = replace(
         process_at(5000000, cores=(1,)),
         origin="synthetic",
@@ -68,4 +68,4 @@ def test_recorded_cpu_time_is_a_share_of_the_instances_vcpus(
     assert host.recorded_share(before, after, (5000000, 1)) == share
     assert host.recorded_share(before, after, (1, 1)) == host.IDLE
     assert host.recorded_share(None, after) == host.recorded_share(after, before) == host.IDLE
-    assert host.together(share, share) == host.CpuShare(1.0, 0.0)
+    assert host.add_shares(share, share) == host.CpuShare(1.0, 0.0)

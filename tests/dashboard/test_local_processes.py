@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from neurontools.base.procfs import read_start_ticks
 from neurontools.dashboard.local_processes import send_signal, why_not
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.processes import start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,14 +42,14 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def state(process_at: Callable[..., ProcessState], pid: int, uid: int = 0) -> ProcessState:
-    return replace(process_at(pid), start_ticks=start_ticks(pid), uid=uid)
+    return replace(process_at(pid), start_ticks=read_start_ticks(pid), uid=uid)
 
 
 def test_an_own_process_gets_it(
     victim: subprocess.Popen[bytes], process_at: Callable[..., ProcessState]
 ) -> None:
     assert why_not(state(process_at, victim.pid), "sim") == ""
-    send_signal(victim.pid, start_ticks(victim.pid), signal.SIGTERM)
+    send_signal(victim.pid, read_start_ticks(victim.pid), signal.SIGTERM)
     assert victim.wait(timeout=30) == -signal.SIGTERM
     assert why_not(process_at(victim.pid), "sim") == f"process {victim.pid} is gone"
     with pytest.raises(NeuronToolsError, match="is gone"):
@@ -59,7 +59,7 @@ def test_an_own_process_gets_it(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_users_process_gets_none_and_lives(victim: subprocess.Popen[bytes]) -> None:
     told = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(victim.pid), str(start_ticks(victim.pid))],
+        [sys.executable, "-c", AS_NOBODY, str(victim.pid), str(read_start_ticks(victim.pid))],
         capture_output=True,
         text=True,
         check=True,

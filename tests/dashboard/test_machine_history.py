@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.dashboard.history import SLOTS, HistorySlot
 from neurontools.dashboard.machine_history import LATENCIES, MachineHistory, Measure, ProcessHistories

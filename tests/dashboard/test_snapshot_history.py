@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import tempfile
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.dashboard.snapshot_history import (
     RUN,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.dashboard.process_rows import ProcessRow, process_rows
 from neurontools.dashboard.process_table import Column, ProcessFilter, Sorting, ordered, problem_of, tree

@@ -22,7 +22,7 @@ from neurontools.machine.events import (
     Tick,
 )
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
-from neurontools.machine.faults.spec import Action, FaultSpec, Phase, Victim
+from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import Machine
 

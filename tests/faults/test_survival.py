@@ -8,8 +8,8 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.access import Access
-from neurontools.machine.kernel_log import KernelLog
+from neurontools.machine.daemon.authorization import Authorization
+from neurontools.machine.logs import KernelLog
 from neurontools.machine.processes import Peer
 from neurontools.machine.protocol import RpcError
 from tests.faults.conftest import EXECUTE
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
     from tests.conftest import Tool
     from tests.runtime.conftest import Job
 
@@ -151,15 +151,15 @@ def test_a_job_goes_on_without_faults_while_there_is_no_daemon(
 
 @pytest.mark.parametrize("method", ["inject_fault", "clear_faults", "reset_device"])
 def test_faults_are_for_the_owner_and_root(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = Access("shared", 100)
+    access = Authorization("shared", 100)
     with pytest.raises(RpcError, match=f"uid 1234 may not {method} machine 'shared'"):
         access.check(Peer(1, 1234), method)
     access.check(Peer(1, 0), method)
 
 
 def test_what_a_fault_means_is_for_its_own_process_only() -> None:
-    Access("shared", 100).check(Peer(1, 1234), "take_fault")
-    Access("shared", 100).check(Peer(1, 1234), "list_faults")
+    Authorization("shared", 100).check(Peer(1, 1234), "take_fault")
+    Authorization("shared", 100).check(Peer(1, 1234), "list_faults")
 
 
 def test_the_kernel_log_stays_small(tmp_path: Path) -> None:
@@ -184,6 +184,6 @@ def test_nonsense_from_a_client_harms_nothing(client: Client, tool: Tool) -> Non
         ("clear_faults", {"ids": ["a"]}),
         ("reset_device", {"device": -1}),
     ]:
-        with pytest.raises(Exception, match=r"parameter|there is no|kind|type|action"):
+        with pytest.raises(Exception, match=r"parameter|no core|no device|kind|ecc|action|delay"):
             client.call(method, **params)
     assert client.faults() == ()

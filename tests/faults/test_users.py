@@ -11,7 +11,7 @@ from neurontools.machine.client import Client
 from tests.machine.test_sharing import JOB, MEMBER, OTHER_MEMBER, needs_root, open_dir, people, shared
 
 if TYPE_CHECKING:
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
 __all__ = ["open_dir", "people", "shared"]
 
@@ -64,7 +64,7 @@ def test_a_member_can_not_take_the_faults_of_another(shared: DaemonInfo, people:
             f"call('release_fault', core={core}, pid={pid})",
         ):
             said = people(OTHER_MEMBER, f"Client.connect().{call}").end()[2]
-            assert f"uid {OTHER_MEMBER} may not ask for process {pid}" in said
+            assert f"uid {OTHER_MEMBER} may not ask about process {pid}" in said
         said = people(OTHER_MEMBER, f"Client.connect().call('take_fault', core={core})").end()[2]
         assert f"does not hold core {core}" in said
         assert client.faults()[0].hits == 0

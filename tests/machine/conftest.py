@@ -15,7 +15,7 @@ import pytest
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import ProcessKey, is_alive
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ for line in sys.stdin:
     name, arguments = json.loads(line)
     try:
         answer = {"register": register, "fork": fork, "cores": lambda: client.call("hello", protocol=1, client="x"),
-                  "allocate": client.allocate, "free": client.free, "unregister": client.unregister}[name](**arguments)
+                  "reserve": client.reserve, "unregister": client.unregister}[name](**arguments)
     except Exception as error:
         answer = {"error": type(error).__name__, "message": str(error)}
     print(json.dumps(answer), flush=True)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.machine import launch
-from neurontools.machine.changes import changed, changes, pushed
+from neurontools.machine.changes import Changes, changed, changes, pushed
 from neurontools.machine.client import Client
+from neurontools.machine.codec import convert, decode, encode
 from neurontools.machine.hardware import CoreTotals, HardwareCounters
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.memory import MemoryUse
-from neurontools.machine.protocol import CHANGES, SNAPSHOT
+from neurontools.machine.protocol import CHANGES, SNAPSHOT, Notification, push_line
+from neurontools.machine.requests import Empty, WatchRequest
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
     CoreUse,
@@ -24,8 +26,6 @@ from neurontools.machine.snapshot import (
     ModelState,
     ProcessState,
     Snapshot,
-    encode,
-    snapshot_from_json,
 )
 
 few = st.integers(0, 3)
@@ -98,13 +98,21 @@ def sent(value: object) -> object:
     return json.loads(encode(value))
 
 
+def notification(method: str, params: object) -> Notification:
+    return Notification(method, push_line(method, encode(params)))
+
+
+def sent_changes(before: Snapshot, after: Snapshot) -> Changes:
+    return decode(encode(changes(before, after)), Changes)
+
+
 @settings(max_examples=60)
 @given(st.lists(snapshots, min_size=1, max_size=4))
 def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
-    seen = pushed(None, SNAPSHOT, sent(series[0]))
+    seen = pushed(None, notification(SNAPSHOT, series[0]))
     for before, after in pairwise(series):
-        seen = pushed(seen, CHANGES, sent(changes(before, after)))
-        assert seen == after == snapshot_from_json(sent(after))
+        seen = pushed(seen, notification(CHANGES, changes(before, after)))
+        assert seen == after == convert(sent(after), Snapshot)
 
 
 @settings(max_examples=60)
@@ -121,7 +129,7 @@ def test_small_changes_of_a_process_are_told(before, data):
             for process, other in zip(before.processes, wild, strict=False)
         ),
     )
-    assert changed(before, sent(changes(before, after))) == after
+    assert changed(before, sent_changes(before, after)) == after
 
 
 @settings(max_examples=30)
@@ -129,14 +137,44 @@ def test_small_changes_of_a_process_are_told(before, data):
 def test_without_a_change_next_to_nothing_is_sent(snapshot):
     later = replace(snapshot, taken_ns=snapshot.taken_ns + 1)
     assert len(encode(changes(snapshot, later))) < 60
-    assert changed(snapshot, sent(changes(snapshot, later))).processes is snapshot.processes
+    assert changed(snapshot, sent_changes(snapshot, later)).processes is snapshot.processes
 
 
 def test_changes_of_another_machine_are_an_error():
     data = [{}, [], None, [], [[5, [], [0], [], [], {}]]]
     nothing = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), ())
     with pytest.raises(IndexError):
-        changed(nothing, data)
+        changed(nothing, convert(data, Changes))
+
+
+@pytest.mark.parametrize("executing", [False, True])
+def test_a_core_that_only_begins_or_ends_an_execution_has_changed(executing):
+    """The counters stand still at the begin of an execution: the flag alone says it."""
+    use = CoreUse(3, 5, 1, 7, 0, executing, MemoryUse())
+    process = ProcessState(
+        *(
+            7,
+            1,
+            0,
+            "train.py",
+            "",
+            "2.0",
+            "live",
+            True,
+            (use,),
+            MemoryUse(),
+            (),
+            (),
+            (0,) * LATENCY_BUCKETS,
+            1,
+        )
+    )
+    before = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), (process,))
+    after = replace(before, processes=(replace(process, cores=(replace(use, executing=not executing),)),))
+    assert json.loads(encode(changes(before, after)))[4] == [
+        [0, [0, 0, 0, 0, 0, int(not executing)], [], [], [], {}]
+    ]
+    assert changed(before, sent_changes(before, after)) == after
 
 
 def test_watchers_of_both_forms_see_the_same_machine():
@@ -144,18 +182,17 @@ def test_watchers_of_both_forms_see_the_same_machine():
     with Client.connect() as client:
         client.register("job", "python train.py")
         whole = client._greeted(owner=False)  # the form that is not the client's own
-        whole.call("watch", {"period_s": 0.05})
+        whole.request(WatchRequest(0.05), Empty)
         told = client.watch(0.05)
         first = next(told)
-        client.allocate(first.processes[0].cores[0].core, 1 << 20)
+        client.reserve(first.processes[0].cores[0].core, 1 << 20)
         later = next(each for each in told if each.devices[0].memory_used_bytes)
-        method, value = next(
-            (method, value)
-            for method, value in iter(lambda: whole.push(5), None)
-            if value["devices"][0]["memory_used_bytes"]
+        plain = next(
+            snapshot
+            for pushed in iter(lambda: whole.next_notification(5), None)
+            if pushed.method == SNAPSHOT
+            and (snapshot := pushed.params(Snapshot)).devices[0].memory_used_bytes
         )
-        assert method == SNAPSHOT
-        plain = snapshot_from_json(value)
         assert plain.processes == later.processes
         assert plain.devices == later.devices
         whole.close()

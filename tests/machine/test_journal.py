@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.definition import Past, resolve
+from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.events import Process
 from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.history import History
-from neurontools.machine.info import StartOptions
 from neurontools.machine.journal import (
     Definition,
     Journal,
@@ -25,8 +23,8 @@ from neurontools.machine.journal import (
     load_record,
     save_journal,
     save_record,
-    write_aside,
 )
+from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.processes import ProcessKey, this_process
 
 DEFINITION = Definition("m", "trn2.48xlarge", 1, 12.5, 30.0, ProcessKey(5, 6))
@@ -61,19 +59,39 @@ def test_a_damaged_file_is_none_and_no_traceback(home: Path, data: st.DataObject
         assert found is None or isinstance(found, Journal)
 
 
-def test_a_file_that_can_not_be_written_keeps_its_old_content(home: Path) -> None:
-    path = str(home / "file")
-    write_aside(path, "old", sync=True)
-    with pytest.raises(UnicodeEncodeError):
-        write_aside(path, "new \udc80", sync=True)
-    assert Path(path).read_text() == "old"
-    os.mkdir(str(home / "directory"))
-    with pytest.raises(OSError, match="directory"):
-        write_aside(str(home / "directory"), "new", sync=False)
+def test_the_format_is_the_one_that_earlier_daemons_wrote(home: Path) -> None:
+    (home / "j").write_text(
+        '{"version": 2, "definition": {"machine": "m", "instance_type": "trn2.48xlarge", "lnc": 1, "started_unix_s": 12.5, '
+        '"idle_exit_s": 30.0, "parent": {"pid": 5, "start_ticks": 6}, "neighbours": "host", "visible_devices": null, '
+        '"ultraserver_modes": null, "ultraserver_node": null}, "boot_id": "boot", "running": true, "history": '
+        '{"lifetime": {"processes": 3}, "core_totals": [{"core": 2, "busy_ns": 10, "executions": 4, "flops": 100, '
+        '"gpsimd_ns": 0, "model_loads": 1, "failures": [[1004, 2]]}], "hardware": {"1": {"mem_ecc_corrected": 7, '
+        '"mem_ecc_uncorrected": 0, "mem_ecc_repairable_uncorrected": 0, "sram_ecc_corrected": 0, '
+        '"sram_ecc_uncorrected": 0}}}, "faults": {"faults": [], "last_id": 0}, "counted": []}'
+    )
+    assert load_journal(str(home / "j")) == JOURNAL
+    (home / "r").write_text(
+        '{"version": 2, "boot_id": "boot", "key": {"pid": 5, "start_ticks": 6}, "uid": 0, "tag": "t", '
+        '"command": "python \\udc80\\n", "runtime_version": "2.0", "uses_device": true, "cores": [0, 3], '
+        '"registered_ns": 9, "reserved": [[3, 100]], "player": null, "stack": 0}'
+    )
+    assert load_record(str(home / "r")) == (PROCESS, "boot")
 
 
-def past(*, running: bool = True, inhabited: bool = False, boot: str = "boot") -> Past:
-    return Past(Journal(DEFINITION, boot, running, History()), "boot", inhabited)
+@pytest.mark.parametrize("version", ["1", "3", '"2"', "null"])
+def test_another_version_is_not_read(home: Path, version: str) -> None:
+    for save, load, value in (
+        (save_journal, load_journal, (JOURNAL,)),
+        (save_record, load_record, (PROCESS, "boot")),
+    ):
+        save(str(home / "f"), *value)  # type: ignore[operator]
+        text = (home / "f").read_text()
+        (home / "f").write_text(text.replace('"version":2', f'"version":{version}'))
+        assert load(str(home / "f")) is None  # type: ignore[operator]
+
+
+def past(*, running: bool = True, inhabited: bool = False, boot: str = "boot") -> PreviousRun:
+    return PreviousRun(Journal(DEFINITION, boot, running, History()), "boot", inhabited)
 
 
 def test_a_killed_daemon_s_definition_goes_on() -> None:
@@ -84,9 +102,9 @@ def test_a_killed_daemon_s_definition_goes_on() -> None:
 
 
 def after(definition: Definition) -> History:
-    return Past(Journal(DEFINITION, "boot", running=False, history=HISTORY), "boot", inhabited=False).history(
-        definition
-    )
+    return PreviousRun(
+        Journal(DEFINITION, "boot", running=False, history=HISTORY), "boot", inhabited=False
+    ).history(definition)
 
 
 def test_a_stopped_machine_s_counters_go_on() -> None:
@@ -103,9 +121,9 @@ def test_other_devices_have_no_errors_of_the_former_ones(other: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    "former", [past(running=False), past(boot="another"), Past(None, "boot", inhabited=False)]
+    "former", [past(running=False), past(boot="another"), PreviousRun(None, "boot", inhabited=False)]
 )
-def test_after_an_orderly_end_or_a_boot_the_default_is_the_default(former: Past) -> None:
+def test_after_an_orderly_end_or_a_boot_the_default_is_the_default(former: PreviousRun) -> None:
     definition = resolve(StartOptions("m"), former)
     assert (definition.instance_type, definition.lnc) == ("trn1.2xlarge", 1)
 

@@ -5,28 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import asdict
 
 import pytest
+from msgspec.structs import asdict
 
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.devices import device_states, ultraserver_of
-from neurontools.machine.info import StartOptions, info_from_json
+from neurontools.machine.codec import convert
+from neurontools.machine.devices import device_states, place_in_ultraserver, ultraserver_of
+from neurontools.machine.effective_config import resolve_config
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.kind import Kind
-from neurontools.machine.kind_choice import kind_of
-from neurontools.machine.naming import core_ranges
-from neurontools.machine.snapshot import snapshot_from_json
-from neurontools.machine.ultraserver import place_in_ultraserver
+from neurontools.machine.machine_config import DaemonInfo, MachineConfig, StartOptions
+from neurontools.machine.machine_names import core_ranges
+from neurontools.machine.snapshot import Snapshot
 
 CLASS_FILES = ("node_id_2", "node_id_4", "server_id_2", "server_id_4", "ultraserver_mode")
 
 
 def wish(instance, before=None, **options):
     """The kind of machine that somebody gets who starts one of a type."""
-    return kind_of(StartOptions("m", **options), instance_type(instance), before)
+    return resolve_config(StartOptions("m", **options), instance_type(instance), before)
 
 
 def start(**options):
@@ -114,7 +113,7 @@ def test_the_kind_survives_the_daemon(end, monkeypatch):
         launch.ensure_running()
         after = launch.find("default")
     assert after.pid != before.pid
-    assert after.kind == before.kind
+    assert after.config == before.config
     assert snapshot().devices == seen.devices
     assert snapshot().ultraserver == seen.ultraserver
     assert start(**options).was_running
@@ -126,7 +125,10 @@ def test_the_kind_survives_the_daemon(end, monkeypatch):
         ({"lnc": 1}, ("LNC 2", "LNC 1")),
         ({"visible_devices": "12"}, ("visible devices 13", "visible devices 12")),
         ({"visible_devices": "all"}, ("visible devices 13", "all devices visible")),
-        ({"neighbours": "docs"}, ("neighbours in the hosts' order", "neighbours in the documents' order")),
+        (
+            {"neighbours": "docs"},
+            ("neighbours in the hosts' order", "neighbours in the order of AWS's documentation"),
+        ),
         ({"ultraserver_node": 3}, ("UltraServer node 0", "UltraServer node 3")),
         ({"ultraserver_mode": "4"}, ("UltraServer modes 1,2,3,4", "UltraServer modes 4")),
     ],
@@ -156,13 +158,13 @@ def test_visible_devices_are_a_list_or_all(text, devices):
     [
         ("", UsageError, "bad list '' for --visible-devices: it is empty"),
         ("1,,2", UsageError, "it is empty"),
-        ("1,1", UsageError, "1 is there twice"),
-        ("0-3,2", UsageError, "2 is there twice"),
+        ("1,1", UsageError, "1 is listed twice"),
+        ("0-3,2", UsageError, "2 is listed twice"),
         ("3-1", UsageError, "range '3-1' runs backwards"),
-        ("-1", UsageError, "'-1' is no index and no range"),
-        ("one", UsageError, "'one' is no index and no range"),
-        ("1.0", UsageError, "'1.0' is no index and no range"),
-        ("٣", UsageError, "is no index and no range"),
+        ("-1", UsageError, "'-1' is neither an index nor a range"),
+        ("one", UsageError, "'one' is neither an index nor a range"),
+        ("1.0", UsageError, "'1.0' is neither an index nor a range"),
+        ("٣", UsageError, "is neither an index nor a range"),
         ("16", NeuronToolsError, "trn2.48xlarge has no Neuron device 16"),
         ("0-9999", NeuronToolsError, "trn2.48xlarge has no Neuron device 9999"),
     ],
@@ -177,12 +179,12 @@ def test_wrong_lists_of_visible_devices_are_refused(text, error, message):
 @pytest.mark.parametrize(
     ("instance", "options", "message"),
     [
-        ("trn2.48xlarge", {"ultraserver_node": 1}, "trn2.48xlarge is no part of an UltraServer"),
+        ("trn2.48xlarge", {"ultraserver_node": 1}, "trn2.48xlarge is not part of an UltraServer"),
         ("trn2u.48xlarge", {"ultraserver_node": 4}, "no UltraServer node 4"),
         ("trn2u.48xlarge", {"ultraserver_node": -1}, "no UltraServer node -1"),
-        ("trn2u.48xlarge", {"ultraserver_mode": "5"}, "no UltraServer mode '5'"),
+        ("trn2u.48xlarge", {"ultraserver_mode": "5"}, "unknown UltraServer mode '5'"),
         ("trn2u.48xlarge", {"ultraserver_mode": "x"}, "bad list 'x' for --ultraserver-mode"),
-        ("trn2.48xlarge", {"neighbours": "up"}, "no order of neighbours 'up'"),
+        ("trn2.48xlarge", {"neighbours": "up"}, "unknown order of neighbours 'up'"),
     ],
 )
 def test_other_wrong_options_are_refused(instance, options, message):
@@ -196,7 +198,7 @@ def test_what_a_later_start_leaves_open_is_as_before():
     before = wish("trn2u.48xlarge", lnc=1, visible_devices="3", ultraserver_node=2)
     assert wish("trn2u.48xlarge", before) == before
     assert wish("trn2u.48xlarge", before, lnc=2).visible_devices == (3,)
-    assert wish("trn2.48xlarge", before) == Kind("trn2.48xlarge", 2)
+    assert wish("trn2.48xlarge", before) == MachineConfig("trn2.48xlarge", 2)
 
 
 @pytest.mark.parametrize(
@@ -238,18 +240,18 @@ def test_snapshots_and_infos_keep_the_place_in_their_json():
     info = start(instance_type="trn2u.48xlarge", ultraserver_node=1)
     seen = snapshot()
     assert seen.ultraserver.node == 1
-    assert snapshot_from_json(json.loads(json.dumps(seen.to_json()))) == seen
-    assert info_from_json(json.loads(json.dumps(info.to_json()))) == info
+    assert convert(json.loads(json.dumps(seen.to_json())), Snapshot) == seen
+    assert convert(json.loads(json.dumps(info.to_json())), DaemonInfo) == info
     older = seen.to_json()
     del older["ultraserver"]
-    assert snapshot_from_json(older).ultraserver is None
+    assert convert(older, Snapshot).ultraserver is None
 
 
 def test_status_names_what_is_special(tool):
     start(instance_type="trn2u.48xlarge", visible_devices="0-3,13", neighbours="docs", ultraserver_mode="1")
     said = tool("neurond", "status").stdout
     assert "visible   devices 0-3,13 of the host\n" in said
-    assert "links     neighbours in the documents' order\n" in said
+    assert "links     neighbours in the order of AWS's documentation\n" in said
     assert "server    node 0 of its UltraServer, modes 1\n" in said
     assert core_ranges((0, 1, 2, 3, 13)) == "0-3,13"
 
@@ -259,8 +261,8 @@ def test_the_command_takes_every_option(tool):
         "neurond", "start", "--json", "--instance", "trn2u.48xlarge", "--lnc", "1", "--visible-devices", "13",
         "--neighbours", "docs", "--ultraserver-mode", "1,2", "--ultraserver-node", "3",
     )  # fmt: skip
-    info = info_from_json(json.loads(run.stdout))
-    assert asdict(info.kind) == {
+    info = convert(json.loads(run.stdout), DaemonInfo)
+    assert asdict(info.config) == {
         "instance_type": "trn2u.48xlarge",
         "lnc": 1,
         "neighbours": "docs",
@@ -300,6 +302,6 @@ def test_a_name_whose_daemon_stopped_keeps_its_kind_while_processes_live_and_the
             start(instance_type="trn2.48xlarge", visible_devices="12")
     assert "with visible devices 13, not trn2.48xlarge with visible devices 12" in caught.value.message
     assert (
-        "end the processes that still live on it: 'neurond start' and 'neurond status'" in caught.value.remedy
+        "end the processes that still run on it: 'neurond start' and 'neurond status'" in caught.value.remedy
     )
     assert start().visible_devices == (13,)

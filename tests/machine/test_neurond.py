@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.commands.neurond import build_parser
-from neurontools.machine.snapshot import snapshot_from_json
+from neurontools.machine.codec import convert
+from neurontools.machine.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.client import Client
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
     Tool = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -35,7 +36,7 @@ def test_a_machine_s_whole_life(tool: Tool) -> None:
     size = "trn1.32xlarge (16 devices, 32 NeuronCores), pid PID\n"
     start = ("neurond", "start", "--instance", "trn1.32xlarge", "--name", "ci")
     assert words(tool(*start)) == (0, f"machine 'ci' started: {size}", "")
-    assert words(tool(*start)) == (0, f"machine 'ci' is running already: {size}", "")
+    assert words(tool(*start)) == (0, f"machine 'ci' is already running: {size}", "")
     assert tool("neurond", "list").stdout.splitlines()[1].split()[:4] == ["ci", "trn1.32xlarge", "16", "32"]
     assert words(tool("neurond", "restart", "--name", "ci")) == (0, f"machine 'ci' restarted: {size}", "")
     assert words(tool("neurond", "stop", "--name", "ci")) == (0, f"machine 'ci' stopped: {size}", "")
@@ -78,12 +79,12 @@ def test_status_shows_the_machine_and_its_processes(
 ) -> None:
     job = worker()
     job.do("register", cores=[0, 1])
-    job.do("allocate", core=0, nbytes=1 << 30)
+    job.do("reserve", core=0, total_bytes=1 << 30)
     rows = dict(line.split(maxsplit=1) for line in tool("neurond", "status").stdout.splitlines())
-    assert rows["devices"] == "16, 512.0 GiB of memory, 1.0 GiB reserved"
+    assert rows["devices"] == "16, 512 GiB of memory, 1.00 GiB reserved"
     assert rows["cores"] == "2 of 32 claimed"
     assert rows["process"] == f"{job.pid} python job.py (2 cores)"
-    assert rows["ends"] == "with neurond stop"
+    assert rows["ends"] == "on neurond stop"
     assert rows["socket"] == daemon.socket
     done = tool("neurond", "stop")
     assert done.returncode == 4
@@ -103,7 +104,7 @@ def test_json_is_the_same_everywhere(tool: Tool) -> None:
     (listed,) = json.loads(tool("neurond", "list", "--json").stdout)
     status = json.loads(tool("neurond", "status", "--json").stdout)
     assert started == listed == status["daemon"]
-    assert snapshot_from_json(status["machine"]).instance_type == "trn2.48xlarge"
+    assert convert(status["machine"], Snapshot).instance_type == "trn2.48xlarge"
     assert json.loads(tool("neurond", "stop", "--json").stdout)["pid"] == started["pid"]
     assert json.loads(tool("neurond", "list", "--json").stdout) == []
 

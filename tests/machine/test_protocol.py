@@ -5,31 +5,44 @@ from __future__ import annotations
 import contextlib
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.machine import codec
+from neurontools.machine.daemon.rpc_errors import invalid_params
+from neurontools.machine.faults.params import FaultSpec
+from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.protocol import (
     MAX_LINE_BYTES,
+    ErrorBody,
     ErrorCode,
     LineBuffer,
-    Params,
+    Request,
     RpcError,
     parse_request,
     request_line,
+)
+from neurontools.machine.requests import (
+    RegisterRequest,
+    ReserveRequest,
+    ReserveSyntheticRequest,
+    ResetHardwareRequest,
+    WatchRequest,
 )
 
 
 def code_of(line: bytes | None) -> ErrorCode:
     with pytest.raises(RpcError) as caught:
         parse_request(line)
-    return caught.value.code
+    return caught.value.body.code
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
-    request = parse_request(request_line(7, "allocate", {"core": 1, "nbytes": 2}))
-    assert (request.request_id, request.method) == (7, "allocate")
-    assert request.params.integer("core", 0) == 1
+    request = parse_request(request_line(7, "reserve", {"core": 1, "total_bytes": 2}))
+    assert (request.request_id, request.method) == (7, "reserve")
+    assert request.params == {"core": 1, "total_bytes": 2}
 
 
 @pytest.mark.parametrize(
@@ -61,21 +74,45 @@ def test_any_bytes_are_a_request_or_an_error(data: bytes) -> None:
         assert parse_request(data).method is not None
 
 
+def error_of(request_type: type[Request], **params: object) -> ErrorBody:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        codec.convert(params, request_type)
+    return invalid_params(caught.value, request_type).body
+
+
 @pytest.mark.parametrize("value", [True, 1.0, "1", -1, None, [], 2**63])
-def test_a_whole_number_is_a_whole_number_in_range(value: object) -> None:
-    with pytest.raises(RpcError):
-        Params({"core": value}).integer("core", 0)
+def test_an_integer_of_another_type_or_range_is_an_error_that_names_it(value: object) -> None:
+    assert error_of(ReserveRequest, core=value, total_bytes=1).message.startswith("parameter 'core': ")
 
 
 @pytest.mark.parametrize("value", [float("nan"), 0.0, "1", True, None, 1e9])
-def test_a_period_is_a_number_in_range(value: object) -> None:
-    with pytest.raises(RpcError):
-        Params({"period_s": value}).number("period_s", 0.05, 3600)
+def test_a_period_out_of_range_is_an_error_that_names_it(value: object) -> None:
+    assert error_of(WatchRequest, period_s=value).message.startswith("parameter 'period_s': ")
 
 
-def test_parameters_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(RpcError, match="'corse'"):
-        Params({"corse": 1}).only("cores")
+@pytest.mark.parametrize(
+    ("request_type", "params", "message", "remedy"),
+    [
+        (ReserveRequest, {"core": "0", "total_bytes": 1}, "parameter 'core': expected int, got str", ""),
+        (ReserveRequest, {"core": -1, "total_bytes": 1}, "parameter 'core': expected int >= 0", ""),
+        (ReserveRequest, {"core": 1}, "parameter 'total_bytes' is missing", ""),
+        (RegisterRequest, {"corse": 1}, "unknown parameter 'corse'", ""),
+        (RegisterRequest, {"cores": [0, "x"]}, "parameter 'cores[1]': expected int, got str", ""),
+        (ReserveSyntheticRequest, {"changes": [{"pid": 1}]}, "parameter 'changes[0].core' is missing", ""),
+        (FaultSpec, {"kind": "hangg"}, "unknown kind 'hangg'", "did you mean 'hang'?"),
+        (
+            ResetHardwareRequest,
+            {"device": 0, "counter": "xyz"},
+            "unknown counter 'xyz'",
+            f"known: {', '.join(HardwareCounter)}",
+        ),
+    ],
+)
+def test_a_wrong_parameter_is_named(
+    request_type: type[Request], params: dict[str, object], message: str, remedy: str
+) -> None:
+    body = error_of(request_type, **params)
+    assert (body.code, body.message, body.data["remedy"]) == (ErrorCode.INVALID_PARAMS, message, remedy)
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda piece: b"\n" not in piece), max_size=10), st.data())

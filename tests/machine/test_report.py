@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import FrozenInstanceError, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from neurontools.machine.codec import convert
 from neurontools.machine.daemon import telemetry as telemetry_module
-from neurontools.machine.daemon.report import Moment, Report
+from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Joined, Layout, Process, Register
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition
+from neurontools.machine.machine_names import core_ranges, instance_id
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.naming import core_ranges, instance_id
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.snapshot import CoreUse, ModelState, ProcessState, snapshot_from_json
+from neurontools.machine.snapshot import CoreUse, ModelState, ProcessState, Snapshot
 from neurontools.machine.state import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOW = Moment(1_000, 5.0)
+NOW = (1_000, 5.0)
 
 
 class Made:
@@ -40,7 +41,7 @@ class Made:
         self.machine = Machine(
             Layout(self.instance.device_count, per_device, self.instance.device.memory_bytes)
         )
-        self.report = Report(Definition("m", self.instance.name, lnc, 1.0), self.instance)
+        self.report = SnapshotBuilder(Definition("m", self.instance.name, lnc, 1.0), self.instance)
         self.telemetry: list[Telemetry] = []
         self.fds: list[int] = []
         self._directory = directory
@@ -78,10 +79,10 @@ def test_text_and_value_are_the_same_snapshot(made: Made) -> None:
     writer.begin(0, writer.add_model(model))
     writer.end(0, 0, 12_345, 9, 2)
     writer.set_host_memory(MemoryCategory.APPLICATION_MEMORY, 77)
-    value = made.report.snapshot(made.machine, made.telemetry, NOW)
-    text = made.report.encoded(made.machine, made.telemetry, NOW)
+    value = made.report.snapshot(made.machine, made.telemetry, *NOW)
+    text = made.report.encoded(made.machine, made.telemetry, *NOW)
     assert json.loads(text) == json.loads(json.dumps(value.to_json()))
-    assert snapshot_from_json(json.loads(text)) == value
+    assert convert(json.loads(text), Snapshot) == value
     assert [model.name for model in value.processes[0].models] == ["graph"]
     assert value.processes[0].host_memory.application_memory == 77
     writer.close()
@@ -92,7 +93,7 @@ def test_text_and_value_are_the_same_snapshot(made: Made) -> None:
 )
 def test_every_core_of_an_instance_belongs_to_one_device(name: str, lnc: int, home: Path) -> None:
     made = Made(home, name, lnc)
-    value = made.report.snapshot(made.machine, (), NOW)
+    value = made.report.snapshot(made.machine, (), *NOW)
     cores = [core for device in value.devices for core in device.core_ids]
     assert cores == list(range(made.instance.core_count(lnc)))
     assert (value.instance_type, value.lnc, value.lnc_applies) == (name, lnc, made.instance.lnc_applies)
@@ -103,13 +104,13 @@ def test_every_core_of_an_instance_belongs_to_one_device(name: str, lnc: int, ho
 def test_a_page_that_did_not_change_keeps_its_state_and_text(made: Made) -> None:
     for core in range(4):
         made.add((core,))
-    before = made.report.snapshot(made.machine, made.telemetry, NOW)
+    before = made.report.snapshot(made.machine, made.telemetry, *NOW)
     texts = [telemetry.encoded for telemetry in made.telemetry]
     writer = PageWriter(made.fds[2])
     writer.begin(0, -1)
     writer.end(0, 0, 5, 5, 5)
-    made.report.encoded(made.machine, made.telemetry, NOW)
-    after = made.report.snapshot(made.machine, made.telemetry, NOW)
+    made.report.encoded(made.machine, made.telemetry, *NOW)
+    after = made.report.snapshot(made.machine, made.telemetry, *NOW)
     same = [new is old for new, old in zip(after.processes, before.processes, strict=True)]
     assert same == [True, True, False, True]
     assert [telemetry.encoded is text for telemetry, text in zip(made.telemetry, texts, strict=True)] == same
@@ -122,10 +123,10 @@ def test_text_is_made_only_when_asked_for(made: Made, monkeypatch: pytest.Monkey
     asked: list[object] = []
     encode = telemetry_module.encode
     monkeypatch.setattr(telemetry_module, "encode", lambda value: (asked.append(value), encode(value))[1])
-    made.report.snapshot(made.machine, made.telemetry, NOW)
+    made.report.snapshot(made.machine, made.telemetry, *NOW)
     assert asked == []
     for _ in range(2):
-        made.report.encoded(made.machine, made.telemetry, NOW)
+        made.report.encoded(made.machine, made.telemetry, *NOW)
     assert asked == [made.telemetry[0].state]
 
 
@@ -137,15 +138,15 @@ def test_an_execution_under_way_counts_up_to_the_snapshot(made: Made) -> None:
     since_ns = writer.begin(1, writer.add_model(model))
     shown = []
     for later_ns in (100, 250, 200):
-        moment = Moment(since_ns + later_ns, 5.0)
-        value = made.report.snapshot(made.machine, made.telemetry, moment)
-        text = made.report.encoded(made.machine, made.telemetry, moment)
-        assert snapshot_from_json(json.loads(text)).processes == value.processes
+        moment = (since_ns + later_ns, 5.0)
+        value = made.report.snapshot(made.machine, made.telemetry, *moment)
+        text = made.report.encoded(made.machine, made.telemetry, *moment)
+        assert convert(json.loads(text), Snapshot).processes == value.processes
         assert [state.running for state in value.processes[0].models] == [True]
         shown.append([use.busy_ns for process in value.processes for use in process.cores])
     assert shown == [[0, 100, 0], [0, 250, 0], [0, 200, 0]]
     writer.end(1, 0, 400, 1, 1)
-    (process, _) = made.report.snapshot(made.machine, made.telemetry, NOW).processes
+    (process, _) = made.report.snapshot(made.machine, made.telemetry, *NOW).processes
     assert [(use.busy_ns, use.executing) for use in process.cores] == [(0, False), (400, False)]
     assert [state.running for state in process.models] == [False]
     writer.close()
@@ -153,13 +154,13 @@ def test_an_execution_under_way_counts_up_to_the_snapshot(made: Made) -> None:
 
 def test_values_of_a_page_are_frozen_and_equal_to_constructed_ones(made: Made) -> None:
     made.add((0,))
-    (process,) = made.report.snapshot(made.machine, made.telemetry, NOW).processes
+    (process,) = made.report.snapshot(made.machine, made.telemetry, *NOW).processes
     assert process == replace(process)
     assert type(process) is ProcessState
     assert type(process.cores[0]) is CoreUse
     assert hash(process) == hash(replace(process))
     for value, name in ((process, "pid"), (process.cores[0], "core")):
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError, match="immutable"):
             setattr(value, name, 1)
 
 
@@ -174,7 +175,7 @@ def test_a_page_that_reads_again_is_no_longer_stale(made: Made) -> None:
     for content_now in (content, b"", content):
         os.ftruncate(made.fds[0], 0)
         os.pwrite(made.fds[0], content_now, 0)
-        states += made.report.snapshot(made.machine, made.telemetry, NOW).processes
+        states += made.report.snapshot(made.machine, made.telemetry, *NOW).processes
     assert [state.stale for state in states] == [False, True, False]
     assert {state.cores[0].executions for state in states} == {1}
     writer.close()
@@ -191,9 +192,9 @@ def test_no_page_content_harms_a_snapshot(home: Path, data: bytes, offset: int, 
         os.ftruncate(made.fds[0], length)
     again = Telemetry(process, os.dup(made.fds[0]))
     for telemetry in (*made.telemetry, again):
-        (shown,) = made.report.snapshot(made.machine, [telemetry], NOW).processes
+        (shown,) = made.report.snapshot(made.machine, [telemetry], *NOW).processes
         assert (shown.pid, [use.core for use in shown.cores]) == (1000, [3])
-        json.loads(made.report.encoded(made.machine, [telemetry], NOW))
+        json.loads(made.report.encoded(made.machine, [telemetry], *NOW))
     again.close()
     made.close()
     (home / "pages" / "1000").unlink()

@@ -19,7 +19,7 @@ from neurontools import doctor, paths
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.sharing import group_id, share
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user
 
 # The interpreter itself may lie where only root can read it, so everything is imported before root is given up.
 PRELOAD = """
-import argparse, asyncio, datetime, encodings.ascii, gettext, importlib, json, logging.handlers, os, pkgutil, shutil
+import argparse, asyncio, datetime, difflib, encodings.ascii, fractions, gettext, importlib, json, logging.handlers, os, pkgutil, shutil
 import sys, time, yaml
 from neurontools import machine
+from neurontools.base import files, locks, procfs, text, units
 for module in pkgutil.iter_modules(machine.__path__):
     importlib.import_module(f"neurontools.machine.{module.name}")
 from neurontools.commands import console, ls, neurond, parsing
@@ -61,11 +62,11 @@ writer = PageWriter(place.page_fd)
 for number in range(5):
     writer.begin(0, -1)
     writer.end(0, 0, 1000, 1, 0)
-client.allocate(place.cores[0], 1 << 30)
+client.reserve(place.cores[0], 1 << 30)
 print(json.dumps([os.getpid(), place.cores]), flush=True)
 for word in sys.stdin:
     if word == "free\\n":
-        client.free(place.cores[0], 1 << 30)
+        client.reserve(place.cores[0], 0)
     elif word == "see\\n":
         client.snapshot()
     print("done", flush=True)
@@ -237,8 +238,8 @@ def test_a_member_sees_what_the_owner_sees(shared: DaemonInfo, people: Any, tool
     [
         (("stop",), 4, "may not stop machine 'default': only its owner, uid 0, and root may"),
         (("stop", "--force"), 4, "only the owner of machine 'default', uid 0, and root may stop it"),
-        (("restart",), 4, "are uid 0's, who alone can start them"),
-        (("start", "--name", "mine"), 4, "are uid 0's, who alone can start them"),
+        (("restart",), 4, "belong to uid 0, who alone can start them"),
+        (("start", "--name", "mine"), 4, "belong to uid 0, who alone can start them"),
         (("status", "--name", "other"), 3, "no machine 'other' is running in /tmp/"),
         (("logs",), 1, "Permission denied"),
     ],
@@ -273,7 +274,7 @@ def test_a_member_can_not_speak_for_another_process(shared: DaemonInfo, people: 
     pid, (core, _) = json.loads(job.line())
     theft = f"Client.connect().call('register', pid={pid}, count=1)"
     assert f"can't register process {pid}" in people(OTHER_MEMBER, theft).end()[2]
-    theft = f"Client.connect().call('free', core={core}, nbytes=1)"
+    theft = f"Client.connect().call('reserve', core={core}, total_bytes=1)"
     assert "DaemonError" in people(OTHER_MEMBER, theft).end()[2]
     with Client.connect() as client:
         assert client.snapshot().devices[0].memory_used_bytes == 1 << 30
@@ -290,7 +291,7 @@ def test_members_jobs_outlive_the_daemon_and_only_the_owner_starts_another(
     _, _, err = people(OTHER_MEMBER, "console.run(launch.ensure_running)").end()
     assert err.splitlines() == [
         f"error: no machine 'default' is running in {paths.runtime_dir()}",
-        "hint: only uid 0, who shares that directory, can start it; unset NEURONTOOLS_RUNTIME_DIR for your own",
+        "hint: only uid 0, who shares that directory, can start it; unset NEURONTOOLS_RUNTIME_DIR to use your own",
     ]
     launch.ensure_running()
     assert launch.find("default").group == str(GROUP)
@@ -356,7 +357,7 @@ def test_where_proc_hides_others_a_member_may_look_but_not_claim(open_dir: Path)
     )
     assert done.stdout.split() == ["3", "trn1.2xlarge"]
     assert (
-        "(hidepid), which could not tell when it is gone; it may look but not claim cores\nhint: "
+        "(hidepid), which could not tell when it is gone; it may read but not claim cores\nhint: "
         in done.stderr
     )
     assert done.returncode == 4

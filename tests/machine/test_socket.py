@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from neurontools import paths
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
-from neurontools.machine import protocol
-from neurontools.machine.client import Client, OtherVersionError
+from neurontools.machine import protocol, render_client
+from neurontools.machine.client import Client
+from neurontools.machine.client_errors import OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
 pytestmark = pytest.mark.usefixtures("daemon")
 
@@ -44,7 +45,7 @@ def test_hello_tells_versions_and_comes_first(line: Callable[[], Any]) -> None:
 
 
 def test_another_protocol_version_names_both_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neurontools.machine.wire.PROTOCOL_VERSION", 7)
+    monkeypatch.setattr("neurontools.machine.connection.PROTOCOL_VERSION", 7)
     with pytest.raises(OtherVersionError, match=r"speaks protocol 1 .*speaks 7") as caught:
         Client.connect()
     assert caught.value.remedy == "neurond restart"
@@ -57,7 +58,8 @@ def test_unknown_methods_and_parameters_get_an_error(line: Callable[[], Any]) ->
     assert connection.call("describe", more=1)["error"]["code"] == protocol.ErrorCode.INVALID_PARAMS
     assert connection.call("watch", period_s=0)["error"]["code"] == protocol.ErrorCode.INVALID_PARAMS
     assert (
-        connection.call("allocate", core="0", nbytes=1)["error"]["code"] == protocol.ErrorCode.INVALID_PARAMS
+        connection.call("reserve", core="0", total_bytes=1)["error"]["message"]
+        == "parameter 'core': expected int, got str"
     )
 
 
@@ -90,10 +92,10 @@ json_values = st.recursive(
     max_leaves=6,
 )
 method_names = st.sampled_from(
-    ["hello", "describe", "snapshot", "watch", "register", "allocate", "free", "unregister"]
+    ["hello", "describe", "snapshot", "watch", "register", "reserve", "unregister"]
 )
 param_names = st.sampled_from(
-    ["protocol", "client", "period_s", "cores", "count", "core", "nbytes", "held", "tag"]
+    ["protocol", "client", "period_s", "cores", "count", "core", "total_bytes", "tag"]
 )
 requests = st.fixed_dictionaries(
     {
@@ -225,19 +227,23 @@ def test_a_client_without_a_machine_says_how_to_start_it() -> None:
     assert caught.value.exit_code == 3
 
 
-def test_rendered_text_comes_without_a_hello(client: Client) -> None:
-    code, out, err = client.render("neuron-ls", [], "2.32")
+def test_rendered_text_comes_without_a_hello(line: Callable[[], Any]) -> None:
+    reply = render_client.request([], "default")
+    assert reply is not None
+    code, out, err = reply
     assert (code, err) == (0, b"")
     assert b"trn1.32xlarge" in out
-    code, out, err = client.render("neuron-dig", [], "2.32")
-    assert (code, out) == (1, b"")
-    assert err == b"error: neurond does not render 'neuron-dig'\n"
+    connection = line()
+    connection.send(protocol.RENDER + b"neuron-dig\x002.32\n")
+    expected = b"error: neurond does not render 'neuron-dig'\n"
+    assert connection.file.readline() == b"1 0 %d\n" % len(expected)
+    assert connection.file.readline() == expected
 
 
 def test_a_silent_daemon_is_named_and_the_cure(daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
-    monkeypatch.setattr("neurontools.machine.wire.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("neurontools.machine.connection.ANSWER_TIMEOUT_S", 0.2)
     with Client.connect() as client:
         os.kill(daemon.pid, signal.SIGSTOP)
         try:

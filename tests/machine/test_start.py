@@ -20,8 +20,8 @@ from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, Us
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.directory import MachineDirectory
-from neurontools.machine.info import DaemonInfo, StartOptions
 from neurontools.machine.instances.catalogue import UnknownInstanceError
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -347,13 +347,13 @@ def test_an_address_that_another_program_holds_is_no_obstacle() -> None:
     """Someone else's listener on the abstract address only costs the guard against deleted directories."""
     from neurontools.machine import directory
 
-    address = directory.knock_address(paths.machine_dir("default"))
+    address = directory.recovery_address(paths.machine_dir("default"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
         squatter.bind(address)  # not listening: nobody answers there
         assert start().pid
 
 
-def test_who_knocks_and_is_gone_before_the_answer_leaves_no_trace(wait_until: Wait) -> None:
+def test_a_client_that_exits_while_it_asks_for_recovery_leaves_no_trace(wait_until: Wait) -> None:
     from neurontools.machine import directory
 
     daemon = start()
@@ -361,8 +361,8 @@ def test_who_knocks_and_is_gone_before_the_answer_leaves_no_trace(wait_until: Wa
     wait_until(lambda: status_of(daemon.pid)["State"].startswith("T"))
     for _ in range(3):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.connect(directory.knock_address(paths.machine_dir("default")))
+            sock.connect(directory.recovery_address(paths.machine_dir("default")))
     os.kill(daemon.pid, signal.SIGCONT)
-    assert directory.knock(paths.machine_dir("default"))
+    assert directory.request_recovery(paths.machine_dir("default"))
     log = Path(paths.state_dir(), "default", "neurond.log").read_text()
     assert "Traceback" not in log

@@ -9,12 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from neurontools.machine.events import (
     Adopt,
-    Allocate,
     Changed,
     CoresBusy,
     CountHardware,
     DeviceChanged,
-    Free,
     Invalid,
     Joined,
     Layout,
@@ -24,6 +22,7 @@ from neurontools.machine.events import (
     Process,
     Refused,
     Register,
+    Reserve,
     ResetHardware,
 )
 from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters
@@ -144,43 +143,35 @@ def test_a_process_registers_once() -> None:
 def test_the_cores_of_a_device_share_its_memory() -> None:
     machine = Machine(LAYOUT)
     cores_of(machine, register(A, cores=(2, 3, 4)))
-    machine.handle(Allocate(A, 2, 600), 1)
-    assert refusal(machine, Allocate(A, 3, 401)) == OutOfMemory(device=1, total=1000, used=600, needed=401)
-    (effect,) = machine.handle(Allocate(A, 3, 400), 1)
+    machine.handle(Reserve(A, 2, 600), 1)
+    assert refusal(machine, Reserve(A, 3, 401)) == OutOfMemory(device=1, total=1000, used=600, needed=401)
+    (effect,) = machine.handle(Reserve(A, 3, 400), 1)
     assert isinstance(effect, Changed)
     assert effect.process.reserved == ((2, 600), (3, 400))
     assert machine.used_bytes(1) == 1000
-    assert isinstance(machine.handle(Allocate(A, 4, 1000), 1)[0], Changed)
-    assert machine.lifetime["allocations_refused"] == 1
+    assert refusal(machine, Reserve(A, 2, 601)) == OutOfMemory(device=1, total=1000, used=1000, needed=1)
+    assert isinstance(machine.handle(Reserve(A, 4, 1000), 1)[0], Changed)
+    assert machine.lifetime["allocations_refused"] == 2
 
 
-def test_memory_that_is_not_reserved_can_not_be_freed() -> None:
+def test_only_the_owner_of_a_core_reserves_for_it() -> None:
     machine = Machine(LAYOUT)
     cores_of(machine, register(A, cores=(0,)))
-    machine.handle(Allocate(A, 0, 10), 1)
-    assert isinstance(refusal(machine, Free(A, 0, 11)), Invalid)
-    assert isinstance(refusal(machine, Free(A, 1, 1)), Invalid)
-    assert isinstance(refusal(machine, Allocate(B, 0, 1)), Invalid)
-    assert isinstance(refusal(machine, Allocate(A, 0, 0)), Invalid)
-
-
-def test_a_repeated_request_is_applied_once() -> None:
-    machine = Machine(LAYOUT)
-    cores_of(machine, register(A, cores=(0,)))
-    for _ in range(2):
-        machine.handle(Allocate(A, 0, 10, held=0), 1)
+    machine.handle(Reserve(A, 0, 10), 1)
+    assert isinstance(refusal(machine, Reserve(A, 1, 1)), Invalid)
+    assert isinstance(refusal(machine, Reserve(B, 0, 1)), Invalid)
+    assert isinstance(refusal(machine, Reserve(A, 0, -1)), Invalid)
     assert machine.used_bytes(0) == 10
-    for _ in range(2):
-        machine.handle(Free(A, 0, 4, held=10), 1)
-    assert machine.used_bytes(0) == 6
 
 
-def test_a_repeated_request_that_was_lost_is_applied() -> None:
+def test_a_repeated_reservation_changes_nothing() -> None:
     machine = Machine(LAYOUT)
     cores_of(machine, register(A, cores=(0,)))
-    machine.handle(Allocate(A, 0, 10), 1)
-    machine.handle(Allocate(A, 0, 5, held=10), 1)
-    assert machine.used_bytes(0) == 15
+    for total_bytes in (10, 10, 4, 4, 15, 15, 0, 0):
+        (effect,) = machine.handle(Reserve(A, 0, total_bytes), 1)
+        assert isinstance(effect, Changed)
+        assert machine.used_bytes(0) == total_bytes
+    assert machine.processes[A].reserved == ()
 
 
 def process(key: ProcessKey, cores: tuple[int, ...], *reserved: tuple[int, int]) -> Process:
@@ -259,17 +250,10 @@ class AnyHistory(RuleBasedStateMachine):
     def leave(self, key: ProcessKey) -> None:
         self.apply(Leave(key))
 
-    @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
-    def allocate(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
-        before = self.reserved(key, core)
-        if self.apply(Allocate(key, core, size, held)):
-            assert self.reserved(key, core) == (before if held is None else held) + size
-
-    @rule(key=keys, core=core_ids, size=sizes, held=st.none() | st.integers(0, 700))
-    def free(self, key: ProcessKey, core: int, size: int, held: int | None) -> None:
-        before = self.reserved(key, core)
-        if self.apply(Free(key, core, size, held)):
-            assert self.reserved(key, core) == (before if held is None else held) - size
+    @rule(key=keys, core=core_ids, size=sizes | st.just(0))
+    def reserve(self, key: ProcessKey, core: int, size: int) -> None:
+        if self.apply(Reserve(key, core, size)):
+            assert self.reserved(key, core) == size
 
     @invariant()
     def effects_tell_everything(self) -> None:

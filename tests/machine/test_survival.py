@@ -15,8 +15,9 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
-from neurontools.machine.client import Client, CoresBusyError
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.client import Client
+from neurontools.machine.client_errors import CoresBusyError
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.pages.page import PageWriter, page_size
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def test_a_new_daemon_finds_the_living_and_forgets_the_dead(
 ) -> None:
     lives, dies = worker(), worker()
     lives.do("register", cores=[4, 5])
-    lives.do("allocate", core=4, nbytes=1000)
-    lives.do("allocate", core=5, nbytes=500)
+    lives.do("reserve", core=4, total_bytes=1000)
+    lives.do("reserve", core=5, total_bytes=500)
     dies.do("register", cores=[6])
     end_daemon(daemon)
     dies.kill()
@@ -65,13 +66,13 @@ def test_a_new_daemon_finds_the_living_and_forgets_the_dead(
 def test_a_running_job_goes_on_by_itself(daemon: DaemonInfo, worker: Workers, end_daemon: End) -> None:
     job = worker()
     job.do("register", cores=[0])
-    job.do("allocate", core=0, nbytes=100)
+    job.do("reserve", core=0, total_bytes=100)
     end_daemon(daemon)
-    assert job.do("allocate", core=0, nbytes=1)["error"] == "NoMachineError"
+    assert job.do("reserve", core=0, total_bytes=1)["error"] == "NoMachineError"
     start()
-    assert job.do("allocate", core=0, nbytes=50) is None
+    assert job.do("reserve", core=0, total_bytes=50) is None
     assert job.do("cores")["registered"] == [0]
-    assert job.do("free", core=0, nbytes=150) is None
+    assert job.do("reserve", core=0, total_bytes=0) is None
 
 
 def test_a_job_starts_the_daemon_again_where_that_is_allowed(
@@ -81,7 +82,7 @@ def test_a_job_starts_the_daemon_again_where_that_is_allowed(
         client.register(count=1)
         end_daemon(daemon)
         monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
-        client.allocate(0, 100)
+        client.reserve(0, 100)
         info = launch.find("default")
         assert (info.instance_type, info.idle_exit_s) == ("trn1.32xlarge", None)
         assert client.snapshot().devices[0].memory_used_bytes == 100
@@ -124,15 +125,15 @@ def test_watching_goes_on_after_a_kill(daemon: DaemonInfo, end_daemon: End) -> N
         stream.close()  # type: ignore[attr-defined]
 
 
-def test_a_repeated_allocation_is_not_counted_twice(daemon: DaemonInfo, end_daemon: End) -> None:
+def test_a_repeated_reservation_is_counted_once(daemon: DaemonInfo, end_daemon: End) -> None:
     with Client.connect() as client:
         client.register(count=1)
-        client.allocate(0, 100)
+        client.reserve(0, 100)
         # The daemon handled this one, but was killed before its answer arrived.
-        client.call("allocate", core=0, nbytes=50)
+        client.call("reserve", core=0, total_bytes=150)
         end_daemon(daemon)
         start()
-        client.allocate(0, 50)
+        client.reserve(0, 150)
         assert client.snapshot().devices[0].memory_used_bytes == 150
 
 
@@ -142,7 +143,7 @@ def test_a_reconnected_process_is_still_the_one_that_registered(daemon: DaemonIn
         end_daemon(daemon)
         start()
         client.snapshot()
-        with Client.connect() as second, pytest.raises(DaemonError, match="registered already"):
+        with Client.connect() as second, pytest.raises(DaemonError, match="already registered"):
             second.register(count=2)
 
 
@@ -160,7 +161,7 @@ def test_restart_keeps_jobs_type_and_counters(daemon: DaemonInfo, worker: Worker
 def test_a_daemon_of_another_protocol_version_can_be_restarted(
     daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neurontools.machine.wire.PROTOCOL_VERSION", 7)
+    monkeypatch.setattr("neurontools.machine.connection.PROTOCOL_VERSION", 7)
     with pytest.raises(DaemonError, match="speaks protocol"):
         Client.connect()
     assert launch.restart().pid != daemon.pid
@@ -241,7 +242,7 @@ def test_a_full_disk_costs_the_counters_after_a_kill_but_never_the_claim(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     job = worker()
     assert job.do("register", cores=[4])["cores"] == [4]
-    job.do("allocate", core=4, nbytes=700)
+    job.do("reserve", core=4, total_bytes=700)
     with Client.connect() as client:
         assert [process.stale for process in client.snapshot().processes] == [False]
         other = client.register(cores=(5,))

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.host import CpuTimes, HostSample

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from tests.monitor.conftest import EVERYTHING
 
 FAST = {"period": "100ms", **EVERYTHING}

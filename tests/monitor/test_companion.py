@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.monitor.codec import format_line, read_lines
 from tests.monitor.conftest import EVERYTHING
 from tests.monitor.test_exporter import FAMILIES, entry, report

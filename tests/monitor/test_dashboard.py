@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from tests.monitor.conftest import EVERYTHING
 from tests.monitor.test_exporter import FAMILIES
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.monitor.codec import format_line, parse_line
 from neurontools.monitor.collector import Collector
@@ -65,7 +66,7 @@ def test_the_metric_adds_up_the_periods_and_ends_with_the_process() -> None:
         totals.append(_totals(exporter))
     assert totals == [[1.0], [1.0], [1.5]]
     now[0] += 5
-    exporter.update(replace(report_of(0, 0), runtimes=()))
+    exporter.update(dataclasses.replace(report_of(0, 0), runtimes=()))
     assert _totals(exporter) == []
 
 

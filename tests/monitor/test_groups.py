@@ -80,7 +80,7 @@ def test_the_known_names_of_devices_are_the_real_ones(instance, names):
 
 
 def test_a_device_that_fell_off_the_bus_has_no_cores_and_no_counters():
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     machine = machine_at(1, job(cores=(0, 2)), instance="trn1.32xlarge")
     lost = replace(machine.devices[1], lost=True)
@@ -159,7 +159,7 @@ def test_memory_adds_up():
 
 
 def test_a_model_on_several_cores_has_a_subgraph_on_each():
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     whole = job(cores=(0, 1))
     parts = tuple(replace(model, model_id=10001) for model in whole.models)

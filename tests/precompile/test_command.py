@@ -17,8 +17,8 @@ import pytest
 
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
-from neurontools.machine.info import StartOptions
 from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.machine.processes import start_ticks, wait_for_end
+from neurontools.base.procfs import read_start_ticks
+from neurontools.machine.processes import wait_for_end
 
 pytest_plugins = ["pytester"]
 
@@ -227,7 +228,7 @@ def test_workers_of_xdist_do_not_meet_and_one_that_dies_takes_its_machine_along(
     found.stdout.fnmatch_lines(["*worker 'gw?' crashed while running 'test_*::test_dies'*"])
     pid = int(Path("daemon").read_text())
     wait_for_end(pid, 20)
-    assert start_ticks(pid) is None
+    assert read_start_ticks(pid) is None
     assert leftovers() == []
 
 
@@ -340,4 +341,4 @@ def daemons(found):
 
 def alive(found):
     """Return those of them that live."""
-    return [pid for pid in daemons(found) if start_ticks(pid) is not None]
+    return [pid for pid in daemons(found) if read_start_ticks(pid) is not None]

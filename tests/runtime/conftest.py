@@ -15,7 +15,8 @@ import pytest
 
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
-from neurontools.machine.client import Client, OutOfDeviceMemoryError, Registration
+from neurontools.machine.client import Client, Registration
+from neurontools.machine.client_errors import OutOfDeviceMemoryError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
 from neurontools.runtime.core_claim import CoreClaim
@@ -40,26 +41,22 @@ class CountingMachine:
     def __init__(self, total: int) -> None:
         self.total = total
         self.reserved: Counter[int] = Counter()
-        self.calls: list[tuple[str, int, int]] = []
+        self.calls: list[tuple[int, int]] = []
         self.down = self.loses_answers = False
         self.closed = False
 
-    def call(self, method: str, *, core: int, nbytes: int, held: int) -> dict[str, int]:
-        """As the daemon: `held` tells a request that was handled already."""
-        assert nbytes > 0
-        self.calls.append((method, core, nbytes))
+    def reserve(self, core: int, total_bytes: int) -> None:
+        """As the daemon: the total for a core, whatever was reserved before."""
+        assert total_bytes >= 0
+        self.calls.append((core, total_bytes))
         if self.down:
             raise DaemonError("gone")
-        change = nbytes if method == "allocate" else -nbytes
-        if self.reserved[core] != held + change:
-            if self.used + change > self.total:
-                raise OutOfDeviceMemoryError("full", total=self.total, used=self.used, needed=nbytes)
-            if self.reserved[core] + change < 0:
-                raise DaemonError("not so much is reserved")
-            self.reserved[core] += change
+        growth = total_bytes - self.reserved[core]
+        if growth > 0 and self.used + growth > self.total:
+            raise OutOfDeviceMemoryError("full", total=self.total, used=self.used, needed=growth)
+        self.reserved[core] = total_bytes
         if self.loses_answers:
             raise DaemonError("the connection broke")
-        return {"reserved_bytes": self.reserved[core]}
 
     @property
     def used(self) -> int:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.client import SilentDaemonError
+from neurontools.machine.client_errors import SilentDaemonError
 from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.runtime.memory import BIG_BYTES, GRANULE_BYTES, SLOW_NS
 from neurontools.runtime.status import NrtError, NrtStatus
@@ -28,13 +28,13 @@ MIB = 1 << 20
 def test_small_tensors_share_a_granule(place: Place) -> None:
     for _ in range(100):
         place.runtime.allocate(0, 1000)
-    assert place.client.calls == [("allocate", 0, GRANULE_BYTES)]
+    assert place.client.calls == [(0, GRANULE_BYTES)]
     assert place.runtime.memory_info(0).used_bytes == 100_000
 
 
 def test_big_tensors_are_reserved_exactly(place: Place) -> None:
     place.runtime.allocate(1, BIG_BYTES + 1)
-    assert place.client.calls == [("allocate", 1, BIG_BYTES + 1)]
+    assert place.client.calls == [(1, BIG_BYTES + 1)]
 
 
 def test_a_freed_tensor_leaves_a_little_reserve(place: Place) -> None:
@@ -155,12 +155,12 @@ def test_a_lost_answer_leaves_no_wrong_reservation(place: Place, heard: bool) ->
 def test_a_daemon_that_hangs_is_left_alone_for_a_while(place: Place) -> None:
     asked = []
 
-    def hang(method: str, **params: int) -> dict[str, int]:
-        asked.append(method)
+    def hang(core: int, total_bytes: int) -> None:
+        asked.append(total_bytes)
         time.sleep(1.5 * SLOW_NS / 1e9)
         raise SilentDaemonError("no answer")
 
-    place.client.call = hang  # type: ignore[method-assign]
+    place.client.reserve = hang  # type: ignore[method-assign]
     for _ in range(5):
         place.runtime.allocate(0, GRANULE_BYTES)
     assert len(asked) < 5
@@ -177,13 +177,13 @@ def test_a_tensor_freed_by_the_garbage_collector_inside_an_allocation(place: Pla
             place.runtime.free(0, 100)
 
     Tensor()
-    call = place.client.call
+    reserve = place.client.reserve
 
-    def collect_first(method: str, **params: int) -> dict[str, int]:
+    def collect_first(core: int, total_bytes: int) -> None:
         gc.collect()
-        return call(method, **params)
+        reserve(core, total_bytes)
 
-    place.client.call = collect_first  # type: ignore[method-assign]
+    place.client.reserve = collect_first  # type: ignore[method-assign]
     place.runtime.allocate(0, GRANULE_BYTES)
     assert place.runtime.memory_info(0).used_bytes == GRANULE_BYTES
 

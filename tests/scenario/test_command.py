@@ -11,7 +11,7 @@ import pytest
 
 from neurontools.commands.scenario import main
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 
 PROGRAM = str(Path(sys.executable).parent / "neurontools")
 

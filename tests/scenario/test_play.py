@@ -13,7 +13,7 @@ from neurontools import scenario
 from neurontools.errors import DaemonError, NoMachineError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.scenario.offline import ScenarioSnapshots
 from neurontools.scenario.timeline import Timeline
@@ -194,7 +194,7 @@ def test_real_processes_and_synthetic_ones_compete_for_cores(steady, player, sna
     finally:
         holder.communicate()
     assert playing.wait_for("started", 3)["process"] == "worker 1"
-    with Client.connect() as client, pytest.raises(DaemonError, match="asked for, 0 of them free"):
+    with Client.connect() as client, pytest.raises(DaemonError, match=r"requested NeuronCores 2, none free"):
         client.register(cores=(2,))
 
 
@@ -206,7 +206,7 @@ def test_memory_that_somebody_else_holds_is_not_there(home, player, snapshot, wa
     launch.start(StartOptions("default", "trn1.2xlarge"))
     with Client.connect() as client:
         registration = client.register(cores=(0,))
-        client.allocate(0, 15 << 30)
+        client.reserve(0, 15 << 30)
         playing = player("./big.yaml")
         assert "memory of device 0 is full" in playing.wait_for("no_memory")["detail"]
         assert client.snapshot().devices[0].memory_used_bytes == 15 << 30

@@ -175,7 +175,7 @@ MISTAKES = [
     (HEAD + "processes: {g: {utilization: 5}}\n", 4, "processes.g", "needs 'cores'"),
     (HEAD + "faults: [{kind: ecc, device: 1}]\n", 4, "faults[0]", "'at' is missing"),
     (HEAD + "faults: [{at: 1s, kind: eccs}]\n", 4, "faults[0].kind", "did you mean 'ecc'?"),
-    (HEAD + "faults: [{at: 1s, kind: ecc, device: 16}]\n", 4, "faults[0]", "there is no device 16"),
+    (HEAD + "faults: [{at: 1s, kind: ecc, device: 16}]\n", 4, "faults[0]", "no device 16"),
     (HEAD + "faults: [{at: 1s, kind: ecc}]\n", 4, "faults[0]", "needs a device"),
     (HEAD + "faults: [{at: 1s, kind: link-down, device: 0, to: 9}]\n", 4, "faults[0]", "no link to device 9"),
     (HEAD + "host: {cpu_user: 120}\n", 4, "host.cpu_user", "rises to 120"),

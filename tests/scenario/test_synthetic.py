@@ -13,8 +13,8 @@ from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
-from neurontools.machine.daemon.access import Access
-from neurontools.machine.info import StartOptions
+from neurontools.machine.daemon.authorization import Authorization
+from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import PageReader, PageWriter
 from neurontools.machine.processes import Peer
@@ -31,7 +31,6 @@ from neurontools.machine.synthetic import (
 PLAYER = """
 import sys
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.access import Access
 from neurontools.machine.synthetic import SyntheticSpec, register_synthetic, reserve_synthetic, Reservation
 client = Client.connect()
 places = register_synthetic(client, [SyntheticSpec(tag=f"t{core}", cores=(core,)) for core in range(3)])
@@ -95,7 +94,7 @@ def test_each_process_has_its_own_answer(client, other):
     assert busy.owners == (other.pids[1],)
     assert place.cores == (9,)
     assert isinstance(wrong, DaemonError)
-    assert "this machine has 0-31" in wrong.message
+    assert (wrong.message, wrong.remedy) == ("no cores 99", "this machine has cores 0-31")
     assert [process.uid for process in client.snapshot().processes if process.pid == place.pid] == [1234]
 
 
@@ -115,7 +114,7 @@ def test_memory_is_reserved_to_a_size(client, other):
     )
     assert isinstance(full, OutOfDeviceMemoryError)
     assert "does not hold core 9" in strange.message
-    assert "is none of this player's" in foreign.message
+    assert "is not a synthetic process of this player" in foreign.message
 
 
 def test_a_player_ends_only_its_own(client, other):
@@ -209,7 +208,7 @@ def test_a_core_is_written_in_one_go(client):
 
 @pytest.mark.parametrize("method", ["register_synthetic", "unregister_synthetic", "reserve_synthetic"])
 def test_only_the_owner_and_root_may_play(method):
-    access = Access("ci", group=5)
+    access = Authorization("ci", group=5)
     access.check(Peer(1, os.getuid()), method)
     access.check(Peer(1, 0), method)
     with pytest.raises(RpcError, match=f"may not {method} machine 'ci'"):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from neurontools.machine.snapshot import busy_share, encode, snapshot_from_json
+from neurontools.machine.codec import decode, encode
+from neurontools.machine.snapshot import Snapshot, busy_share
 from neurontools.sources import open_source
 from neurontools.sources.host_monitor import find_monitor
 from neurontools.sources.retrying import RetryingSource, SourceProblem
@@ -358,4 +358,4 @@ def test_power_is_what_the_driver_tells(host, line, power):
     with open_source("real") as source:
         snapshot = source.snapshot()
     assert snapshot.devices[0].power == pytest.approx(power)
-    assert snapshot_from_json(json.loads(encode(snapshot))) == snapshot
+    assert decode(encode(snapshot), Snapshot) == snapshot

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from neurontools.machine.view import machine_view
+from neurontools.machine.machine_view import machine_view
 from neurontools.sources import open_source
 from neurontools.sources.recording import RecordingError
 from tests.sources.lines import MEMORY_INFO, TRN2, hardware_errors, line, runtime

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.errors import UsageError
-from neurontools.machine.view import machine_view
+from neurontools.machine.machine_view import machine_view
 from neurontools.monitor.codec import parse_line
 from neurontools.monitor.exporter import Exporter
 from neurontools.monitor.scrape_server import ScrapeAddress, ScrapeServer

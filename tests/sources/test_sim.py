@@ -9,7 +9,7 @@ import pytest
 
 from neurontools.errors import NoMachineError, UsageError
 from neurontools.machine import launch
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.sources import open_source
 from neurontools.sources.retrying import RetryingSource, SourceProblem
 

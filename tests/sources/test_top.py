@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.model import TopModel

@@ -12,7 +12,7 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import is_readable
 
 if TYPE_CHECKING:

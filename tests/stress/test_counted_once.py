@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools import paths
-from neurontools.machine.client import Client, CoresBusyError
+from neurontools.machine.client import Client
+from neurontools.machine.client_errors import CoresBusyError
 from neurontools.machine.pages.layout import CORE_STATUS_WORD, FIRST_CORE_SECTION, Layout
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
 

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools import env
+from neurontools.machine import render_client
 from neurontools.machine.client import Client
+from neurontools.machine.codec import convert
 from neurontools.machine.faults.kinds import FaultKind
 from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.protocol import MAX_LINE_BYTES, request_line
-from neurontools.machine.snapshot import snapshot_from_json
+from neurontools.machine.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
 METHODS = (
-    *("hello", "describe", "snapshot", "watch", "register", "unregister", "allocate", "free"),
+    *("hello", "describe", "snapshot", "watch", "register", "unregister", "reserve"),
     *("register_synthetic", "unregister_synthetic", "reserve_synthetic", "count_hardware", "reset_hardware"),
     *(
         "inject_fault",
@@ -44,7 +45,18 @@ wish = st.fixed_dictionaries(
     {}, optional={"tag": words, "command": words, "cores": cores, "count": whole, "uid": whole, "odd": whole}
 )
 change = st.fixed_dictionaries({}, optional={"pid": whole, "core": whole, "nbytes": whole})
-numbers = ("core", "count", "nbytes", "held", "device", "amount", "pid", "to", "fault", "after_executions")
+numbers = (
+    "core",
+    "count",
+    "nbytes",
+    "total_bytes",
+    "device",
+    "amount",
+    "pid",
+    "to",
+    "fault",
+    "after_executions",
+)
 texts = ("tag", "command", "runtime_version", "kind", "counter", "action", "ecc", "client")
 seconds = ("period_s", "after_s", "duration_s", "every_s", "factor")
 params = st.fixed_dictionaries(
@@ -96,12 +108,13 @@ def test_every_request_gets_an_answer_and_the_machine_stays_right(
             assert answer.get("error", {}).get("code") != -32603, (method, values, answer)
     with Client.connect() as client:
         snapshot = client.snapshot()
-        assert snapshot_from_json(snapshot.to_json()) == snapshot
+        assert convert(snapshot.to_json(), Snapshot) == snapshot
         owned = [use.core for process in snapshot.processes for use in process.cores]
         assert len(owned) == len(set(owned))
         for flags in ([], ["-j"], ["-a"], ["-t"]):
-            code, out, _ = client.render("neuron-ls", flags, env.emulate())
-            assert (code, bool(out)) == (0, True)
+            reply = render_client.request(flags, "default")
+            assert reply is not None
+            assert (reply[0], bool(reply[1])) == (0, True)
         client.clear_faults()
         client.unregister()
         client.call("register_synthetic", processes=[], known=[])

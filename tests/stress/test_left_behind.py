@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools import paths
-from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine import wire
+from neurontools.errors import NoMachineError
+from neurontools.machine import connection
 from neurontools.machine.client import Client
-from neurontools.machine.daemon import records
-from neurontools.machine.daemon.records import Records
+from neurontools.machine.daemon import journal_writer
+from neurontools.machine.daemon.journal_writer import RecordWriter
 from neurontools.machine.events import Process
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.machine.info import DaemonInfo
+    from neurontools.machine.machine_config import DaemonInfo
 
     Lifetime = Callable[[], dict[str, int]]
     Kill = Callable[[], None]
@@ -82,36 +81,38 @@ class Cut:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         self.method: str | None = method
-        real = wire.Wire.call
+        real = connection.SyncConnection.call
 
-        def call(connection: wire.Wire, name: str, params: dict[str, Any]) -> Any:
-            answer = real(connection, name, params)
+        def call(
+            self_: connection.SyncConnection, name: str, params: dict[str, Any], result_type: Any
+        ) -> Any:
+            answer = real(self_, name, params, result_type)
             if name == self.method:
                 self.method = None
                 raise ConnectionResetError
             return answer
 
-        monkeypatch.setattr(wire.Wire, "call", call)
+        monkeypatch.setattr(connection.SyncConnection, "call", call)
 
     def start_again(self) -> None:
         raise NoMachineError("gone")
 
 
-def test_an_allocation_without_an_answer_is_not_booked_for_ever(
+def test_a_reservation_without_an_answer_is_corrected_by_the_next(
     daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = Cut(monkeypatch, "allocate")
+    cut = Cut(monkeypatch, "reserve")
     with Client.connect(start_again=cut.start_again) as client:
         os.close(client.register(cores=(0,)).page_fd)
         with pytest.raises(NoMachineError):
-            client.allocate(0, 1000)
+            client.reserve(0, 1000)
         assert client.snapshot().devices[0].memory_used_bytes == 1000
-        client.allocate(0, 10)
+        client.reserve(0, 10)
         assert client.snapshot().devices[0].memory_used_bytes == 10
-        cut.method = "free"
+        cut.method = "reserve"
         with pytest.raises(NoMachineError):
-            client.free(0, 10)
-        client.free(0, 10)
+            client.reserve(0, 0)
+        client.reserve(0, 0)
         assert client.snapshot().devices[0].memory_used_bytes == 0
         client.unregister()
 
@@ -130,12 +131,12 @@ def test_a_registration_without_an_answer_is_taken_back(
 
 
 def test_a_record_that_found_no_room_is_written_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "RETRY_S", 0.01)
+    monkeypatch.setattr(journal_writer, "RETRY_S", 0.01)
     process = Process(ProcessKey(7, 8), 0, "", "", "", True, (0,), 0)
     pages = home / "pages"
 
     async def save() -> None:
-        found = Records(str(pages), "boot", asyncio.get_running_loop())
+        found = RecordWriter(str(pages), "boot", asyncio.get_running_loop())
         found.save(process)
         pages.mkdir()
         while not os.listdir(pages):  # noqa: ASYNC110  a file has no event
@@ -146,21 +147,14 @@ def test_a_record_that_found_no_room_is_written_later(home: Path, monkeypatch: p
     assert os.listdir(pages) == ["7-8.json"]
 
 
-def test_files_that_killed_daemons_left_aside_are_deleted(
+def test_temporary_files_of_killed_processes_are_deleted(
     daemon: DaemonInfo, kill_daemon: Kill, lifetime: Lifetime
 ) -> None:
     kill_daemon()
     state, folder = Path(paths.state_dir(), "default"), Path(paths.machine_dir("default"))
-    asides = [state / "journal.json.4711", folder / "neurond.json.4711"]
-    for aside in asides:
-        aside.write_text("{")
+    left = [state / ".tmp-4999999-0-ab", folder / ".tmp-4999999-1-cd"]
+    running = state / f".tmp-{os.getpid()}-0-ef"
+    for path in (*left, running):
+        path.write_text("{")
     lifetime()
-    assert not any(aside.exists() for aside in asides)
-
-
-def test_a_daemon_that_ends_before_it_was_asked_to_render_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    monkeypatch.setattr(wire, "open_socket", lambda machine: ours)
-    with pytest.raises(DaemonError, match="neurond of machine 'default' ended"):
-        Client("default").render("neuron-ls", [], "2.32")
+    assert [path.exists() for path in (*left, running)] == [False, False, True]

@@ -46,9 +46,10 @@ HOMES = {
 }
 
 ALLOWED = {
+    ("/proc/<pid>/stat", "neurontools/machine/processes.py"): "asks whether it may be read",
     ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
     ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",
-    ("os.replace", "neurontools/machine/kernel_log.py"): "moves a full log aside; nothing is written",
+    ("os.replace", "neurontools/machine/logs.py"): "moves a full log aside; nothing is written",
     ("os.replace", "neurontools/links.py"): "replaces symbolic links",
     ("os.replace", "neurontools/sysfs/mirror.py"): "writes thousands of files, without a sync",
     ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",
@@ -61,26 +62,18 @@ ALLOWED = {
 """Rule and module, and why it is not a copy."""
 
 PENDING: set[tuple[str, str]] = {
-    ("/proc/<pid>/stat", "neurontools/machine/host.py"),
-    ("/proc/<pid>/stat", "neurontools/machine/processes.py"),
     ("fcntl.flock", "neurontools/customop/locks.py"),
-    ("fcntl.flock", "neurontools/machine/launch.py"),
     ("get_close_matches", "neurontools/cache/filters.py"),
-    ("get_close_matches", "neurontools/machine/daemon/fault_methods.py"),
-    ("get_close_matches", "neurontools/machine/faults/wording.py"),
     ("os.replace", "neurontools/cache/archives/exporter.py"),
     ("os.replace", "neurontools/cache/remote/store.py"),
     ("os.replace", "neurontools/customop/bench/baseline.py"),
     ("os.replace", "neurontools/customop/building/compile_commands.py"),
     ("os.replace", "neurontools/customop/objects.py"),
     ("os.replace", "neurontools/customop/package.py"),
-    ("os.replace", "neurontools/machine/atomic_files.py"),
     ("os.replace", "neurontools/profiler/export.py"),
     ("os.replace", "neurontools/profiler/meta.py"),
     ("os.replace", "neurontools/profiler/writer.py"),
-    ("table of units", "commands/neurond.py"),
     ("table of units", "neurontools/customop/quantities.py"),
-    ("table of units", "neurontools/machine/faults/wording.py"),
     ("table of units", "neurontools/machine/listing/flags.py"),
     ("table of units", "neurontools/profiler/units.py"),
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
+from neurontools.machine.devices import place_in_ultraserver
 from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
-from neurontools.machine.ultraserver import place_in_ultraserver
 from neurontools.sysfs.driver_release import DriverRelease, emulated
 from neurontools.sysfs.tree import Entry, TreeFile, build_tree
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import busy, job, machine

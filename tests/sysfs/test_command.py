@@ -15,7 +15,7 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.page import PageWriter
 
 PROGRAM = [str(Path(sys.executable).parent / "neurontools"), "sysfs"]

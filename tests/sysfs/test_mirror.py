@@ -8,10 +8,10 @@ import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.errors import NeuronToolsError
 from neurontools.sysfs.counters import CounterBaseline, _path, _save

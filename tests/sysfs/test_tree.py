@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from neurontools.sysfs.aggregates import PowerMeter, core_sums
 from neurontools.sysfs.counters import CounterBaseline

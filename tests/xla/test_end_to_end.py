@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.machine.client import Client
-from neurontools.machine.info import StartOptions
 from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

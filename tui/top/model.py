@@ -11,16 +11,22 @@ from neurontools.dashboard.machine_history import MachineHistory
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.process_rows import ProcessRow, process_rows
 from neurontools.machine import host
-from neurontools.machine.view import ProcessKey, core_rates, device_processes, machine_view, process_key
+from neurontools.machine.machine_view import (
+    ProcessKey,
+    core_rates,
+    device_processes,
+    machine_view,
+    process_key,
+)
 from neurontools.tui.top.pages.memory_tree import TreeCursor
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from neurontools.tui.widgets.lines import clean
 
 if TYPE_CHECKING:
     from neurontools.machine.host import CpuShare
+    from neurontools.machine.machine_view import MachineView, Rates
     from neurontools.machine.memory_tree import MemoryMap
     from neurontools.machine.snapshot import ProcessState, Snapshot
-    from neurontools.machine.view import MachineView, Rates
     from neurontools.tui.top.source import Update
 
 
@@ -119,7 +125,7 @@ class Interval:
         if after.cpu is not None:
             earlier = before.cpu if before else None
             self._system_cpu = host.host_share(earlier, after.cpu)
-            recorded = host.together(host.process_share(earlier, after.cpu, self._only), recorded)
+            recorded = host.add_shares(host.process_share(earlier, after.cpu, self._only), recorded)
         self._runtime_cpu = recorded
 
     def _process_rows(self) -> tuple[ProcessRow, ...]:

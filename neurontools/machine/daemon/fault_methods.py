@@ -1,170 +1,138 @@
-"""Methods about faults: to inject, list and end them, to reset a device, and for a process to ask what hits it."""
+"""Methods about faults and error counters: to inject, list and end faults, to reset a device, and for a process to ask."""
 
 from __future__ import annotations
 
-import os
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from neurontools.machine.daemon.sessions import Answer, answer
+from msgspec.structs import replace
+
+from neurontools.machine.daemon.authorization import may_administer
+from neurontools.machine.daemon.sessions import Reply, reply
 from neurontools.machine.events import (
     ClearFaults,
+    CountHardware,
     FaultInjected,
     FaultsCleared,
     FaultTaken,
     InjectFault,
     ReleaseFault,
     ResetDevice,
+    ResetHardware,
     TakeFault,
 )
-from neurontools.machine.faults.kinds import EccType, FaultKind
-from neurontools.machine.faults.spec import Action, FaultSpec, Victim
-from neurontools.machine.protocol import ErrorCode, Params, RpcError
+from neurontools.machine.faults.params import FaultSpec, Victim
+from neurontools.machine.protocol import ErrorCode, RpcError
+from neurontools.machine.requests import (
+    ClearedFaults,
+    ClearFaultsRequest,
+    CountHardwareRequest,
+    Empty,
+    FaultList,
+    HeldFault,
+    HoldsFaultRequest,
+    InjectedFault,
+    ListFaultsRequest,
+    ReleaseFaultRequest,
+    ResetDeviceRequest,
+    ResetHardwareRequest,
+    TakeFaultRequest,
+    TakenFault,
+)
 
 if TYPE_CHECKING:
-    from neurontools.machine.daemon.keeper import Keeper
     from neurontools.machine.daemon.server import Connection
-    from neurontools.machine.daemon.sessions import Method, Sessions
+    from neurontools.machine.daemon.service import MachineService
+    from neurontools.machine.daemon.sessions import Handlers, Sessions
 
-_ROOT = 0
-# What makes sense is the machine's to say.
-_ANY = 1 << 62
-_ANY_NUMBER = 1e12
 _TAG_MAX = 256
-
-Choice = TypeVar("Choice", bound=StrEnum)
-Number = TypeVar("Number", int, float)
 
 
 class FaultMethods:
-    """`inject_fault`, `list_faults`, `clear_faults`, `take_fault`, `holds_fault`, `release_fault`, `reset_device`."""
+    """Faults and error counters."""
 
-    def __init__(self, keeper: Keeper, sessions: Sessions) -> None:
-        self._keeper = keeper
+    def __init__(self, service: MachineService, sessions: Sessions) -> None:
+        self._service = service
         self._sessions = sessions
-        self.table: dict[str, Method] = {
-            "inject_fault": self._inject,
-            "list_faults": self._list,
-            "clear_faults": self._clear,
-            "take_fault": self._take,
-            "holds_fault": self._holds,
-            "release_fault": self._release,
-            "reset_device": self._reset,
+        self.handlers: Handlers = {
+            FaultSpec: self._inject,
+            ListFaultsRequest: self._list,
+            ClearFaultsRequest: self._clear,
+            TakeFaultRequest: self._take,
+            HoldsFaultRequest: self._holds,
+            ReleaseFaultRequest: self._release,
+            ResetDeviceRequest: self._reset_device,
+            CountHardwareRequest: self._count_hardware,
+            ResetHardwareRequest: self._reset_hardware,
         }
 
-    def _inject(self, _connection: Connection, params: Params) -> Answer:
-        effect = self._keeper.change_faults(InjectFault(_spec(params)))
+    def _inject(self, _connection: Connection, spec: FaultSpec) -> Reply:
+        tag = None if spec.tag is None else spec.tag[:_TAG_MAX] or None
+        effect = self._service.change_faults(InjectFault(replace(spec, tag=tag)))
         assert isinstance(effect, FaultInjected)
-        return answer({"fault": effect.fault.to_json()})
+        return reply(InjectedFault(effect.fault))
 
-    def _list(self, _connection: Connection, params: Params) -> Answer:
-        params.only()
-        return answer({"faults": [fault.to_json() for fault in self._keeper.machine.faults.faults()]})
+    def _list(self, _connection: Connection, _request: ListFaultsRequest) -> Reply:
+        return reply(FaultList(self._service.machine.faults.faults()))
 
-    def _clear(self, _connection: Connection, params: Params) -> Answer:
-        params.only("ids")
-        effect = self._keeper.change_faults(ClearFaults(params.optional_integers("ids")))
+    def _clear(self, _connection: Connection, request: ClearFaultsRequest) -> Reply:
+        effect = self._service.change_faults(ClearFaults(request.ids))
         assert isinstance(effect, FaultsCleared)
-        return answer({"ids": list(effect.ids)})
+        return reply(ClearedFaults(effect.ids))
 
-    def _take(self, connection: Connection, params: Params) -> Answer:
-        params.only("pid", "core", "action", "collective", "nbytes")
-        pid, core = self._pid(connection, params), self._core(params)
-        owner = self._keeper.machine.owner(core)
-        known = owner if owner is not None and owner.key.pid == pid else None
-        if known is None and not _may_all(connection):
+    def _take(self, connection: Connection, request: TakeFaultRequest) -> Reply:
+        pid, core = self._checked_pid(connection, request.pid), self._checked_core(request.core)
+        owner = self._service.machine.owner(core)
+        process = owner if owner is not None and owner.key.pid == pid else None
+        if process is None and not may_administer(connection.peer):
             raise RpcError(ErrorCode.PEER_REFUSED, f"process {pid} does not hold core {core}")
         victim = Victim(
             pid,
-            known.tag if known else "",
+            process.tag if process else "",
             core,
-            _choice(Action, params.text("action", Action.EXECUTION), "action"),
-            params.boolean("collective", default=False),
-            known.cores if known else (core,),
-            0 if params.optional_integer("nbytes", 0) is None else params.integer("nbytes", 0),
+            request.action,
+            request.collective,
+            process.cores if process else (core,),
+            request.nbytes,
         )
-        effect = self._keeper.change_faults(TakeFault(victim))
+        effect = self._service.change_faults(TakeFault(victim))
         assert isinstance(effect, FaultTaken)
-        return answer({"hit": None if effect.hit is None else effect.hit.to_json()})
+        return reply(TakenFault(effect.hit))
 
-    def _holds(self, connection: Connection, params: Params) -> Answer:
-        params.only("fault", "pid", "core")
-        number, pid, core = params.integer("fault", 1), self._pid(connection, params), self._core(params)
-        return answer({"holds": self._keeper.machine.faults.holds(number, pid, core)})
+    def _holds(self, connection: Connection, request: HoldsFaultRequest) -> Reply:
+        pid, core = self._checked_pid(connection, request.pid), self._checked_core(request.core)
+        return reply(HeldFault(self._service.machine.faults.holds(request.fault, pid, core)))
 
-    def _release(self, connection: Connection, params: Params) -> Answer:
-        params.only("pid", "core")
-        self._keeper.change_faults(ReleaseFault(self._pid(connection, params), self._core(params)))
-        return answer({})
+    def _release(self, connection: Connection, request: ReleaseFaultRequest) -> Reply:
+        pid, core = self._checked_pid(connection, request.pid), self._checked_core(request.core)
+        self._service.change_faults(ReleaseFault(pid, core))
+        return reply(Empty())
 
-    def _reset(self, _connection: Connection, params: Params) -> Answer:
-        params.only("device", "force")
-        event = ResetDevice(params.integer("device", 0), params.boolean("force", default=False))
-        self._keeper.change_faults(event)
-        return answer({})
+    def _reset_device(self, _connection: Connection, request: ResetDeviceRequest) -> Reply:
+        self._service.change_faults(ResetDevice(request.device, request.force))
+        return reply(Empty())
 
-    def _pid(self, connection: Connection, params: Params) -> int:
-        """Return the process that is asked about: the client, or for the owner and root any, synthetic ones too."""
-        pid = params.optional_integer("pid", 1)
-        if pid in {None, connection.peer.pid}:
+    def _count_hardware(self, _connection: Connection, request: CountHardwareRequest) -> Reply:
+        self._service.change_hardware(CountHardware(request.device, request.counter, request.amount))
+        return reply(Empty())
+
+    def _reset_hardware(self, _connection: Connection, request: ResetHardwareRequest) -> Reply:
+        self._service.change_hardware(ResetHardware(request.device, request.counter))
+        return reply(Empty())
+
+    def _checked_pid(self, connection: Connection, pid: int | None) -> int:
+        """Return the process in question: the client, or for the owner and root any, synthetic ones too."""
+        if pid is None or pid == connection.peer.pid:
             return self._sessions.own_key(connection).pid
-        assert pid is not None
-        if connection.peer.uid not in {os.getuid(), _ROOT}:
-            raise RpcError(ErrorCode.PEER_REFUSED, f"uid {connection.peer.uid} may not ask for process {pid}")
+        if not may_administer(connection.peer):
+            raise RpcError(
+                ErrorCode.PEER_REFUSED, f"uid {connection.peer.uid} may not ask about process {pid}"
+            )
         return pid
 
-    def _core(self, params: Params) -> int:
-        core = params.integer("core", 0)
-        count = self._keeper.machine.layout.core_count
+    def _checked_core(self, core: int) -> int:
+        count = self._service.machine.layout.core_count
         if core >= count:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"there is no core {core}, this machine has {count}")
+            raise RpcError(
+                ErrorCode.INVALID_PARAMS, f"no core {core}", f"this machine has cores 0-{count - 1}"
+            )
         return core
-
-
-def _may_all(connection: Connection) -> bool:
-    return connection.peer.uid in {os.getuid(), _ROOT}
-
-
-def _spec(params: Params) -> FaultSpec:
-    params.only(*FaultSpec.__slots__)
-    tag = params.text("tag", "")
-    usual = FaultSpec(_choice(FaultKind, params.text("kind"), "kind of fault"))
-    return FaultSpec(
-        kind=usual.kind,
-        device=_whole(params, "device"),
-        core=_whole(params, "core"),
-        to=_whole(params, "to"),
-        pid=_whole(params, "pid"),
-        tag=tag[:_TAG_MAX] or None,
-        after_s=_given(_number(params, "after_s"), usual.after_s),
-        after_executions=_given(_whole(params, "after_executions"), usual.after_executions),
-        count=_whole(params, "count"),
-        duration_s=_number(params, "duration_s"),
-        factor=_given(_number(params, "factor"), usual.factor),
-        ecc=_choice(EccType, params.text("ecc", usual.ecc), "type of memory errors"),
-        amount=_given(_whole(params, "amount"), usual.amount),
-        every_s=_number(params, "every_s"),
-    )
-
-
-def _whole(params: Params, name: str) -> int | None:
-    return params.optional_integer(name, -_ANY)
-
-
-def _number(params: Params, name: str) -> float | None:
-    return params.optional_number(name, -_ANY_NUMBER, _ANY_NUMBER)
-
-
-def _given(value: Number | None, usual: Number) -> Number:
-    return usual if value is None else value
-
-
-def _choice(choices: type[Choice], name: str, what: str) -> Choice:
-    try:
-        return choices(name)
-    except ValueError:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, map(str, choices), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(choices)}"
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"no {what} {name[:40]!r}", hint) from None

@@ -1,7 +1,7 @@
 """neurond's process, started by `neurontools.machine.launch`.
 
-It leaves its starter's session, and tells the starter by one line of JSON on an inherited pipe how the start went: the
-daemon's facts, or an error.
+It leaves its starter's session, and reports the start by one line of JSON on an inherited pipe: the daemon's facts, or
+an error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.daemon.life import Daemon
+from neurontools.machine import codec
+from neurontools.machine.daemon.daemon import Daemon
 from neurontools.machine.directory import MachineDirectory
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,17 +36,17 @@ def serve(options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None
         NeuronToolsError: it could not start.
     """
 
-    async def life() -> None:
+    async def run() -> None:
         await Daemon(options, on_ready).run()
 
     os.umask(0o077)
     try:
         MachineDirectory(options.machine).make()
         _log_to_file(MachineDirectory(options.machine).log, foreground=options.foreground)
-        asyncio.run(life())
+        asyncio.run(run())
     except OSError as error:
         raise NeuronToolsError(
-            f"machine {options.machine!r} can't start: {error}", "neurond logs may say more"
+            f"machine {options.machine!r} cannot start: {error}", "neurond logs may say more"
         ) from error
     finally:
         logging.shutdown()
@@ -55,19 +56,19 @@ def main(argv: Sequence[str]) -> int:
     """Run the daemon's process and return its exit code.
 
     Args:
-        argv: the machine's name (for who looks at the process), the options as JSON, the descriptor for the report.
+        argv: the machine's name (shown by ps), the options as JSON, the descriptor for the report.
     """
-    _, wish, ready_fd = argv
-    options = StartOptions(**json.loads(wish))
+    _, options_json, ready_fd = argv
+    options = codec.decode(options_json, StartOptions)
     if os.fork():
         os._exit(0)
     os.chdir("/")
 
     report = os.fdopen(int(ready_fd), "wb", buffering=0)
 
-    def tell(message: dict[str, object]) -> None:
+    def report_start(message: dict[str, object]) -> None:
         if report.closed:
-            return  # it was ready once: the starter is gone, and another may have the descriptor's number
+            return  # the start was reported already
         try:
             with report:
                 report.write(json.dumps(message).encode() + b"\n")
@@ -75,15 +76,15 @@ def main(argv: Sequence[str]) -> int:
             logging.getLogger("neurond").warning("the starter did not wait")
 
     def ready(info: DaemonInfo) -> None:
-        tell({"ready": info.to_json()})
-        gc.freeze()  # what is there now stays: no collection needs to look at it
+        report_start({"ready": info.to_json()})
+        gc.freeze()  # objects made so far live as long as the daemon
         gc.enable()
 
     gc.disable()
     try:
         serve(options, ready)
     except NeuronToolsError as error:
-        tell({"error": error.message, "remedy": error.remedy, "exit_code": error.exit_code})
+        report_start({"error": error.message, "remedy": error.remedy, "exit_code": error.exit_code})
         return error.exit_code
     return 0
 

@@ -1,95 +1,166 @@
-"""Methods of a process that uses the machine: its registration and its device memory."""
+"""Methods of a process that uses the machine: registration and device memory; and those of a player.
+
+A player puts many synthetic processes on the machine with one call, because it may have a thousand, and writes their
+telemetry pages. They compete for cores and memory as real processes do, and they end with their player.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neurontools.machine import processes
-from neurontools.machine.daemon.sessions import Answer, answer
-from neurontools.machine.events import Allocate, Free, Register
-from neurontools.machine.protocol import ErrorCode, Params, RpcError
+from neurontools.machine.daemon.rpc_errors import refusal_error
+from neurontools.machine.daemon.service import RefusedError
+from neurontools.machine.daemon.sessions import Reply, reply
+from neurontools.machine.events import Process, Register, Reserve
+from neurontools.machine.processes import ProcessKey, ticks_now
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, ErrorBody, ErrorCode, RpcError
+from neurontools.machine.requests import (
+    Empty,
+    FreedCores,
+    ProcessPlace,
+    RegisterRequest,
+    RegisterSyntheticRequest,
+    Reservation,
+    ReservationOutcome,
+    ReservationOutcomes,
+    Reserved,
+    ReserveRequest,
+    ReserveSyntheticRequest,
+    SyntheticOutcome,
+    SyntheticOutcomes,
+    SyntheticSpec,
+    UnregisterRequest,
+    UnregisterSyntheticRequest,
+)
 
 if TYPE_CHECKING:
-    from neurontools.machine.daemon.keeper import Keeper
     from neurontools.machine.daemon.server import Connection
-    from neurontools.machine.daemon.sessions import Method, Sessions
+    from neurontools.machine.daemon.service import MachineService
+    from neurontools.machine.daemon.sessions import Handlers, Sessions
 
-COMMAND_MAX = 4096
-TEXT_MAX = 256
+_COMMAND_MAX = 4096
+_TEXT_MAX = 256
 
 
 class ProcessMethods:
-    """`register`, `unregister`, `allocate` and `free`."""
+    """Registration and device memory of real and synthetic processes."""
 
-    def __init__(self, keeper: Keeper, sessions: Sessions) -> None:
-        self._keeper = keeper
+    def __init__(self, service: MachineService, sessions: Sessions) -> None:
+        self._service = service
         self._sessions = sessions
-        self.table: dict[str, Method] = {
-            "register": self._register,
-            "unregister": self._unregister,
-            "allocate": self._allocate,
-            "free": self._free,
+        self._last_pid = SYNTHETIC_PIDS_ABOVE
+        self.handlers: Handlers = {
+            RegisterRequest: self._register,
+            UnregisterRequest: self._unregister,
+            ReserveRequest: self._reserve,
+            RegisterSyntheticRequest: self._register_synthetic,
+            UnregisterSyntheticRequest: self._unregister_synthetic,
+            ReserveSyntheticRequest: self._reserve_synthetic,
         }
 
-    def _register(self, connection: Connection, params: Params) -> Answer:
-        params.only(
-            "pid", "tag", "command", "uses_device", "cores", "count", "runtime_version", "reset_cores"
-        )
+    def _register(self, connection: Connection, request: RegisterRequest) -> Reply:
         key = self._sessions.own_key(connection)
-        claimed = params.optional_integer("pid", 1)
-        if claimed not in {None, key.pid}:
-            raise RpcError(ErrorCode.PEER_REFUSED, f"process {key.pid} can't register process {claimed}")
+        if request.pid not in {None, key.pid}:
+            raise RpcError(ErrorCode.PEER_REFUSED, f"process {key.pid} can't register process {request.pid}")
         if not processes.in_our_pid_namespace(key.pid):
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
-                f"process {key.pid} runs in another pid namespace; it may look but not claim cores",
-                "start the machine inside of that container",
+                f"process {key.pid} runs in another pid namespace; it may read but not claim cores",
+                "start the machine inside that container",
             )
         event = Register(
             key=key,
             uid=connection.peer.uid,
-            tag=params.text("tag", "")[:TEXT_MAX],
-            command=params.text("command", "")[:COMMAND_MAX],
-            runtime_version=params.text("runtime_version", "")[:TEXT_MAX] or "NA",
-            uses_device=params.boolean("uses_device", default=True),
-            cores=params.optional_integers("cores"),
-            count=params.optional_integer("count", 0),
-            reset_cores=params.boolean("reset_cores", default=True),
-            stack=processes.stack_of(key.pid),
+            tag=request.tag[:_TEXT_MAX],
+            command=request.command[:_COMMAND_MAX],
+            runtime_version=request.runtime_version[:_TEXT_MAX] or "NA",
+            uses_device=request.uses_device,
+            cores=request.cores,
+            count=request.count,
+            reset_cores=request.reset_cores,
+            stack=processes.stack_start(key.pid),
         )
         if key not in self._sessions.owners:
-            self._keeper.leave(key, "registers anew")
-        process, page_fd = self._keeper.register(event)
+            self._service.leave(key, "registers anew")
+        process, page_fd = self._service.register(event)
         self._sessions.owners[key] = connection
-        definition = self._keeper.definition
-        result, _ = answer(
-            {
-                "cores": list(process.cores),
-                "instance_type": definition.instance_type,
-                "lnc": definition.lnc,
-                "machine": definition.machine,
-            }
-        )
-        return result, (page_fd,)
+        definition = self._service.definition
+        place = ProcessPlace(process.cores, definition.instance_type, definition.lnc, definition.machine)
+        return reply(place, (page_fd,))
 
-    def _unregister(self, connection: Connection, params: Params) -> Answer:
-        params.only()
+    def _unregister(self, connection: Connection, _request: UnregisterRequest) -> Reply:
         key = self._sessions.own_key(connection)
         self._sessions.owners.pop(key, None)
-        return answer({"cores": list(self._keeper.leave(key, "unregistered", at_once=True))})
+        return reply(FreedCores(self._service.leave(key, "unregistered", at_once=True)))
 
-    def _allocate(self, connection: Connection, params: Params) -> Answer:
-        return self._reserve(Allocate, connection, params)
+    def _reserve(self, connection: Connection, request: ReserveRequest) -> Reply:
+        event = Reserve(self._sessions.own_key(connection), request.core, request.total_bytes)
+        self._service.reserve(event)
+        return reply(Reserved(request.total_bytes))
 
-    def _free(self, connection: Connection, params: Params) -> Answer:
-        return self._reserve(Free, connection, params)
+    def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> Reply:
+        player = self._sessions.own_key(connection)
+        if request.known is not None:
+            # A player that asks again never got the answer, so it does not know what was registered then.
+            self._remove(player, set(self._service.synthetic_of(player)) - set(request.known))
+        pids = self._next_pids(len(request.processes))
+        events = [
+            _registration(process, ProcessKey(pid, ticks_now()), player, connection.peer.uid)
+            for process, pid in zip(request.processes, pids, strict=True)
+        ]
+        outcomes, page_fds = [], []
+        for admitted in self._service.register_synthetic(events):
+            if isinstance(admitted, RefusedError):
+                outcomes.append(SyntheticOutcome(error=refusal_error(admitted.reason).body))
+            else:
+                process, page_fd = admitted
+                key = process.key
+                outcomes.append(SyntheticOutcome(key.pid, key.start_ticks, process.cores))
+                page_fds.append(page_fd)
+        return reply(SyntheticOutcomes(tuple(outcomes)), tuple(page_fds))
 
-    def _reserve(self, kind: type[Allocate | Free], connection: Connection, params: Params) -> Answer:
-        params.only("core", "nbytes", "held")
-        event = kind(
-            self._sessions.own_key(connection),
-            params.integer("core", 0),
-            params.integer("nbytes", 1),
-            params.optional_integer("held", 0),
-        )
-        return answer({"reserved_bytes": self._keeper.reserve(event)})
+    def _unregister_synthetic(self, connection: Connection, request: UnregisterSyntheticRequest) -> Reply:
+        self._remove(self._sessions.own_key(connection), set(request.pids))
+        return reply(Empty())
+
+    def _reserve_synthetic(self, connection: Connection, request: ReserveSyntheticRequest) -> Reply:
+        synthetic = self._service.synthetic_of(self._sessions.own_key(connection))
+        outcomes = (self._reserve_one(synthetic.get(change.pid), change) for change in request.changes)
+        return reply(ReservationOutcomes(tuple(outcomes)))
+
+    def _reserve_one(self, process: Process | None, change: Reservation) -> ReservationOutcome:
+        if process is None:
+            message = f"process {change.pid} is not a synthetic process of this player"
+            return ReservationOutcome(error=ErrorBody(ErrorCode.INVALID_PARAMS, message))
+        try:
+            self._service.reserve(Reserve(process.key, change.core, change.nbytes))
+        except RefusedError as refused:
+            return ReservationOutcome(error=refusal_error(refused.reason).body)
+        return ReservationOutcome(change.nbytes)
+
+    def _remove(self, player: ProcessKey, pids: set[int]) -> None:
+        leaving = [process.key for pid, process in self._service.synthetic_of(player).items() if pid in pids]
+        for place, key in enumerate(leaving, 1):
+            # The journal once for all of them, before the player gets its answer.
+            self._service.leave(key, "ends", at_once=place == len(leaving))
+
+    def _next_pids(self, count: int) -> range:
+        taken = max((key.pid for key in self._service.machine.processes), default=0)
+        first = max(self._last_pid, taken) + 1
+        self._last_pid = first + count - 1
+        return range(first, first + count)
+
+
+def _registration(process: SyntheticSpec, key: ProcessKey, player: ProcessKey, uid: int) -> Register:
+    return Register(
+        key=key,
+        uid=uid if process.uid is None else process.uid,
+        tag=process.tag[:_TEXT_MAX],
+        command=process.command[:_COMMAND_MAX],
+        runtime_version=process.runtime_version[:_TEXT_MAX] or "NA",
+        uses_device=process.uses_device,
+        cores=process.cores,
+        count=process.count,
+        player=player,
+    )

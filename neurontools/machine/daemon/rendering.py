@@ -1,4 +1,4 @@
-"""The fast path: text of a tool, rendered here, so that the tool itself only prints bytes."""
+"""The fast path: the daemon renders the text of a tool, so that the tool itself only prints bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from neurontools.errors import DaemonError, NeuronToolsError
 
 if TYPE_CHECKING:
-    from neurontools.machine.daemon.keeper import Keeper
+    from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.processes import Peer
 
 log = logging.getLogger("neurond")
 
 _RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
 
-# Modules are imported when they are first needed; an upgrade may have moved them by then.
+# Modules are imported on first use; an upgrade may have moved them by then.
 _REPLACED = b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
 
 
@@ -26,18 +26,18 @@ def load_renderers() -> None:
         import_module(module)
 
 
-def render_answer(keeper: Keeper, line: bytes, asker: Peer) -> bytes:
+def render_answer(service: MachineService, line: bytes, asker: Peer) -> bytes:
     """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed.
 
     Args:
-        keeper: the machine.
+        service: the machine.
         line: the request.
-        asker: the process that asks.
+        asker: the process that sent it.
     """
     tool, _, rest = line.decode("utf-8", "surrogateescape").partition("\0")
     emulate, *argv = rest.split("\0")
     try:
-        code, out, err = _rendered(keeper, tool, argv, emulate, asker)
+        code, out, err = _rendered(service, tool, argv, emulate, asker)
     except NeuronToolsError as error:
         hint = f"hint: {error.remedy}\n" if error.remedy else ""
         code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
@@ -51,12 +51,12 @@ def render_answer(keeper: Keeper, line: bytes, asker: Peer) -> bytes:
 
 
 def _rendered(
-    keeper: Keeper, tool: str, argv: list[str], emulate: str, asker: Peer
+    service: MachineService, tool: str, argv: list[str], emulate: str, asker: Peer
 ) -> tuple[int, bytes, bytes]:
     if tool not in _RENDERERS:
         raise NeuronToolsError(f"neurond does not render {tool[:40]!r}")
     renderer = import_module(_RENDERERS[tool])
     result: tuple[int, bytes, bytes] = renderer.render(
-        keeper.snapshot(), argv, emulate, asker=(asker.pid, asker.uid, " ".join([tool, *argv]))
+        service.snapshot(), argv, emulate, asker=(asker.pid, asker.uid, " ".join([tool, *argv]))
     )
     return result

@@ -27,13 +27,13 @@ _BACKLOG = 1024
 
 
 class Handler(Protocol):
-    """What is done with connections."""
+    """Handles connections."""
 
     def on_open(self, connection: Connection) -> None:
-        """Greet or refuse a new connection."""
+        """Take a new connection in."""
 
     def on_line(self, connection: Connection, line: bytes | None) -> None:
-        """Answer a line; None stands for one that was too long."""
+        """Answer a line; None stands for a line that was too long."""
 
     def on_close(self, connection: Connection) -> None:
         """Forget a connection."""

@@ -1,21 +1,22 @@
-"""Who is at the other end of each connection, and the form of what a method answers."""
+"""The process at the other end of each connection, and the form of a method's answer."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neurontools.machine import processes
+from neurontools.machine import codec, processes
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import ErrorCode, RpcError, Value
+from neurontools.machine.protocol import ErrorCode, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.daemon.server import Connection
-    from neurontools.machine.protocol import Params
+    from neurontools.machine.protocol import Request
 
-Answer = tuple[str, tuple[int, ...]]
+    Handlers = dict[type[Request], Callable[[Connection, Any], "Reply"]]
+
+Reply = tuple[str, tuple[int, ...]]
 """A result as JSON text, and descriptors to send along, which stay the sender's."""
 
 _HIDDEN = -1  # stands for the start time of a process that /proc does not show
@@ -76,7 +77,7 @@ class Sessions:
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
                 f"/proc hides process {key.pid} from neurond (hidepid), which could not tell when it is gone; "
-                "it may look but not claim cores",
+                "it may read but not claim cores",
                 "run neurond as root, or as a member of the group that /proc's option gid= names",
             )
         if key is None or not processes.is_alive(key):
@@ -87,10 +88,6 @@ class Sessions:
         return key
 
 
-if TYPE_CHECKING:
-    Method = Callable[[Connection, Params], Answer]
-
-
-def answer(result: dict[str, Value]) -> Answer:
-    """Return a result without descriptors."""
-    return json.dumps(result, separators=(",", ":")), ()
+def reply(result: object, descriptors: tuple[int, ...] = ()) -> Reply:
+    """Return a result as JSON text, with descriptors to send along, which stay the sender's."""
+    return codec.encode(result), descriptors

@@ -1,15 +1,15 @@
-"""What the daemon knows of a registered process: claims, the last good values of its page, and their JSON."""
+"""A registered process as the daemon sees it: claims, the last good values of its page, and their JSON."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from neurontools.machine.fast_values import fast_constructor
+from neurontools.machine.codec import encode
 from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageError, PageReader
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ModelState, ProcessState, encode
+from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ModelState, ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +22,13 @@ FLOPS = "flops"
 
 _COUNTERS = (EXECUTIONS, EXECUTION_ERRORS, FLOPS)
 COUNTERS = len(_COUNTERS)
-_process_state = fast_constructor(ProcessState)
 
 
 class Telemetry:
-    """The page of one process; reads it again only when it changed.
+    """The page of one process; read again only when it changed.
 
     Args:
-        process: who it is and what it claims.
+        process: the process and its claims.
         page_fd: its page, owned by this object from now on; None when the page is lost.
     """
 
@@ -77,7 +76,7 @@ class Telemetry:
             self._show(reader, stale=True)
 
     def take_last(self, now_ns: int) -> None:
-        """Bring `state` up to date for the last time: nobody writes the page any more, perhaps since amid a change."""
+        """Bring `state` up to date for the last time: the writer has exited, perhaps in the middle of a change."""
         self.refresh(now_ns)
         reader = self._reader
         if reader is not None and self.state.stale and reader.salvage():
@@ -88,7 +87,7 @@ class Telemetry:
         return named_counts(self.counts)
 
     def core_totals(self) -> tuple[CoreTotals, ...]:
-        """Return what the process did so far, by core; nothing of cores on which it did nothing."""
+        """Return what the process did so far, by core; without cores on which it did nothing."""
         return tuple(
             CoreTotals(
                 use.core,
@@ -112,7 +111,7 @@ class Telemetry:
     def _show(self, page: PageReader | _LostPage, *, stale: bool) -> None:
         process = self.process
         key, (user_ns, system_ns) = process.key, page.cpu_ns
-        self.state = _process_state(
+        self.state = ProcessState(
             key.pid,
             key.start_ticks,
             process.uid,
@@ -136,7 +135,7 @@ class Telemetry:
 
 
 class _LostPage:
-    """What stands for a page that can't be opened: nothing was done."""
+    """Stands for a page that can't be opened: no activity."""
 
     def __init__(self, cores: tuple[int, ...]) -> None:
         memory = MemoryUse()

@@ -6,27 +6,27 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from neurontools.machine.changes import changes
+from neurontools.machine.codec import encode
 from neurontools.machine.protocol import CHANGES, SNAPSHOT, push_line
-from neurontools.machine.snapshot import encode
 
 if TYPE_CHECKING:
-    from neurontools.machine.daemon.keeper import Keeper
     from neurontools.machine.daemon.server import Connection
+    from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.snapshot import Snapshot
 
 
 class Watching:
-    """Who watches how often. Without watchers there is no timer."""
+    """The watchers and their periods. Without watchers there is no timer."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, service: MachineService) -> None:
+        self._service = service
         self._whole: dict[float, set[Connection]] = {}
         # With what was pushed last: a connection gets everything in order or is dropped.
         self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
         self._timers: set[float] = set()
 
     def add(self, connection: Connection, period_s: float, *, changes: bool = False) -> None:
-        """Push a snapshot to a connection every so many seconds; a former period is forgotten.
+        """Push a snapshot to a connection every `period_s` seconds; a former period is forgotten.
 
         Args:
             connection: whose.
@@ -53,7 +53,7 @@ class Watching:
         """Push a snapshot now: a new watcher need not wait."""
         for bases in self._changes.values():
             if connection in bases:
-                bases[connection] = snapshot = self._keeper.snapshot()
+                bases[connection] = snapshot = self._service.snapshot()
                 connection.send(push_line(SNAPSHOT, encode(snapshot)))
                 return
         connection.send(self._whole_line())
@@ -77,7 +77,7 @@ class Watching:
             self._push_changes(bases)
 
     def _push_changes(self, bases: dict[Connection, Snapshot | None]) -> None:
-        snapshot = self._keeper.snapshot()
+        snapshot = self._service.snapshot()
         lines: dict[int, bytes] = {}
         for connection, base in list(bases.items()):
             if base is None:
@@ -89,4 +89,4 @@ class Watching:
             connection.send(line)
 
     def _whole_line(self) -> bytes:
-        return push_line(SNAPSHOT, self._keeper.encoded_snapshot())
+        return push_line(SNAPSHOT, self._service.encoded_snapshot())

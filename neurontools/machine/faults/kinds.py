@@ -1,7 +1,7 @@
 """The kinds of faults and what each does to an execution: one table, which docs/reference/faults.md prints.
 
-Status numbers and names are those of compile-runtime.md section 3.2, log lines those of its section 3.3 where it has
-them. The driver's log words and counters are those of system-tools.md section 4.
+Status numbers and names are those of the AWS Neuron documentation, runtime error codes (NRT return codes), log lines those
+of its troubleshooting guide where it has them; the driver's log words and counters those of its sysfs user guide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neurontools.machine.hardware import HardwareCounter
 
 
 class FaultKind(StrEnum):
-    """What can be injected."""
+    """The kinds of faults."""
 
     ECC = "ecc"
     HANG = "hang"
@@ -44,7 +44,7 @@ class EccType(StrEnum):
 
 
 class Reach(StrEnum):
-    """What a kind is about, which decides its targets."""
+    """What a kind affects, which decides its targets."""
 
     EXECUTION = "executions"
     ALLOCATION = "allocations"

@@ -1,4 +1,4 @@
-"""What the machine does about faults: events in, effects out."""
+"""The rules of faults: events to effects."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from neurontools.machine.events import (
     TakeFault,
     Tick,
 )
-from neurontools.machine.faults.book import FaultBook, FaultRecord
-from neurontools.machine.faults.checks import why_not
 from neurontools.machine.faults.kinds import ECC, KINDS, FaultKind
+from neurontools.machine.faults.params import Rejection, rejection_reason
+from neurontools.machine.faults.registry import FaultRecord, FaultRegistry
 
 if TYPE_CHECKING:
-    from neurontools.machine.error_counters import ErrorCounters
-    from neurontools.machine.faults.spec import Hit, MemoryErrors
+    from neurontools.machine.faults.params import Hit, MemoryErrors
+    from neurontools.machine.history import ErrorCounters
 
 MAX_FAULTS = 1000
 
@@ -38,13 +38,13 @@ class FaultRules:
     Args:
         layout: the machine's resources.
         errors: its error counters.
-        record: the faults that it has already.
+        record: its faults so far.
     """
 
     def __init__(self, layout: Layout, errors: ErrorCounters, record: FaultRecord | None = None) -> None:
         self._layout = layout
         self._errors = errors
-        self.book = FaultBook(layout, record or FaultRecord())
+        self.registry = FaultRegistry(layout, record or FaultRecord())
 
     def handle(self, event: FaultEvent, now_ns: int) -> tuple[Effect, ...]:
         """Apply an event; the effect that answers it comes first."""
@@ -55,48 +55,48 @@ class FaultRules:
                 return self._clear(event, now_ns)
             case TakeFault():
                 due = self._due(now_ns)
-                hit = self.book.take(event.victim)
-                return (FaultTaken(hit), *due, *_said_of(hit, self._layout, event.victim.nbytes))
+                hit = self.registry.take(event.victim)
+                return (FaultTaken(hit), *due, *_hit_lines(hit, self._layout, event.victim.nbytes))
             case ReleaseFault():
-                self.book.release(event.pid, event.core)
+                self.registry.release(event.pid, event.core)
                 return (FaultTaken(None), *self._due(now_ns))
             case Tick():
                 return self._due(now_ns)
 
     def _inject(self, event: InjectFault, now_ns: int) -> tuple[Effect, ...]:
-        reason = why_not(event.spec, self._layout)
-        if len(self.book.faults()) >= MAX_FAULTS:
-            reason = f"this machine has {MAX_FAULTS} faults already"
-        if reason:
-            return (Refused(Invalid(reason)),)
-        number = self.book.inject(event.spec, now_ns)
+        rejection = rejection_reason(event.spec, self._layout)
+        if len(self.registry.faults()) >= MAX_FAULTS:
+            rejection = Rejection(f"this machine already has {MAX_FAULTS} faults", "neurontools fault clear")
+        if rejection:
+            return (Refused(Invalid(rejection.reason, rejection.remedy)),)
+        number = self.registry.inject(event.spec, now_ns)
         due = self._due(now_ns)
-        fault = self.book.find(number)
+        fault = self.registry.find(number)
         assert fault is not None
         return (FaultInjected(fault), *due, *self._devices())
 
     def _clear(self, event: ClearFaults, now_ns: int) -> tuple[Effect, ...]:
-        known = {fault.id for fault in self.book.faults()}
+        known = {fault.id for fault in self.registry.faults()}
         unknown = sorted(set(event.ids or ()) - known)
         if unknown:
-            have = ", ".join(map(str, sorted(known))) or "no faults"
-            return (Refused(Invalid(f"there is no fault {unknown[0]}, this machine has {have}")),)
+            listed = ", ".join(map(str, sorted(known))) or "none"
+            return (Refused(Invalid(f"no fault {unknown[0]}", f"the faults of this machine: {listed}")),)
         due = self._due(now_ns)
-        return (FaultsCleared(self.book.clear(event.ids)), *due, *self._devices())
+        return (FaultsCleared(self.registry.clear(event.ids)), *due, *self._devices())
 
     def _due(self, now_ns: int) -> tuple[Effect, ...]:
         effects: list[Effect] = []
-        for errors in self.book.tick(now_ns):
+        for errors in self.registry.tick(now_ns):
             self._errors.count(errors.device, ECC[errors.ecc].counter, errors.amount)
             effects.append(DeviceChanged(errors.device))
-            effects += _said_of_memory(errors)
+            effects += _memory_error_lines(errors)
         return tuple(effects)
 
     def _devices(self) -> tuple[Effect, ...]:
         return tuple(DeviceChanged(device) for device in range(self._layout.device_count))
 
 
-def _said_of_memory(errors: MemoryErrors) -> tuple[KernelLine, ...]:
+def _memory_error_lines(errors: MemoryErrors) -> tuple[KernelLine, ...]:
     word = ECC[errors.ecc].kernel_word
     if not word:
         return ()
@@ -105,7 +105,7 @@ def _said_of_memory(errors: MemoryErrors) -> tuple[KernelLine, ...]:
     )
 
 
-def _said_of(hit: Hit | None, layout: Layout, nbytes: int) -> tuple[KernelLine, ...]:
+def _hit_lines(hit: Hit | None, layout: Layout, nbytes: int) -> tuple[KernelLine, ...]:
     if hit is None:
         return ()
     if hit.kind is FaultKind.OOM:

@@ -6,8 +6,8 @@ The real tool's parser is taken to be go-flags: short flags bundle, a value foll
 
 from __future__ import annotations
 
-from neurontools.machine.indices import parse_indices
 from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter
+from neurontools.machine.machine_names import parse_indices
 
 _LONG = {
     "--wide": "wide",

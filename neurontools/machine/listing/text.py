@@ -90,7 +90,7 @@ def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
 
 
 def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(snapshot, processes=processes)
 
@@ -121,7 +121,7 @@ def _onlooker(asker: Asker) -> ProcessState:
 def _without_lost(snapshot: Snapshot) -> Snapshot:
     if not any(device.lost for device in snapshot.devices):
         return snapshot
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(snapshot, devices=tuple(device for device in snapshot.devices if not device.lost))
 

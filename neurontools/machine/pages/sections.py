@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from neurontools.machine.fast_values import fast_constructor
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.header import text_of
 from neurontools.machine.pages.layout import (
@@ -42,7 +41,6 @@ _NEVER = -1
 
 _unpack_counters, _unpack_latency = _COUNTERS.unpack_from, _LATENCY.unpack_from
 _unpack_failures, _unpack_one = _FAILURES.unpack_from, _ONE_CORE.unpack_from
-_core_use = fast_constructor(CoreUse)
 
 
 class CoreSection:
@@ -87,7 +85,7 @@ class CoreSection:
         _, since_ns, _, busy_ns, executions, flops, gpsimd_ns, _ = self.counters
         if 0 < since_ns < now_ns:
             busy_ns += now_ns - since_ns
-        self.use = _core_use(
+        self.use = CoreUse(
             self.core,
             busy_ns,
             executions,
@@ -136,7 +134,7 @@ class CoreSection:
         self.latency = values[_ONE_LATENCY]
         if 0 < since_ns < now_ns:
             busy_ns += now_ns - since_ns
-        self.use = _core_use(
+        self.use = CoreUse(
             self.core,
             busy_ns,
             executions,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools import paths
 from neurontools.machine.devices import device_states
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.machine.kind import HOST, Kind
+from neurontools.machine.machine_config import HOST, MachineConfig
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
 
@@ -143,7 +144,7 @@ def _snapshot(
     instance_id: str = "i-0bea223b1afb7e159",
 ) -> Snapshot:
     instance = instance_type(name)
-    kind = Kind(instance.name, lnc or instance.device.lnc_default, neighbours, visible)
+    kind = MachineConfig(instance.name, lnc or instance.device.lnc_default, neighbours, visible)
     return Snapshot(
         machine="default",
         source="sim",

@@ -17,7 +17,7 @@ import pytest
 
 from neurontools import paths
 from neurontools.commands import ls
-from neurontools.machine import render_client, wire
+from neurontools.machine import connection, render_client
 
 OWN = {
     "neurontools",
@@ -137,7 +137,7 @@ def test_what_a_dead_daemon_left_is_no_daemon(tool, leftover):
 def test_a_daemon_that_ends_in_mid_reply_is_asked_once_more(stand_in, monkeypatch, capfd, reply):
     # The stand-in lives in this process, whose end would be awaited for ten seconds.
     awaited = []
-    monkeypatch.setattr(wire, "wait_for_end", lambda pid, timeout_s: awaited.append(pid))
+    monkeypatch.setattr(connection, "wait_for_end", lambda pid, timeout_s: awaited.append(pid))
     daemon = stand_in(reply)
     assert ls.main([]) == 4
     said = capfd.readouterr()

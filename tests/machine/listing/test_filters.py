@@ -6,11 +6,11 @@ import json
 import os
 import pwd
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from neurontools.machine.listing.filters import (
     DEVICE_KEYS,

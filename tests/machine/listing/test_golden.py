@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.kind import DOCS
 from neurontools.machine.listing.text import render
+from neurontools.machine.machine_config import DOCS
 
 GOLDEN = Path(__file__).parent / "golden"
 MODES = {"plain": [], "w": ["-w"], "a": ["-a"], "t": ["-t"], "j": ["-j"]}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.kind import DOCS, HOST
 from neurontools.machine.listing.table import cut, printable
 from neurontools.machine.listing.text import render
+from neurontools.machine.machine_config import DOCS, HOST
 
 KEYS = (
     "instance_type", "instance_id", "neuron_device", "bdf", "cpu_affinity", "numa_node", "connected_to", "nc_count",

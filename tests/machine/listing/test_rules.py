@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.table import core_range, cut

@@ -356,7 +356,7 @@ def pictures_in(directory: Path) -> list[str]:
 
 
 def _without_processes(tick: TimedSnapshot) -> object:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     later = tick.snapshot.taken_ns + 1_000_000_000
     return replace(tick.snapshot, processes=(), taken_ns=later)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.dashboard.recorder import SnapshotRecorder
 from neurontools.monitor.codec import parse_line

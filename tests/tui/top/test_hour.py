@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
+from msgspec.structs import replace
 
 from neurontools.dashboard.monitor import KEPT, MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory

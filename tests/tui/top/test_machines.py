@@ -12,7 +12,7 @@ import pytest
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.info import StartOptions
+from neurontools.machine.machine_config import StartOptions
 from neurontools.sources import open_source
 from neurontools.sources.merged_feeds import MergedFeeds
 from neurontools.sources.retrying import RetryingSource, SourceProblem

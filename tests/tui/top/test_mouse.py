@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from textual import events
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from neurontools.machine.processes import start_ticks
+from neurontools.base.procfs import read_start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.help import HelpScreen
 from neurontools.tui.top.settings import TopSettings
@@ -74,7 +74,7 @@ def running(training: Ticks, victim: subprocess.Popen[bytes]) -> Ticks:
     def change(tick: TimedSnapshot) -> TimedSnapshot:
         first, *others = tick.snapshot.processes
         own = replace(
-            first, pid=victim.pid, start_ticks=start_ticks(victim.pid), uid=os.getuid(), origin="live"
+            first, pid=victim.pid, start_ticks=read_start_ticks(victim.pid), uid=os.getuid(), origin="live"
         )
         return replace(tick, snapshot=replace(tick.snapshot, processes=(own, *others)))
 

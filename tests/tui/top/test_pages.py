@@ -8,15 +8,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from neurontools.base.procfs import read_start_ticks
 from neurontools.machine.hardware import HardwareCounters
-from neurontools.machine.processes import start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings
@@ -373,7 +373,9 @@ def live(training: Ticks, pid: int, ticks: int | None = None) -> Ticks:
 
     def change(tick: TimedSnapshot) -> TimedSnapshot:
         first, *others = tick.snapshot.processes
-        own = replace(first, pid=pid, start_ticks=start_ticks(pid) if ticks is None else ticks, origin="live")
+        own = replace(
+            first, pid=pid, start_ticks=read_start_ticks(pid) if ticks is None else ticks, origin="live"
+        )
         return replace(tick, snapshot=replace(tick.snapshot, processes=(own, *others)))
 
     return change(training[0]), change(training[1])

@@ -113,7 +113,7 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineA
     Raises:
         UsageError: a name or address is invalid or repeated, or there are too many.
     """
-    from neurontools.machine.naming import check_name
+    from neurontools.machine.machine_names import check_name
     from neurontools.sources.scraping import host_of, is_url, scrape_url
 
     places = [MachineAddress(check_name(name), machine=name) for name in machines]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.tui.top.page import Page

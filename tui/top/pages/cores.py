@@ -20,7 +20,7 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit, meter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.view import CoreRate, DeviceRates, MachineView
+    from neurontools.machine.machine_view import CoreRate, DeviceRates, MachineView
     from neurontools.tui.top.layout import CoreGrid
     from neurontools.tui.top.model import TopModel
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.dashboard.local_processes import environment
 from neurontools.dashboard.machine_history import LATENCIES, Measure
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency, ranges
 from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.dashboard.process_rows import ProcessRow
-    from neurontools.machine.view import ProcessKey
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
 
 _NAME_WIDTH = 13

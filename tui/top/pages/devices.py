@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from neurontools.dashboard.links import links
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.device import device_lines, power_of
@@ -113,7 +115,7 @@ class DevicesPage(Page):
                     "cores": [
                         {"core": core, "utilization": utilization.get(core, 0.0)} for core in device.core_ids
                     ],
-                    "hardware": asdict(device.hardware),
+                    "hardware": msgspec.structs.asdict(device.hardware),
                     "alerts": [
                         str(one.condition) for one in model.monitor.alerts_of_device.get(device.index, ())
                     ],
@@ -198,7 +200,7 @@ class DevicesPage(Page):
         else:
             spans += _cells(shares, cell, colour=model.colour)
             spans.append((" " * ((cores - len(shares)) * cell), Role.PLAIN))
-        errors = sum(asdict(device.hardware).values())
+        errors = sum(msgspec.structs.asdict(device.hardware).values())
         memory = device.memory_used_bytes / device.memory_bytes if device.memory_bytes else 0.0
         mean = sum(shares) / len(shares) if shares else 0.0
         text = f" {100 * mean:5.1f}% {100 * max(shares, default=0.0):5.1f}% {100 * memory:5.1f}%"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.machine_history import LATENCIES, MACHINE, MachineHistory, Measure, Series
-from neurontools.machine.view import device_processes, process_key
+from neurontools.machine.machine_view import device_processes, process_key
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.curves import (
     Columns,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from neurontools.dashboard.history import HistorySlot
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState, ProcessState
-    from neurontools.machine.view import ProcessKey
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 

@@ -17,8 +17,8 @@ from neurontools.dashboard.process_table import (
 )
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.filters import FilterError
+from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
-from neurontools.machine.view import process_key
 from neurontools.tui.top.page import Cursor, Page, PageKey
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, LOOKS, column_at, fitting, head_line, row_line
 from neurontools.tui.top.pages.details import Details
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.process_rows import ProcessRow
-    from neurontools.machine.view import ProcessKey
+    from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 

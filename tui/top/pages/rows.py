@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools import __version__
 from neurontools.dashboard.process_rows import is_modelled
-from neurontools.machine.view import process_key
+from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import bracketed_cpu
 from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed, stacked_meter, width_of
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from neurontools.dashboard.recorder import SnapshotRecorder
 from neurontools.dashboard.snapshot_history import SnapshotHistory

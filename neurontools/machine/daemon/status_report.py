@@ -1,16 +1,17 @@
-"""The machine as a snapshot, as a value and as JSON text."""
+"""Builds snapshots of a machine, as a value and as JSON text."""
 
 from __future__ import annotations
 
 import os
-import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from neurontools.machine.codec import encode
 from neurontools.machine.daemon.telemetry import COUNTERS, named_counts
 from neurontools.machine.devices import device_states, ultraserver_of
-from neurontools.machine.naming import instance_id
-from neurontools.machine.snapshot import DeviceState, Snapshot, encode
+from neurontools.machine.machine_names import instance_id
+from neurontools.machine.snapshot import DeviceState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,25 +24,12 @@ if TYPE_CHECKING:
 _NO_PROCESSES = '"processes":[]'
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When a snapshot is taken: CLOCK_MONOTONIC nanoseconds, and seconds since 1970."""
-
-    monotonic_ns: int
-    unix_s: float
-
-
-def now() -> Moment:
-    """Return this moment."""
-    return Moment(time.monotonic_ns(), time.time())
-
-
-class Report:
-    """Makes snapshots of one machine. What did not change is not made again."""
+class SnapshotBuilder:
+    """Builds snapshots of one machine; parts that did not change are reused."""
 
     def __init__(self, definition: Definition, instance: InstanceType) -> None:
         lnc = definition.lnc
-        self._devices = device_states(definition.kind, instance)
+        self._devices = device_states(definition.config, instance)
         self._wired = tuple(device.connected_to for device in self._devices)
         self._in_container = definition.visible_devices is not None
         self._frame = Snapshot(
@@ -57,7 +45,7 @@ class Report:
             started_unix_s=definition.started_unix_s,
             devices=self._devices,
             processes=(),
-            ultraserver=ultraserver_of(definition.kind, instance, owner=str(os.getuid())),
+            ultraserver=ultraserver_of(definition.config, instance, owner=str(os.getuid())),
         )
 
     @property
@@ -68,21 +56,26 @@ class Report:
         """
         return tuple((() if self._in_container else links) or () for links in self._wired)
 
-    def snapshot(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
+    def snapshot(
+        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+    ) -> Snapshot:
         """Return the machine as a value; refreshes the telemetry."""
-        frame = self._at(machine, telemetry, moment)
+        frame = self._at(machine, telemetry, taken_ns, taken_unix_s)
         return replace(frame, processes=tuple([page.state for page in telemetry]))
 
-    def encoded(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> str:
+    def encoded(
+        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+    ) -> str:
         """Return the machine as JSON text; refreshes the telemetry, encodes only what changed."""
-        frame = encode(self._at(machine, telemetry, moment))
+        frame = encode(self._at(machine, telemetry, taken_ns, taken_unix_s))
         processes = ",".join([page.encoded for page in telemetry])
         return frame.replace(_NO_PROCESSES, f'"processes":[{processes}]', 1)
 
-    def _at(self, machine: Machine, telemetry: Collection[Telemetry], moment: Moment) -> Snapshot:
-        now_ns = moment.monotonic_ns
+    def _at(
+        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+    ) -> Snapshot:
         for page in telemetry:
-            page.refresh(now_ns)
+            page.refresh(taken_ns)
         # Three lists, not zip: its thousand iterators would set the garbage collector off on what was just made.
         sums = [sum([page.counts[place] for page in telemetry]) for place in range(COUNTERS)]
         lifetime = dict(machine.lifetime)
@@ -90,8 +83,8 @@ class Report:
             lifetime[name] = lifetime.get(name, 0) + amount
         return replace(
             self._frame,
-            taken_ns=moment.monotonic_ns,
-            taken_unix_s=moment.unix_s,
+            taken_ns=taken_ns,
+            taken_unix_s=taken_unix_s,
             devices=self._devices_of(machine),
             lifetime=tuple(sorted(lifetime.items())),
             core_totals=tuple(machine.core_totals.values()),

@@ -1,4 +1,4 @@
-"""Names of machines and what follows from them."""
+"""Names of machines and lists of device and core ids."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from neurontools.errors import UsageError
 _ALLOWED = frozenset(string.ascii_letters + string.digits + "._-")
 _RESERVED = frozenset({"state", "s"})
 _MAX_LENGTH = 48
+_MAX_DIGITS = 4
 
 
 def check_name(machine: str) -> str:
@@ -47,3 +48,30 @@ def core_ranges(cores: tuple[int, ...]) -> str:
         else:
             runs.append([core, core])
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def parse_indices(text: str) -> list[int]:
+    """Return the indices of a list in the order in which they are written.
+
+    Args:
+        text: indices and ranges joined by commas; blanks around them do not count.
+
+    Raises:
+        ValueError: it is not such a list; the text says why.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        last = last if dash else first
+        if not (_is_index(first) and _is_index(last)):
+            raise ValueError(
+                f"{part.strip()!r} is neither an index nor a range" if part.strip() else "it is empty"
+            )
+        if int(last) < int(first):
+            raise ValueError(f"range {part.strip()!r} runs backwards")
+        found += range(int(first), int(last) + 1)
+    return found
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS

@@ -1,4 +1,4 @@
-"""Carries events to the simulated machine and its effects away: pages, records, watched processes. No sockets."""
+"""Carries events to the simulated machine and its effects to pages, records and watched processes. No sockets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.machine.daemon import report
-from neurontools.machine.daemon.fault_desk import FaultDesk
-from neurontools.machine.daemon.lives import Lives
-from neurontools.machine.daemon.records import PAGE, RECORD, Records, file_name, remove
+from neurontools.base.files import remove_quietly
+from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
+from neurontools.machine.daemon.fault_service import FaultService
+from neurontools.machine.daemon.journal_writer import PAGE, RECORD, RecordWriter, file_name
+from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
-from neurontools.machine.daemon.unattended import Unattended, is_replaced
 from neurontools.machine.devices import device_count
 from neurontools.machine.events import (
     Adopt,
-    Allocate,
     Changed,
     CountHardware,
     Effect,
     Event,
     FaultEvent,
-    Free,
     Joined,
     Layout,
     Leave,
@@ -30,6 +28,7 @@ from neurontools.machine.events import (
     Refusal,
     Refused,
     Register,
+    Reserve,
     ResetDevice,
     ResetHardware,
 )
@@ -48,39 +47,39 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Collection, Sequence
 
-    from neurontools.machine.faults.book import FaultRecord
+    from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
-    from neurontools.machine.kernel_log import KernelLog
+    from neurontools.machine.logs import KernelLog
     from neurontools.machine.snapshot import Snapshot
 
 log = logging.getLogger("neurond")
 
 
 class RefusedError(Exception):
-    """The machine's rules refuse a request; `reason` says why."""
+    """The machine refuses a request, for `reason`."""
 
     def __init__(self, reason: Refusal) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
 
-class Keeper:
-    """Keeps one machine.
+class MachineService:
+    """One machine: its state, and the pages and records of its processes.
 
     Args:
-        definition: what the machine is.
+        definition: the machine's configuration.
         instance: its instance type.
-        history: what former daemons counted.
-        faults: what went wrong with it under a former daemon.
+        history: counters of former daemons.
+        faults: the faults of a former daemon.
         pages_dir: directory of pages and records.
-        kernel_log: where the driver's lines go.
+        kernel_log: for the driver's lines.
         boot: id of this boot.
-        loop: tells when a watched process is gone.
-        on_change: called after something changed that the journal or the daemon's life depends on; with True when
-            the journal must tell it before the client hears of it.
-        on_lost_directory: called when the pages directory is missing; makes it again.
+        loop: runs timers and watches processes.
+        on_change: called after a change that the journal or the daemon's idle timer depends on; with True when the
+            journal must be written before the client gets its answer.
+        on_lost_directory: creates the pages directory again; called when it is missing.
     """
 
     def __init__(
@@ -98,12 +97,12 @@ class Keeper:
     ) -> None:
         self.instance = instance
         self.definition = definition
-        self._report = report.Report(definition, instance)
+        self._snapshots = SnapshotBuilder(definition, instance)
         layout = Layout(
-            device_count(definition.kind, instance),
+            device_count(definition.config, instance),
             instance.cores_per_device(definition.lnc),
             instance.device.memory_bytes,
-            self._report.links,
+            self._snapshots.links,
         )
         self.machine = Machine(layout, history, faults)
         self._pages_dir = pages_dir
@@ -111,19 +110,19 @@ class Keeper:
         self._on_change = on_change
         self._on_lost_directory = on_lost_directory
         self._telemetry: dict[ProcessKey, Telemetry] = {}
-        self._departed: dict[ProcessKey, None] = {}
-        self._records = Records(pages_dir, boot, loop)
-        self._lives = Lives(loop, self._ended)
-        self.unattended = Unattended(loop, self.machine.processes.get, self._replaced)
-        self._faults = FaultDesk(self.machine, self._telemetry, kernel_log, loop, on_change)
+        self._exited_keys: dict[ProcessKey, None] = {}
+        self._records = RecordWriter(pages_dir, boot, loop)
+        self._exits = ExitWatcher(loop, self._exited)
+        self.unattended = ExecDetector(loop, self.machine.processes.get, self._replaced)
+        self._faults = FaultService(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
-        """Put a process on the machine; return it with the descriptor of its page, which stays the keeper's.
+        """Put a process on the machine; return it with the descriptor of its page, which stays the service's.
 
         Raises:
-            RefusedError: the cores are not free, or the request makes no sense.
-            PageError: the page can't be made.
-            ProcessLookupError: the process is gone.
+            RefusedError: the cores are not free, or the request is not valid.
+            PageError: the page cannot be created.
+            ProcessLookupError: the process has exited.
         """
         try:
             process, page_fd = self._admit(event)
@@ -138,8 +137,8 @@ class Keeper:
         """Put synthetic processes of one player on the machine, as `register` does, each or the reason why not.
 
         Raises:
-            PageError: a page can't be made; those before it are registered all the same.
-            ProcessLookupError: the player is gone.
+            PageError: a page cannot be created; those before it are registered all the same.
+            ProcessLookupError: the player has exited.
         """
         admitted: list[tuple[Process, int] | RefusedError] = []
         try:
@@ -150,12 +149,12 @@ class Keeper:
                     admitted.append(refused)
         finally:
             self._on_change(True)
-        log.info("a player puts %d synthetic processes on the machine", len(admitted))
+        log.info("a player added %d synthetic processes", len(admitted))
         return admitted
 
     def synthetic_of(self, player: ProcessKey) -> dict[int, Process]:
         """Return the synthetic processes of a player by pid."""
-        processes = (self.machine.processes[key] for key in self._lives.tied_to(player))
+        processes = (self.machine.processes[key] for key in self._exits.watched_with(player))
         return {process.key.pid: process for process in processes if process.player == player}
 
     def leave(self, key: ProcessKey, why: str, *, at_once: bool = False) -> tuple[int, ...]:
@@ -164,12 +163,12 @@ class Keeper:
         Args:
             key: the process.
             why: for the log.
-            at_once: whether its files are to be gone when this returns.
+            at_once: whether its files must be deleted when this returns.
         """
         telemetry = self._telemetry.pop(key, None)
         if telemetry is None:
             return ()
-        self._lives.untie(key)
+        self._exits.unwatch(key)
         self.unattended.discard(key)
         self._count_and_close(telemetry)
         self._faults.left(key)
@@ -178,11 +177,11 @@ class Keeper:
         self._on_change(at_once)
         return telemetry.process.cores
 
-    def reserve(self, event: Allocate | Free) -> int:
-        """Reserve or give back device memory; return what the process holds on that core then.
+    def reserve(self, event: Reserve) -> None:
+        """Set the device memory that a process holds for a core.
 
         Raises:
-            RefusedError: the memory is not there, or the request makes no sense.
+            RefusedError: the device is full, or the request is not valid.
         """
         try:
             process = _process_of(self._handle(event))
@@ -191,13 +190,12 @@ class Keeper:
             raise
         self._telemetry[process.key].process = process
         self._records.save(process)
-        return process.reserved_on(event.core)
 
     def change_hardware(self, event: CountHardware | ResetHardware) -> None:
         """Count memory errors of a device, or set its counters to zero.
 
         Raises:
-            RefusedError: the request makes no sense.
+            RefusedError: the request is not valid.
         """
         (effect,) = self._handle(event)
         if isinstance(effect, Refused):
@@ -208,7 +206,7 @@ class Keeper:
         """Carry an event about faults to the machine and return the effect that answers it.
 
         Raises:
-            RefusedError: the request makes no sense, or a device is in use.
+            RefusedError: the request is not valid, or a device is in use.
         """
         effect = self._faults.handle(event)
         if isinstance(effect, Refused):
@@ -216,44 +214,45 @@ class Keeper:
         return effect
 
     @property
-    def departed(self) -> tuple[ProcessKey, ...]:
-        """The processes that are counted as gone and whose files are still there: see `bury`."""
-        return tuple(self._departed)
+    def exited(self) -> tuple[ProcessKey, ...]:
+        """The exited processes that are counted and whose files still exist: see `purge`."""
+        return tuple(self._exited_keys)
 
-    def bury(self) -> None:
-        """Delete the files of those that departed, once the journal counts them.
+    def purge(self) -> None:
+        """Delete the files of exited processes, once the journal counts them.
 
-        Whatever moment a daemon is killed at, the next one finds each process that is gone either in the journal or
-        as a page, and counts it once.
+        So whenever a daemon is killed, the next one finds each exited process either in the journal or as a page, and
+        counts it once.
         """
-        for key in self._departed:
+        for key in self._exited_keys:
             self._records.remove(key)
-        self._departed.clear()
+        self._exited_keys.clear()
 
     def adopt(self, counted: Collection[ProcessKey]) -> None:
-        """Take over the living processes of a former daemon, count the dead ones, and delete what is of no use.
+        """Take over the living processes of a former daemon, count the exited ones, and delete stale files.
 
         Args:
-            counted: those that had left, which the former daemon counted itself; it may not have come to delete
-                their files.
+            counted: exited processes that the former daemon counted itself; their files may still exist.
         """
         names = _names(self._pages_dir)
         living = []
         for process in _recorded_processes(self._pages_dir, self._boot):
             if process.key in counted:
                 continue
-            if is_alive(process.lives_with) and not is_replaced(process):
+            if is_alive(process.ends_with) and not is_replaced(process):
                 living.append(process)
             else:
                 self._count_dead(process)
         for process in sorted(living, key=lambda process: process.registered_ns):
             self._adopt(process)
         kept = {
-            file_name(key, suffix) for key in (*self._telemetry, *self._departed) for suffix in (PAGE, RECORD)
+            file_name(key, suffix)
+            for key in (*self._telemetry, *self._exited_keys)
+            for suffix in (PAGE, RECORD)
         }
         for name in set(names) - kept:
             log.info("deleting stale %s", name)
-            remove(f"{self._pages_dir}/{name}")
+            remove_quietly(f"{self._pages_dir}/{name}")
         self._faults.adopted()
 
     def rewrite_records(self) -> None:
@@ -262,18 +261,22 @@ class Keeper:
             self._records.save(telemetry.process)
 
     def snapshot(self) -> Snapshot:
-        """Return the machine at this moment."""
-        return self._report.snapshot(self.machine, self._telemetry.values(), report.now())
+        """Return the current snapshot."""
+        return self._snapshots.snapshot(
+            self.machine, self._telemetry.values(), time.monotonic_ns(), time.time()
+        )
 
     def encoded_snapshot(self) -> str:
-        """Return the machine at this moment as JSON text."""
-        return self._report.encoded(self.machine, self._telemetry.values(), report.now())
+        """Return the current snapshot as JSON text."""
+        return self._snapshots.encoded(
+            self.machine, self._telemetry.values(), time.monotonic_ns(), time.time()
+        )
 
     def close(self) -> None:
         """Close every descriptor. Pages and records stay for the next daemon."""
         for telemetry in self._telemetry.values():
             telemetry.close()
-        self._lives.close()
+        self._exits.close()
         self._records.close()
         self.unattended.close()
         self._faults.close()
@@ -285,10 +288,10 @@ class Keeper:
     def _admit(self, event: Register) -> tuple[Process, int]:
         process = _process_of(self._handle(event))
         try:
-            self._lives.tie(process.key, process.lives_with)
+            self._exits.watch(process.key, process.ends_with)
             page_fd = self._create_page(process)
         except (PageError, OSError):
-            self._lives.untie(process.key)
+            self._exits.unwatch(process.key)
             self._handle(Leave(process.key))
             raise
         self._watch(process, page_fd)
@@ -296,11 +299,11 @@ class Keeper:
         self._faults.joined(process.key)
         return process, page_fd
 
-    def _ended(self, keys: tuple[ProcessKey, ...]) -> None:
+    def _exited(self, keys: tuple[ProcessKey, ...]) -> None:
         if keys and self.machine.processes[keys[0]].player is not None:
-            log.info("a player is gone, and its %d synthetic processes with it", len(keys))
+            log.info("a player exited, and its %d synthetic processes with it", len(keys))
         for key in keys:
-            self.leave(key, "is gone")
+            self.leave(key, "exited")
 
     def _replaced(self, key: ProcessKey) -> None:
         self.leave(key, "became another program")
@@ -317,12 +320,12 @@ class Keeper:
             runtime_version=process.runtime_version,
             registered_ns=process.registered_ns,
         )
-        if process.key in self._departed:
-            self._on_change(True)  # buries what it left when it was registered before
+        if process.key in self._exited_keys:
+            self._on_change(True)  # purges the files of its earlier registration
         path = self._records.path(process.key, PAGE)
         if not os.path.isdir(self._pages_dir):
             self._on_lost_directory()
-        remove(path)
+        remove_quietly(path)
         try:
             return create_page(path, identity, process.cores)
         except PageFullError as error:
@@ -332,9 +335,9 @@ class Keeper:
 
     def _adopt(self, process: Process) -> None:
         try:
-            self._lives.tie(process.key, process.lives_with)
+            self._exits.watch(process.key, process.ends_with)
         except ProcessLookupError:
-            self._count_dead(process)  # it ended just now
+            self._count_dead(process)  # it exited just now
             return
         except OSError as error:
             log.error("process %d can't be watched: %s", process.key.pid, error)  # noqa: TRY400  no traceback wanted
@@ -342,7 +345,7 @@ class Keeper:
         try:
             self._handle_adopt(process)
         except RefusedError as refused:
-            self._lives.untie(process.key)
+            self._exits.unwatch(process.key)
             log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
             return
         self._watch(process, self._open_page(process))
@@ -361,18 +364,18 @@ class Keeper:
         try:
             self._handle_adopt(process)
         except RefusedError as refused:
-            log.warning("process %d, now gone, can't be counted: %s", process.key.pid, refused.reason)
+            log.warning("exited process %d can't be counted: %s", process.key.pid, refused.reason)
             telemetry.close()
             return
         self._count_and_close(telemetry)
-        log.info("process %d (%r) ended without a daemon", process.key.pid, process.command)
+        log.info("process %d (%r) exited without a daemon", process.key.pid, process.command)
 
     def _count_and_close(self, telemetry: Telemetry) -> None:
         key = telemetry.process.key
         telemetry.take_last(time.monotonic_ns())
         self._handle(Leave(key, telemetry.totals(), telemetry.core_totals()))
         telemetry.close()
-        self._departed[key] = None
+        self._exited_keys[key] = None
 
     def _handle_adopt(self, process: Process) -> None:
         _process_of(self._handle(Adopt(process)))
@@ -384,7 +387,7 @@ class Keeper:
 
 def living_processes(pages_dir: str, boot: str) -> list[Process]:
     """Return the processes whose records are in a directory and that live."""
-    return [process for process in _recorded_processes(pages_dir, boot) if is_alive(process.lives_with)]
+    return [process for process in _recorded_processes(pages_dir, boot) if is_alive(process.ends_with)]
 
 
 def _recorded_processes(pages_dir: str, boot: str) -> list[Process]:

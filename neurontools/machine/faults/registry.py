@@ -1,12 +1,14 @@
-"""The faults of a machine: pure rules. Time is passed in, nothing is assumed about who asks."""
+"""The faults of a machine: pure rules. Time is passed in, nothing is assumed about the caller."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from neurontools.machine.faults.kinds import ECC, HW_ERROR, KINDS, UNRECOVERABLE, FaultKind, Reach
-from neurontools.machine.faults.spec import (
+from neurontools.machine.faults.params import (
     Action,
     Fault,
     FaultSpec,
@@ -14,7 +16,6 @@ from neurontools.machine.faults.spec import (
     MemoryErrors,
     Phase,
     Victim,
-    fault_from_json,
 )
 
 if TYPE_CHECKING:
@@ -23,32 +24,18 @@ if TYPE_CHECKING:
     from neurontools.machine.events import Layout, Process
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRecord:
-    """The faults of a machine as the journal keeps them; `last_id` was the last number given to one."""
+class FaultRecord(Struct, frozen=True):
+    """The faults of a machine as the journal keeps them; `last_id` is the last id that was given."""
 
     faults: tuple[Fault, ...] = ()
     last_id: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 NO_FAULTS = FaultRecord()
 
 
-def record_from_json(data: dict[str, Any]) -> FaultRecord:
-    """Return the record of its JSON form.
-
-    Raises:
-        KeyError, TypeError, ValueError: the value is none.
-    """
-    return FaultRecord(tuple(fault_from_json(fault) for fault in data["faults"]), int(data["last_id"]))
-
-
-class FaultBook:
-    """Faults by number. Every change of time goes through `tick` first."""
+class FaultRegistry:
+    """The faults of a machine by id. `tick` must be called before any other change."""
 
     def __init__(self, layout: Layout, record: FaultRecord) -> None:
         self._layout = layout
@@ -65,11 +52,11 @@ class FaultBook:
         return FaultRecord(self.faults(), self._last_id)
 
     def find(self, number: int) -> Fault | None:
-        """Return a fault, also the last one that was over; None: it is long gone."""
+        """Return a fault, also the one that ended last; None: there is no such fault."""
         return self._faults.get(number) or (self._over if self._over and self._over.id == number else None)
 
     def inject(self, spec: FaultSpec, now_ns: int) -> int:
-        """Take a fault that makes sense (`checks.why_not`) in and return its number; `tick` arms it."""
+        """Add a valid fault (see `rejection_reason`) and return its id; `tick` arms it."""
         self._last_id += 1
         due_ns = now_ns + round(spec.after_s * 1e9)
         once = spec.kind is FaultKind.ECC and spec.every_s is None and spec.count is None
@@ -78,7 +65,7 @@ class FaultBook:
         return self._last_id
 
     def clear(self, ids: Iterable[int] | None) -> tuple[int, ...]:
-        """Forget faults and what they broke, all of them with None; return the numbers of those that were there."""
+        """Remove faults and what they broke, all of them with None; return the ids of those that existed."""
         wanted = self._faults if ids is None else ids
         gone = tuple(number for number in tuple(wanted) if number in self._faults)
         for number in gone:
@@ -86,7 +73,7 @@ class FaultBook:
         return gone
 
     def tick(self, now_ns: int) -> tuple[MemoryErrors, ...]:
-        """Arm what is due, end what is over, and return the memory errors that have come."""
+        """Arm faults that are due, end those that are over, and return new memory errors."""
         errors: list[MemoryErrors] = []
         for fault in self.faults():
             if fault.phase is Phase.WAITING and fault.due_ns <= now_ns:
@@ -96,7 +83,7 @@ class FaultBook:
         return tuple(errors)
 
     def next_ns(self) -> int | None:
-        """Return when `tick` has something to do, None: never."""
+        """Return the time of the next change, None for never."""
         times: list[int] = []
         for fault in self._faults.values():
             if fault.phase is Phase.WAITING:
@@ -127,15 +114,15 @@ class FaultBook:
         return fault is not None and (pid, core) in fault.held
 
     def reset(self, cores: Iterable[int]) -> None:
-        """Mend cores that memory errors broke."""
-        mended = set(cores)
+        """Repair cores that memory errors broke."""
+        repaired = set(cores)
         for fault in self.faults():
-            if mended.intersection(fault.broken_cores):
-                left = tuple(core for core in fault.broken_cores if core not in mended)
+            if repaired.intersection(fault.broken_cores):
+                left = tuple(core for core in fault.broken_cores if core not in repaired)
                 self._keep(replace(fault, broken_cores=left, failing=fault.failing if left else 0))
 
     def lost_by(self, device: int) -> int | None:
-        """Return the number of the fault by which a device is lost."""
+        """Return the id of the fault by which a device is lost."""
         for fault in self._faults.values():
             lost = fault.kind is FaultKind.DEVICE_LOST and fault.phase is Phase.ARMED
             if lost and fault.spec.device == device:
@@ -155,7 +142,7 @@ class FaultBook:
         return tuple(sorted(other for other in others if other is not None))
 
     def unhealthy(self, device: int) -> tuple[str, ...]:
-        """Return what is broken of a device, in the driver's words (system-tools.md section 4)."""
+        """Return what is broken of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
         names = {
             ECC[fault.spec.ecc].component
             for fault in self._faults.values()

@@ -1,4 +1,4 @@
-"""Who may ask a daemon for what."""
+"""Authorization: which users may call which methods of a daemon."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from neurontools.machine.processes import Peer
 
 _ROOT = 0
-# What changes the machine for everybody on it.
-_OWNERS_METHODS = frozenset(
+# These change the machine for all users of it.
+_OWNER_METHODS = frozenset(
     {
         "clear_faults",
         "count_hardware",
@@ -27,11 +27,11 @@ _OWNERS_METHODS = frozenset(
 )
 
 
-class Access:
+class Authorization:
     """The rules of one machine.
 
-    A private machine is its owner's alone. A shared one is for whoever can connect, which the modes of its directory
-    and socket leave to the group and to root; what changes it for all is for its owner and root.
+    Only its owner may use a private machine. Whether a process can connect to a shared one is up to the modes of its
+    directory and socket, which admit the group and root; methods that change it for all are for its owner and root.
 
     Args:
         machine: its name.
@@ -42,12 +42,12 @@ class Access:
         self._machine = machine
         self._group = group
 
-    def why_not(self, peer: Peer) -> str:
-        """Return why a process may ask for nothing at all, or ""."""
+    def refusal_reason(self, peer: Peer) -> str:
+        """Return why a process may call no method at all, or ""."""
         if self._group is None and peer.uid != os.getuid():
             return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
         if peer.pid == 0:
-            return "the client runs in another pid namespace, so its process can't be told from others"
+            return "the client runs in another pid namespace, where its process cannot be identified"
         return ""
 
     def check(self, peer: Peer, method: str) -> None:
@@ -56,10 +56,15 @@ class Access:
         Raises:
             RpcError: it is only for the machine's owner and root.
         """
-        if method in _OWNERS_METHODS and peer.uid not in {os.getuid(), _ROOT}:
+        if method in _OWNER_METHODS and not may_administer(peer):
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
                 f"uid {peer.uid} may not {method} machine {self._machine!r}: only its owner, uid {os.getuid()}, "
                 "and root may",
                 "ask its owner",
             )
+
+
+def may_administer(peer: Peer) -> bool:
+    """Return whether a process belongs to the machine's owner or root."""
+    return peer.uid in {os.getuid(), _ROOT}

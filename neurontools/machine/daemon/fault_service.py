@@ -1,4 +1,4 @@
-"""Carries events about faults to the machine: timers, the processes' doorbells, the kernel log."""
+"""Carries fault events to the machine: timers, the processes' doorbells, the kernel log."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.events import FaultEvent, ResetDevice
-    from neurontools.machine.faults.book import FaultRecord
-    from neurontools.machine.kernel_log import KernelLog
+    from neurontools.machine.faults.registry import FaultRecord
+    from neurontools.machine.logs import KernelLog
     from neurontools.machine.processes import ProcessKey
     from neurontools.machine.state import Machine
 
@@ -35,15 +35,15 @@ log = logging.getLogger("neurond")
 _JOURNAL_DELAY_S = 0.5
 
 
-class FaultDesk:
-    """Handles the events about faults of one machine.
+class FaultService:
+    """Handles the fault events of one machine.
 
     Args:
-        machine: whose faults.
+        machine: the machine.
         telemetry: the pages of its processes.
-        kernel_log: where the driver's lines go.
-        loop: tells when a fault is due.
-        on_change: called when the journal must tell what changed, with True at once.
+        kernel_log: for the driver's lines.
+        loop: runs the timers.
+        on_change: called when the journal must be written, with True at once.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FaultDesk:
         self._on_change = on_change
         self._timer: TimerHandle | None = None
         self._journal_timer: TimerHandle | None = None
-        self._rung: dict[ProcessKey, int] = {}
+        self._doorbells: dict[ProcessKey, int] = {}
 
     def handle(self, event: FaultEvent | ResetDevice) -> Effect:
         """Apply an event and return the effect that answers it, a `Refused` too."""
@@ -69,9 +69,9 @@ class FaultDesk:
         answer, *others = self._machine.handle(event, time.monotonic_ns())
         self._carry(others)
         if not isinstance(answer, Refused):
-            _tell(answer)
+            _log_change(answer)
             after = self._machine.faults.record()
-            if _reach(after) != _reach(before):
+            if _effects_state(after) != _effects_state(before):
                 self._settle()
             if after != before:
                 self._journal_change(answer, asked=isinstance(event, TakeFault))
@@ -83,11 +83,11 @@ class FaultDesk:
             self._ring((key,))
 
     def left(self, key: ProcessKey) -> None:
-        """Forget a process that is gone."""
-        self._rung.pop(key, None)
+        """Forget an exited process."""
+        self._doorbells.pop(key, None)
 
     def adopted(self) -> None:
-        """Go on where a former daemon was killed: nobody hangs who is gone, and every doorbell is right."""
+        """Continue after a former daemon was killed: forget hangs of exited processes, and set every doorbell."""
         self._carry(self._machine.handle(Tick(), time.monotonic_ns()))
         living = {process.key.pid for process in self._machine.processes.values()}
         for fault in self._machine.faults.faults():
@@ -97,7 +97,7 @@ class FaultDesk:
         for key, telemetry in self._telemetry.items():
             if telemetry.page_fd is not None:
                 ring(telemetry.page_fd, 0)
-                self._rung.pop(key, None)
+                self._doorbells.pop(key, None)
         self._settle()
 
     def close(self) -> None:
@@ -114,8 +114,8 @@ class FaultDesk:
             self._on_change(True)
 
     def _counts(self, taken: FaultTaken) -> bool:
-        # What a fault without a count has hit, and what a fault lets pass, may wait for a moment: nobody is promised
-        # a number of those.
+        # Hits of a fault without a count, and executions that a fault lets pass, may wait: no number of those is
+        # promised.
         hit = taken.hit
         fault = None if hit is None else self._machine.faults.find(hit.fault)
         return fault is not None and (fault.left is not None or bool(fault.broken_cores or fault.held))
@@ -158,28 +158,28 @@ class FaultDesk:
         for key in keys:
             telemetry = self._telemetry[key]
             armed = self._machine.faults.armed_for(telemetry.process)
-            if armed != self._rung.get(key, 0) and telemetry.page_fd is not None:
+            if armed != self._doorbells.get(key, 0) and telemetry.page_fd is not None:
                 ring(telemetry.page_fd, armed)
-                self._rung[key] = armed
+                self._doorbells[key] = armed
 
     def _carry(self, effects: list[Effect] | tuple[Effect, ...]) -> None:
         for effect in effects:
             if isinstance(effect, KernelLine):
-                self._say(effect.text)
+                self._write_kernel_log(effect.text)
 
-    def _say(self, text: str) -> None:
+    def _write_kernel_log(self, text: str) -> None:
         try:
             self._kernel_log.write(text)
         except OSError as error:
             log.error("cannot write the kernel log: %s", error)  # noqa: TRY400  no traceback wanted
 
 
-def _reach(record: FaultRecord) -> list[object]:
+def _effects_state(record: FaultRecord) -> list[object]:
     # What doorbells and timers depend on; most hits change only a count.
     return [(fault.id, fault.phase, fault.broken_cores, fault.held, fault.next_ns) for fault in record.faults]
 
 
-def _tell(answer: Effect) -> None:
+def _log_change(answer: Effect) -> None:
     match answer:
         case FaultInjected(fault):
             log.info("fault %d: %s, %s", fault.id, fault.kind, fault.spec.target())

@@ -1,4 +1,4 @@
-"""The life of a daemon: from its directory and its predecessor's journal to its end."""
+"""The daemon of one machine, from its predecessor's journal to its end."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
+from neurontools.base.files import TEMPORARY_PREFIX, remove_quietly
+from neurontools.base.procfs import read_boot_id, read_start_ticks
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import processes
-from neurontools.machine.atomic_files import remove_asides
-from neurontools.machine.daemon.access import Access
-from neurontools.machine.daemon.keeper import Keeper, living_processes
-from neurontools.machine.daemon.methods import Methods
+from neurontools.machine.daemon.authorization import Authorization
 from neurontools.machine.daemon.rendering import load_renderers
+from neurontools.machine.daemon.rpc import RpcHandler
 from neurontools.machine.daemon.server import Server
-from neurontools.machine.definition import Past, resolve
-from neurontools.machine.directory import MachineDirectory, open_knocker
-from neurontools.machine.info import DaemonInfo, StartOptions
+from neurontools.machine.daemon.service import MachineService, living_processes
+from neurontools.machine.directory import MachineDirectory, open_recovery_socket
+from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Journal, load_journal, save_journal
-from neurontools.machine.kernel_log import KernelLog
+from neurontools.machine.logs import KernelLog
+from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
 from neurontools.machine.sharing import group_name
@@ -43,14 +44,14 @@ class Daemon:
 
     Args:
         options: the machine.
-        on_ready: called once clients can connect.
+        on_ready: called when clients can connect.
     """
 
     def __init__(self, options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None:
         self._options = options
         self._on_ready = on_ready
         self._directory = MachineDirectory(options.machine)
-        self._boot = processes.boot_id()
+        self._boot = read_boot_id()
         self._end = asyncio.Event()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._journal_timer: asyncio.TimerHandle | None = None
@@ -61,21 +62,21 @@ class Daemon:
         """Serve until the end.
 
         Raises:
-            NeuronToolsError: the machine can't be made, or is there already.
+            NeuronToolsError: the machine cannot be created, or is already running.
         """
         self._loop = asyncio.get_running_loop()
         _raise_descriptor_limit()
         self._directory.make()
-        knocker = open_knocker(self._options.machine, self._directory.path)
+        recovery_socket = open_recovery_socket(self._options.machine, self._directory.path)
         try:
-            await self._serve(knocker)
+            await self._serve(recovery_socket)
         finally:
-            if knocker is not None:
-                self._loop.remove_reader(knocker.fileno())
-                knocker.close()
+            if recovery_socket is not None:
+                self._loop.remove_reader(recovery_socket.fileno())
+                recovery_socket.close()
 
     def restore(self) -> None:
-        """Make the directory, the socket and the records again where they were deleted."""
+        """Create the directory, the socket and the records again where they were deleted."""
         if self._directory.is_whole():
             return
         try:
@@ -83,24 +84,24 @@ class Daemon:
             for handler in logging.getLogger().handlers:
                 handler.close()  # the next line opens its file again
             self._listen()
-            self._keeper.rewrite_records()
+            self._service.rewrite_records()
             self._save_journal()
-            log.warning("%s was deleted; it is whole again", self._directory.path)
+            log.warning("%s was deleted; it was restored", self._directory.path)
         except (NeuronToolsError, OSError) as error:
             log.error("cannot restore %s: %s", self._directory.path, error)  # noqa: TRY400  no traceback wanted
 
-    async def _serve(self, knocker: socket.socket | None) -> None:
+    async def _serve(self, recovery_socket: socket.socket | None) -> None:
         self._directory.free_socket()
-        for path in (self._directory.journal, self._directory.record):
-            remove_asides(path)
-        past = self._past()
-        definition = self._definition = resolve(self._options, past)
+        for path in (self._directory.state, self._directory.path):
+            _remove_temporaries(path)
+        previous = self._previous_run()
+        definition = self._definition = resolve(self._options, previous)
         instance = catalogue.instance_type(definition.instance_type)
-        self._keeper = Keeper(
+        self._service = MachineService(
             definition,
             instance,
-            past.history(definition),
-            past.faults(definition),
+            previous.history(definition),
+            previous.faults(definition),
             self._directory.pages,
             KernelLog(self._directory.kernel_log),
             self._boot,
@@ -109,29 +110,29 @@ class Daemon:
             on_lost_directory=self.restore,
         )
         parent_fd = self._watch_parent()
-        access = Access(definition.machine, self._directory.group)
-        self._methods = Methods(
-            self._keeper, access, self._directory.socket, self._end.set, self._mind_idleness
+        authorization = Authorization(definition.machine, self._directory.group)
+        handler = RpcHandler(
+            self._service, authorization, self._directory.socket, self._end.set, self._restart_idle_timer
         )
-        self._server = Server(self._loop, self._methods)
+        self._server = Server(self._loop, handler)
         try:
-            self._keeper.adopt(past.counted)
+            self._service.adopt(previous.counted)
             self._listen()
             self._changed(at_once=True)
-            self._hear_signals(knocker)
+            self._handle_signals(recovery_socket)
             log.info(
                 "machine %s (%s) is ready, pid %d", definition.machine, definition.instance_type, os.getpid()
             )
             self._on_ready(self.info())
             self._loop.call_soon(load_renderers)  # while the first client is on its way
-            self._mind_idleness()
+            self._restart_idle_timer()
             await self._end.wait()
         finally:
             self._close(parent_fd)
 
     def info(self) -> DaemonInfo:
         """Return what neurond.json says."""
-        definition, layout = self._definition, self._keeper.machine.layout
+        definition, layout = self._definition, self._service.machine.layout
         me = processes.this_process()
         return DaemonInfo(
             machine=definition.machine,
@@ -156,10 +157,10 @@ class Daemon:
             ultraserver_node=definition.ultraserver_node,
         )
 
-    def _past(self) -> Past:
+    def _previous_run(self) -> PreviousRun:
         living = living_processes(self._directory.pages, self._boot)
         inhabited = any(process.uses_device for process in living)
-        return Past(load_journal(self._directory.journal), self._boot, inhabited)
+        return PreviousRun(load_journal(self._directory.journal), self._boot, inhabited)
 
     def _listen(self) -> None:
         try:
@@ -175,22 +176,22 @@ class Daemon:
                 "set NEURONTOOLS_RUNTIME_DIR to another",
             ) from error
 
-    def _hear_signals(self, knocker: socket.socket | None) -> None:
+    def _handle_signals(self, recovery_socket: socket.socket | None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end.set)
         self._loop.add_signal_handler(signal.SIGHUP, self.restore)
-        if knocker is not None:
-            self._loop.add_reader(knocker.fileno(), self._knocked, knocker)
+        if recovery_socket is not None:
+            self._loop.add_reader(recovery_socket.fileno(), self._recover, recovery_socket)
 
-    def _knocked(self, knocker: socket.socket) -> None:
+    def _recover(self, recovery_socket: socket.socket) -> None:
         try:
-            sock, _ = knocker.accept()
+            sock, _ = recovery_socket.accept()
         except OSError:
             return
         with sock:
             if peer_of(sock).uid == os.getuid():
                 self.restore()
-                with suppress(OSError):  # who knocked may have been killed meanwhile
+                with suppress(OSError):  # the client may have exited meanwhile
                     sock.send(b"\n")
 
     def _watch_parent(self) -> int | None:
@@ -202,12 +203,12 @@ class Daemon:
         return descriptor
 
     def _parent_ended(self) -> None:
-        log.info("the process that this machine is private to is gone")
+        log.info("the process of this private machine exited")
         self._parent_gone = True
         self._end.set()
 
     def _changed(self, at_once: bool) -> None:
-        self._mind_idleness()
+        self._restart_idle_timer()
         if self._journal_timer is None:
             self._journal_timer = self._loop.call_later(_SYNC_DELAY_S, self._save_journal)
         if at_once:
@@ -221,16 +222,16 @@ class Daemon:
         self._journal_due = False
         self._write_journal(running=True, sync=False)
 
-    def _mind_idleness(self) -> None:
+    def _restart_idle_timer(self) -> None:
         idle_exit_s = self._definition.idle_exit_s
-        idle = not self._server.connections and not self._keeper.machine.processes
+        idle = not self._server.connections and not self._service.machine.processes
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
         if idle and idle_exit_s is not None:
-            self._idle_timer = self._loop.call_later(idle_exit_s, self._idled)
+            self._idle_timer = self._loop.call_later(idle_exit_s, self._end_idle)
 
-    def _idled(self) -> None:
+    def _end_idle(self) -> None:
         log.info("no client for %.0f s", self._definition.idle_exit_s)
         self._end.set()
 
@@ -241,27 +242,27 @@ class Daemon:
         self._write_journal(running=running, sync=True)
 
     def _write_journal(self, *, running: bool, sync: bool) -> None:
-        machine = self._keeper.machine
+        machine = self._service.machine
         journal = Journal(
             self._definition,
             self._boot,
             running,
             machine.history(),
             machine.faults.record(),
-            self._keeper.departed,
+            self._service.exited,
         )
         try:
             save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:
             log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
-        self._keeper.bury()
+        self._service.purge()
 
     def _close(self, parent_fd: int | None) -> None:
         log.info("machine %s ends", self._definition.machine)
-        inhabited = any(process.uses_device for process in self._keeper.machine.processes.values())
+        inhabited = any(process.uses_device for process in self._service.machine.processes.values())
         self._save_journal(running=False)
         self._server.close()
-        self._keeper.close()
+        self._service.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if parent_fd is not None:
@@ -280,3 +281,11 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError) as error:
         log.warning("the descriptor limit can't be raised: %s", error)
+
+
+def _remove_temporaries(directory: str) -> None:
+    # `write_atomic` leaves these behind when its process is killed.
+    for name in os.listdir(directory):
+        pid = name.removeprefix(TEMPORARY_PREFIX).partition("-")[0]
+        if name.startswith(TEMPORARY_PREFIX) and pid.isdigit() and read_start_ticks(int(pid)) is None:
+            remove_quietly(f"{directory}/{name}")

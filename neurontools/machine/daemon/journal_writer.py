@@ -1,11 +1,11 @@
-"""Writes the records of registered processes, and those that found no room once there is some."""
+"""Writes the records of registered processes; retries while the disk is full."""
 
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import remove_quietly
 from neurontools.machine.journal import save_record
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ PAGE, RECORD = ".page", ".json"
 RETRY_S = 1.0
 
 
-class Records:
+class RecordWriter:
     """The records in one directory.
 
     Args:
-        pages_dir: where they lie, beside the pages.
+        pages_dir: their directory, which also holds the pages.
         boot: id of this boot.
-        loop: runs the timer of the records that could not be written; without any there is none.
+        loop: runs the timer of the records that could not be written.
     """
 
     def __init__(self, pages_dir: str, boot: str, loop: AbstractEventLoop) -> None:
@@ -53,14 +53,14 @@ class Records:
         """Delete the record and the page of a process."""
         self._unsaved.pop(key, None)
         for suffix in (PAGE, RECORD):
-            remove(self.path(key, suffix))
+            remove_quietly(self.path(key, suffix))
 
     def path(self, key: ProcessKey, suffix: str) -> str:
         """Return the path of the record or the page of a process."""
         return f"{self._pages_dir}/{file_name(key, suffix)}"
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop retrying."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,11 +74,3 @@ class Records:
 def file_name(key: ProcessKey, suffix: str) -> str:
     """Return the name of the record or the page of a process."""
     return f"{key.pid}-{key.start_ticks}{suffix}"
-
-
-def remove(path: str) -> None:
-    """Delete a file, if it is there."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

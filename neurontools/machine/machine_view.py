@@ -5,11 +5,13 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from neurontools.machine.fast_values import fast_constructor
+from msgspec import Struct
+from msgspec.structs import replace
+
 from neurontools.machine.memory_tree import MemoryMap
 
 if TYPE_CHECKING:
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 ProcessKey = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class CoreRate:
+class CoreRate(Struct, frozen=True, gc=False):
     """One logical core over the interval between two snapshots.
 
     `core` is the machine-wide id, `utilization` a share of wall time (0..1), `flops_s` the cost model's FLOPs a second.
@@ -52,9 +53,6 @@ class MachineView:
     mean_flops_s: float
     total_flops_s: float
     memory: MemoryMap
-
-
-_core_rate = fast_constructor(CoreRate)
 
 
 @cache
@@ -107,7 +105,7 @@ def core_rates(before: Snapshot | None, after: Snapshot) -> Rates:
             if core in working:
                 flops_s += working[core].flops_s
             if share > 0 or flops_s > 0:
-                working[core] = _core_rate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
+                working[core] = CoreRate(core, 0.0 if share < 0 else min(1.0, share), flops_s)
     return {**resting, **working} if working else resting
 
 

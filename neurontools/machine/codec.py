@@ -1,0 +1,66 @@
+"""JSON of typed values: what goes over the wire, into records, journals and recordings, and comes back checked.
+
+Values are msgspec structs or dataclasses. Text may hold lone surrogates, which stand for bytes of a command line that is
+not UTF-8. msgspec refuses those, so such a value takes the slower way through `json`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> str:
+    """Return the JSON text of a value, on one line."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+
+
+def decode(data: bytes | str, value_type: type[T]) -> T:
+    """Return the value in a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, or not that of such a value (`msgspec.ValidationError`).
+    """
+    try:
+        return msgspec.json.decode(data, type=value_type)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return convert(_loads(data), value_type)
+
+
+def convert(data: Any, value_type: type[T]) -> T:
+    """Return the value of its JSON form.
+
+    Raises:
+        msgspec.ValidationError: the data is not that of such a value.
+    """
+    return msgspec.convert(data, value_type)
+
+
+def to_builtins(value: object) -> Any:
+    """Return the JSON form of a value: dicts, lists, numbers and texts."""
+    return msgspec.to_builtins(value)
+
+
+def read_file(path: str, value_type: type[T]) -> T | None:
+    """Return the value in a JSON file, None when there is none, or it is damaged or of another version."""
+    try:
+        with open(path, "rb") as file:
+            return decode(file.read(), value_type)
+    except (OSError, ValueError):
+        return None
+
+
+def _loads(data: bytes | str) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

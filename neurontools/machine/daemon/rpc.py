@@ -1,0 +1,223 @@
+"""The answers of neurond to lines: the greeting, and methods about the machine as a whole. Others have their own module."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from neurontools import __version__
+from neurontools.errors import NeuronToolsError
+from neurontools.machine import codec
+from neurontools.machine.daemon.fault_methods import FaultMethods
+from neurontools.machine.daemon.process_methods import ProcessMethods
+from neurontools.machine.daemon.rendering import render_answer
+from neurontools.machine.daemon.rpc_errors import format_holders, invalid_params, refusal_error
+from neurontools.machine.daemon.service import RefusedError
+from neurontools.machine.daemon.sessions import Reply, Sessions, reply
+from neurontools.machine.daemon.watching import Watching
+from neurontools.machine.machine_names import instance_id
+from neurontools.machine.protocol import (
+    PROTOCOL_VERSION,
+    RENDER,
+    ErrorCode,
+    Greeting,
+    HelloRequest,
+    RpcError,
+    error_line,
+    parse_request,
+    result_line,
+)
+from neurontools.machine.requests import (
+    DescribeRequest,
+    Empty,
+    MachineDescription,
+    SnapshotRequest,
+    StopRequest,
+    WatchRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.machine.daemon.authorization import Authorization
+    from neurontools.machine.daemon.server import Connection
+    from neurontools.machine.daemon.service import MachineService
+    from neurontools.machine.daemon.sessions import Handlers
+    from neurontools.machine.protocol import RpcCall
+
+log = logging.getLogger("neurond")
+
+
+class RpcHandler:
+    """Answers lines.
+
+    Args:
+        service: the machine.
+        authorization: who may ask for what.
+        socket_path: where this daemon listens, for `describe`.
+        stop: ends the daemon after the answer is sent.
+        on_clients: called when a client connected or disconnected.
+    """
+
+    def __init__(
+        self,
+        service: MachineService,
+        authorization: Authorization,
+        socket_path: str,
+        stop: Callable[[], None],
+        on_clients: Callable[[], None],
+    ) -> None:
+        self._service = service
+        self._authorization = authorization
+        self._socket_path = socket_path
+        self._stop = stop
+        self._on_clients = on_clients
+        self._sessions = Sessions()
+        self._watching = Watching(service)
+        handlers: Handlers = {
+            HelloRequest: self._hello,
+            DescribeRequest: self._describe,
+            SnapshotRequest: self._snapshot,
+            WatchRequest: self._watch,
+            StopRequest: self._stop_daemon,
+            **ProcessMethods(service, self._sessions).handlers,
+            **FaultMethods(service, self._sessions).handlers,
+        }
+        self._methods = {request_type.method: request_type for request_type in handlers}
+        self._handlers = handlers
+
+    def on_open(self, connection: Connection) -> None:
+        """Take a new connection in."""
+        self._sessions.open(connection)
+        self._on_clients()
+
+    def on_line(self, connection: Connection, line: bytes | None) -> None:
+        """Answer a line."""
+        reason = self._authorization.refusal_reason(connection.peer)
+        if reason:
+            log.warning("refused a client: %s", reason)
+            connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
+            connection.end()
+            return
+        if line is not None and line.startswith(RENDER):
+            connection.send(render_answer(self._service, line[len(RENDER) :], connection.peer))
+            return
+        try:
+            self._answer(connection, parse_request(line))
+        except RpcError as error:
+            connection.send(error_line(error))
+
+    def on_close(self, connection: Connection) -> None:
+        """Forget a connection. What its process holds stays its own until the process has exited."""
+        for key in self._sessions.close(connection):
+            self._service.unattended.add(key)
+        self._watching.remove(connection)
+        self._on_clients()
+
+    def _answer(self, connection: Connection, call: RpcCall) -> None:
+        try:
+            result, descriptors = self._call(connection, call)
+        except RpcError as error:
+            error.request_id = call.request_id
+            raise
+        except RefusedError as refused:
+            refusal = refusal_error(refused.reason)
+            refusal.request_id = call.request_id
+            raise refusal from refused
+        except NeuronToolsError as failure:
+            raise RpcError(
+                ErrorCode.REFUSED, failure.message, failure.remedy, request_id=call.request_id
+            ) from failure
+        except Exception as failure:
+            log.exception("method %r failed", call.method)
+            raise RpcError(
+                ErrorCode.INTERNAL, "neurond failed; see `neurond logs`", request_id=call.request_id
+            ) from failure
+        if call.request_id is not None:
+            connection.send(result_line(call.request_id, result), descriptors)
+        if call.method == WatchRequest.method:
+            self._watching.push_first(connection)
+
+    def _call(self, connection: Connection, call: RpcCall) -> Reply:
+        request_type = self._methods.get(call.method)
+        if request_type is None:
+            known = ", ".join(self._methods)
+            raise RpcError(
+                ErrorCode.UNKNOWN_METHOD, f"unknown method {call.method[:40]!r}", f"the methods are {known}"
+            )
+        if request_type is not HelloRequest and not self._sessions.has_greeted(connection):
+            raise RpcError(ErrorCode.HELLO_FIRST, "the first method must be hello")
+        self._authorization.check(connection.peer, call.method)
+        given = {name: value for name, value in call.params.items() if value is not None}
+        try:
+            request = codec.convert(given, request_type)
+        except ValueError as error:
+            raise invalid_params(error, request_type) from error
+        return self._handlers[request_type](connection, request)
+
+    def _hello(self, connection: Connection, request: HelloRequest) -> Reply:
+        if request.protocol != PROTOCOL_VERSION:
+            raise RpcError(
+                ErrorCode.OTHER_VERSION,
+                f"neurond of machine {self._service.definition.machine!r} speaks protocol {PROTOCOL_VERSION} "
+                f"(neurontools {__version__}), this program speaks {request.protocol}",
+                "neurond restart",
+                {"protocol": PROTOCOL_VERSION},
+            )
+        key = self._sessions.greet(connection)
+        process = self._service.machine.processes.get(key)
+        if process is not None and request.owner:
+            self._sessions.owners[key] = connection
+            self._service.unattended.discard(key)
+        return reply(
+            Greeting(
+                PROTOCOL_VERSION,
+                __version__,
+                self._service.definition.machine,
+                os.getpid(),
+                None if process is None else process.cores,
+            )
+        )
+
+    def _describe(self, _connection: Connection, _request: DescribeRequest) -> Reply:
+        definition, machine = self._service.definition, self._service.machine
+        return reply(
+            MachineDescription(
+                machine=definition.machine,
+                instance_type=definition.instance_type,
+                instance_id=instance_id(definition.machine, os.getuid()),
+                lnc=definition.lnc,
+                device_count=machine.layout.device_count,
+                core_count=machine.layout.core_count,
+                claimed_core_count=machine.claimed_count(),
+                device_memory_bytes=machine.layout.memory_bytes,
+                process_count=len(machine.processes),
+                client_count=len(self._sessions),
+                pid=os.getpid(),
+                socket=self._socket_path,
+                started_unix_s=definition.started_unix_s,
+                idle_exit_s=definition.idle_exit_s,
+                parent_pid=definition.parent.pid if definition.parent else None,
+                protocol=PROTOCOL_VERSION,
+                version=__version__,
+            )
+        )
+
+    def _snapshot(self, _connection: Connection, _request: SnapshotRequest) -> Reply:
+        return self._service.encoded_snapshot(), ()
+
+    def _watch(self, connection: Connection, request: WatchRequest) -> Reply:
+        self._watching.add(connection, request.period_s, changes=request.changes)
+        return reply(Empty())
+
+    def _stop_daemon(self, _connection: Connection, request: StopRequest) -> Reply:
+        users = tuple(process for process in self._service.machine.processes.values() if process.cores)
+        if users and not request.force:
+            raise RpcError(
+                ErrorCode.REFUSED,
+                f"machine {self._service.definition.machine!r} is in use: {format_holders(users)}",
+                "end them, or use --force",
+            )
+        self._stop()
+        return reply({"pid": os.getpid()})

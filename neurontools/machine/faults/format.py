@@ -1,0 +1,146 @@
+"""Faults for people and scripts: table rows, a sentence, JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neurontools.base.text import did_you_mean, plural, table
+from neurontools.errors import UsageError
+from neurontools.machine import codec
+from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Reach, Recovery
+from neurontools.machine.faults.params import ONLY_FOR, Phase
+
+if TYPE_CHECKING:
+    from enum import StrEnum
+
+    from neurontools.machine.faults.params import Fault
+
+_ENDLESS = "until cleared"
+
+Choice = TypeVar("Choice", bound="StrEnum")
+
+
+def parse_kind(text: str) -> FaultKind:
+    """Return the kind of a name.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    return _parse_choice(text, FaultKind, "fault kind")
+
+
+def parse_ecc_type(text: str) -> EccType:
+    """Return the type of memory errors of a name.
+
+    Raises:
+        UsageError: there is no such type.
+    """
+    return _parse_choice(text, EccType, "type of memory errors")
+
+
+def to_json(fault: Fault) -> dict[str, Any]:
+    """Return the JSON form of `neurontools fault list --json`; seconds, counts and ids, null where not given."""
+    params = {
+        name: value if ONLY_FOR.get(name, fault.kind) == fault.kind else None
+        for name, value in codec.to_builtins(fault.spec).items()
+    }
+    return {
+        "id": fault.id,
+        "kind": params.pop("kind"),
+        "state": str(fault.phase),
+        "target": fault.spec.target(),
+        "type": params.pop("ecc"),
+        **params,
+        "hits": fault.hits,
+        "left": fault.left,
+        "broken_cores": list(fault.broken_cores),
+        "held": [{"pid": pid, "core": core} for pid, core in fault.held],
+    }
+
+
+def fault_table(faults: tuple[Fault, ...]) -> str:
+    """Return the text of `neurontools fault list`."""
+    rows = [
+        (
+            str(fault.id),
+            format_kind(fault),
+            fault.spec.target(),
+            str(fault.phase),
+            str(fault.hits),
+            _left(fault) if fault.phase in {Phase.WAITING, Phase.ARMED} else "-",
+        )
+        for fault in faults
+    ]
+    return table(("ID", "KIND", "TARGET", "STATE", "HITS", "LEFT"), rows, "<<<<<<")
+
+
+def kind_tables() -> str:
+    """Return the text of `neurontools fault kinds`."""
+    kinds = [
+        (str(kind), str(facts.status or "-"), facts.what, str(facts.recovery))
+        for kind, facts in KINDS.items()
+    ]
+    types = [
+        (
+            str(ecc),
+            str(facts.status or "-"),
+            str(facts.counter),
+            str(Recovery.RESET if facts.breaks else Recovery.NONE),
+        )
+        for ecc, facts in ECC.items()
+    ]
+    return "\n\n".join(
+        [
+            table(("KIND", "STATUS", "WHAT HAPPENS", "ENDS BY"), kinds, "<<<<"),
+            table(("ECC TYPE", "STATUS", "COUNTS", "ENDS BY"), types, "<<<<"),
+        ]
+    )
+
+
+def kinds_json() -> list[dict[str, Any]]:
+    """Return the JSON form of `neurontools fault kinds --json`."""
+    return [
+        {
+            "kind": str(kind),
+            "what": facts.what,
+            "target": str(facts.reach),
+            "status": facts.status or None,
+            "kernel": facts.kernel_word or None,
+            "recovery": str(facts.recovery),
+        }
+        for kind, facts in KINDS.items()
+    ]
+
+
+def describe(fault: Fault) -> str:
+    """Return what an injected fault is going to do, as a line."""
+    when = {
+        Phase.WAITING: f"armed in {fault.spec.after_s:g} s",
+        Phase.BROKEN: "has struck, the device needs a reset",
+        Phase.OVER: "has struck",
+    }.get(fault.phase, "armed")
+    left = "" if fault.phase in {Phase.BROKEN, Phase.OVER} else f", {_left(fault)}"
+    return f"fault {fault.id}: {format_kind(fault)} on {fault.spec.target()}, {when}{left}"
+
+
+def format_kind(fault: Fault) -> str:
+    """Return a fault's kind, with its type of memory errors or its factor."""
+    match fault.kind:
+        case FaultKind.ECC:
+            return f"{fault.kind} {fault.spec.ecc}"
+        case FaultKind.SLOW_CORE:
+            return f"{fault.kind} {fault.spec.factor:g}x"
+    return str(fault.kind)
+
+
+def _left(fault: Fault) -> str:
+    if fault.left is None:
+        return _ENDLESS
+    reach = KINDS[fault.kind].reach
+    return plural(fault.left, {Reach.ALLOCATION: "allocation", Reach.DEVICE: "error"}.get(reach, "execution"))
+
+
+def _parse_choice(text: str, choices: type[Choice], what: str) -> Choice:
+    if text in list(choices):
+        return choices(text)
+    raise UsageError(f"unknown {what} {text!r}", did_you_mean(text, choices))
