@@ -40,7 +40,8 @@ All machines of a user are instances of one UltraServer (our decision): `server_
 NOT_OFFERED = """
 ## Names that are not supported
 
-The driver and the runtime library also name trn2p.48xlarge, trn2eu.48xlarge, trn2e, trn2ac, trn2uac, inf2e, trn3s-es.48xlarge and trn3sn.3xlarge. Nothing else is known about them.
+The driver and the runtime library also name trn2p.48xlarge, trn2eu.48xlarge, trn2e, trn2ac, trn2uac, inf2e,
+trn3s-es.48xlarge and trn3sn.3xlarge. Nothing else is known about them.
 """
 
 
