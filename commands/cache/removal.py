@@ -288,7 +288,6 @@ def add_locks(verbs: Verbs) -> None:
 
 
 def _locks(arguments: argparse.Namespace) -> int:
-    import time
 
     from neurontools.cache import lock_list
     from neurontools.cache.entries import check_root_exists
@@ -310,12 +309,12 @@ def _locks(arguments: argparse.Namespace) -> int:
     if age_s is not None:
         return _break(arguments, root, found, age_s)
     if arguments.json:
-        print_json(lock_list.locks_json(root, found, time.time()))
+        print_json(lock_list.locks_json(root, found))
     elif arguments.quiet:
         for held in found:
             console.out(held.lock.path)
     else:
-        console.out(lock_list.format_locks(root, found, time.time(), width()))
+        console.out(lock_list.format_locks(root, found, width()))
     return 0
 
 

@@ -192,7 +192,7 @@ def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: Progress
     line_of = event_json if arguments.json else format_event
 
     def tell() -> bool:
-        found = watch.look()
+        found = watch.poll()
         if found:
             status.clear()
             console.out_now("\n".join(line_of(item) for item in found))

@@ -28,7 +28,7 @@ _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _FIELDS = 5
 
 
-class EventKind(StrEnum):
+class LookupEventKind(StrEnum):
     """What happened: a hit (seconds saved by it), a miss (seconds compiled), waiting (seconds waited), ..."""
 
     HIT = "hit"
@@ -40,12 +40,12 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CacheEvent:
+class LookupEvent:
     """One event of a run; the kind defines what `seconds` are."""
 
     unix_s: float
     run: str
-    kind: EventKind
+    kind: LookupEventKind
     seconds: float
     module: str
 
@@ -64,7 +64,7 @@ class Events:
         self._descriptor: int | None = None
         self._pid = 0
 
-    def add(self, kind: EventKind, module: str, seconds: float = 0.0) -> None:
+    def add(self, kind: LookupEventKind, module: str, seconds: float = 0.0) -> None:
         """Append one event of this process's run."""
         line = f"{time.time():.3f} {run_name()} {kind} {seconds:.6f} {module}\n"
         try:
@@ -78,7 +78,7 @@ class Events:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def read(self, since_unix_s: float = 0.0) -> Iterator[CacheEvent]:
+    def read(self, since_unix_s: float = 0.0) -> Iterator[LookupEvent]:
         """Yield the recorded events since a time, oldest first; damaged lines are skipped."""
         for path in (f"{self._path}.old", self._path):
             try:
@@ -120,14 +120,14 @@ def run_name() -> str:
     return _run_of(os.getpid())
 
 
-def parse_event(line: str) -> CacheEvent | None:
+def parse_event(line: str) -> LookupEvent | None:
     """Return the event of a line, None if the line is damaged or incomplete."""
     parts = line.split()
     try:
         if len(parts) == _FIELDS and line.endswith("\n"):
             unix_s, seconds = float(parts[0]), float(parts[3])
             if isfinite(unix_s) and isfinite(seconds):
-                return CacheEvent(unix_s, parts[1], EventKind(parts[2]), seconds, parts[4])
+                return LookupEvent(unix_s, parts[1], LookupEventKind(parts[2]), seconds, parts[4])
     except ValueError:
         pass
     return None
@@ -143,7 +143,7 @@ class EventTail:
         self._path = events_path(root)
         self._inode, self._offset = _end_of(self._path)
 
-    def new(self) -> Iterator[CacheEvent]:
+    def new(self) -> Iterator[LookupEvent]:
         """Yield the events since the last call; an incomplete line is read with the next call."""
         inode, size = _end_of(self._path)
         if inode != self._inode:
@@ -154,7 +154,7 @@ class EventTail:
         if size > self._offset:
             yield from self._read(self._path)
 
-    def _read(self, path: str) -> Iterator[CacheEvent]:
+    def _read(self, path: str) -> Iterator[LookupEvent]:
         try:
             with open(path, "rb") as file:
                 file.seek(self._offset)

@@ -32,11 +32,6 @@ class HeldLock:
     lock: LockState
     waiters: tuple[LockOwner, ...]
 
-    def is_stale(self, age_s: float) -> bool:
-        """Return whether it is stale: its owner is dead, or it is unnamed and older than an age."""
-        lives = self.lock.liveness
-        return lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and self.lock.age_s > age_s)
-
 
 def list_locks(places: Sequence[EntryRef], tree: CacheTree = LOCAL) -> tuple[HeldLock, ...]:
     """Return the locks of entries, oldest first; an entry may have several, even if it is finished.
@@ -59,7 +54,7 @@ def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ..
     return tuple(
         BrokenLock(held.lock.path, held.lock.age_s, held.lock.holder)
         for held in locks
-        if held.is_stale(age_s)
+        if held.lock.is_stale(age_s)
     )
 
 
@@ -70,12 +65,12 @@ def format_broken_locks(found: Sequence[HeldLock], broken: Sequence[BrokenLock],
     return f"{len(broken)} of {len(found)} locks {'to remove' if dry_run else 'removed'}{kept}"
 
 
-def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | None = None) -> str:
+def format_locks(root: str, locks: Sequence[HeldLock], width: int | None = None) -> str:
     """Return the table of locks, and a hint if some are stale."""
     rows = [
         (
             _state(held),
-            format_age(_held_s(held, now)),
+            format_age(held.lock.held_s),
             format_age(held.lock.age_s),
             "-" if held.lock.owner is None else str(held.lock.owner.pid),
             "-" if held.lock.owner is None else held.lock.owner.host,
@@ -87,7 +82,7 @@ def format_locks(root: str, locks: Sequence[HeldLock], now: float, width: int | 
     head = ("STATE", "AGE", "BEAT", "PID", "HOST", "WAITING", "LOCK")
     lines = [table(head, rows, "<>>><<<", width=width, optional=(2, 5, 4, 3))] if rows else []
     lines.append(f"{plural(len(rows), 'lock', 'locks')} in {root}")
-    stale = sum(held.is_stale(STALE_LOCK_S) for held in locks)
+    stale = sum(held.lock.is_stale(STALE_LOCK_S) for held in locks)
     if stale:
         lines[-1] += f", {stale} of them stale: --break-stale 4h removes these"
     return "\n".join(lines)
@@ -98,23 +93,18 @@ def _shown_path(path: str, root: str, width: int | None) -> str:
     return path if width is None else os.path.dirname(display_path(path, root, width))
 
 
-def locks_json(root: str, locks: Sequence[HeldLock], now: float) -> dict[str, Any]:
+def locks_json(root: str, locks: Sequence[HeldLock]) -> dict[str, Any]:
     """Return the JSON form of `format_locks`."""
-    return {"root": root, "locks": [_lock_json(held, now) for held in locks]}
+    return {"root": root, "locks": [_lock_json(held) for held in locks]}
 
 
-def _held_s(held: HeldLock, now: float) -> float:
-    owner = held.lock.owner
-    return held.lock.age_s if owner is None else max(0.0, now - owner.started_unix_s)
-
-
-def _lock_json(held: HeldLock, now: float) -> dict[str, Any]:
+def _lock_json(held: HeldLock) -> dict[str, Any]:
     owner = held.lock.owner
     return {
         "path": held.lock.path,
         "state": held.lock.liveness.value,
-        "stale": held.is_stale(STALE_LOCK_S),
-        "age_s": _held_s(held, now),
+        "stale": held.lock.is_stale(STALE_LOCK_S),
+        "age_s": held.lock.held_s,
         "beat_age_s": held.lock.age_s,
         "pid": None if owner is None else owner.pid,
         "host": None if owner is None else owner.host,
@@ -125,7 +115,7 @@ def _lock_json(held: HeldLock, now: float) -> dict[str, Any]:
 
 def _state(held: HeldLock) -> str:
     if held.lock.liveness is Liveness.UNKNOWN:
-        return "unknown, old" if held.is_stale(STALE_LOCK_S) else "unknown"
+        return "unknown, old" if held.lock.is_stale(STALE_LOCK_S) else "unknown"
     return held.lock.liveness.value
 
 

@@ -53,6 +53,16 @@ class LockState:
             return "an unnamed process"
         return f"process {self.owner.pid} on {self.owner.host} ({self.liveness})"
 
+    def is_stale(self, age_s: float) -> bool:
+        """Return whether its owner is dead, or it is unnamed and older than an age."""
+        is_old = self.liveness is Liveness.UNKNOWN and self.age_s > age_s
+        return is_old or self.liveness is Liveness.DEAD
+
+    @property
+    def held_s(self) -> float:
+        """Seconds since the lock was taken; of an unnamed lock, since its last change."""
+        return self.age_s if self.owner is None else max(0.0, time.time() - self.owner.started_unix_s)
+
 
 def examine_lock(path: str) -> LockState | None:
     """Return the state of a lock file, None if there is none."""

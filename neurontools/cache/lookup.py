@@ -12,7 +12,7 @@ from neurontools.base.files import remove_if_empty
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import look_up, prepare_entry, publish, read_failure, store_failure
-from neurontools.cache.events import EventKind
+from neurontools.cache.events import LookupEventKind
 from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.orphans import quarantine_neff
@@ -146,7 +146,7 @@ class Lookup:
         if not self._damage:
             self._damage = error.message
             self._root.usage.count("damaged")
-            self._root.events.add(EventKind.DAMAGED, self._module)
+            self._root.events.add(LookupEventKind.DAMAGED, self._module)
             text = f"Ignoring the damaged neff at {self._entry}/{layouts.NEFF}: {error.message}"
             logs.log(logging.WARNING, logs.WRAPPER, text)
 
@@ -154,7 +154,7 @@ class Lookup:
         text = f"Got a cached failed neff at {self._entry}/{layouts.NEFF}. Will skip compilation, "
         text += "please set --retry_failed_compilation for recompilation."
         logs.log(logging.ERROR, logs.WRAPPER, text)
-        self._root.events.add(EventKind.REPLAY, self._module)
+        self._root.events.add(LookupEventKind.REPLAY, self._module)
         raise failure
 
     def _lock(self) -> EntryLock | None:
@@ -170,7 +170,7 @@ class Lookup:
             with Waiter(self._entry) as waiter:
                 return self._wait(waiter, since)
         finally:
-            self._root.events.add(EventKind.WAIT, self._module, time.monotonic() - since)
+            self._root.events.add(LookupEventKind.WAIT, self._module, time.monotonic() - since)
 
     def _wait(self, waiter: Waiter, since: float) -> EntryLock | None:
         poll_s = _FIRST_POLL_S
@@ -219,7 +219,7 @@ class Lookup:
         except CompileError as error:
             failure = error
             self._root.usage.count("failures")
-            self._root.events.add(EventKind.FAILURE, self._module)
+            self._root.events.add(LookupEventKind.FAILURE, self._module)
             if self._attempt(lambda: store_failure(self._entry, failure)):
                 self._root.send(self._entry, State.FAILED)
             raise
@@ -259,14 +259,16 @@ class Lookup:
             logs.log(logging.ERROR, logs.WRAPPER, text)
             raise
         self._compiled_s = time.monotonic() - started
-        self._root.events.add(EventKind.MISS, self._module, self._compiled_s)
+        self._root.events.add(LookupEventKind.MISS, self._module, self._compiled_s)
         return data
 
     def _hit(self, found: CachedNeff) -> CacheResult:
         self._root.keep_in_use(self._entry, found.held)
         self._root.usage.count_hit(self._entry)
         origin = read_provenance(self._entry)
-        self._root.events.add(EventKind.HIT, self._module, origin.compile_s if origin is not None else 0.0)
+        self._root.events.add(
+            LookupEventKind.HIT, self._module, origin.compile_s if origin is not None else 0.0
+        )
         logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layouts.NEFF}")
         return CacheResult(
             neff=found.neff,

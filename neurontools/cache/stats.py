@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.text import plural, table, wrap_field
 from neurontools.base.units import format_size, format_time
 from neurontools.cache.entry_files import FilesInspector, State
-from neurontools.cache.events import EventKind, Events
+from neurontools.cache.events import Events, LookupEventKind
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.listing import skipped_notes
 from neurontools.cache.lock_owner import Liveness
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from neurontools.cache.entry_files import EntryFiles
-    from neurontools.cache.events import CacheEvent
+    from neurontools.cache.events import LookupEvent
     from neurontools.cache.walk import Walk
 
 
@@ -146,29 +146,29 @@ class RunStats:
     compiled_s: float = 0.0
     waited_s: float = 0.0
 
-    def add(self, event: CacheEvent) -> None:
+    def add(self, event: LookupEvent) -> None:
         """Count one event."""
         self.started_unix_s = self.started_unix_s or event.unix_s
         self.ended_unix_s = max(self.ended_unix_s, event.unix_s)
         match event.kind:
-            case EventKind.HIT:
+            case LookupEventKind.HIT:
                 self.hits += 1
                 self.saved_s += event.seconds
-            case EventKind.MISS:
+            case LookupEventKind.MISS:
                 self.misses += 1
                 self.compiled_s += event.seconds
-            case EventKind.WAIT:
+            case LookupEventKind.WAIT:
                 self.waits += 1
                 self.waited_s += event.seconds
-            case EventKind.FAILURE:
+            case LookupEventKind.FAILURE:
                 self.failures += 1
-            case EventKind.REPLAY:
+            case LookupEventKind.REPLAY:
                 self.replayed += 1
-            case EventKind.DAMAGED:
+            case LookupEventKind.DAMAGED:
                 self.damaged += 1
 
 
-def group_runs(events: Iterable[CacheEvent]) -> tuple[RunStats, ...]:
+def group_runs(events: Iterable[LookupEvent]) -> tuple[RunStats, ...]:
     """Return the runs of events, oldest first."""
     runs: dict[str, RunStats] = {}
     for event in events:
@@ -176,7 +176,7 @@ def group_runs(events: Iterable[CacheEvent]) -> tuple[RunStats, ...]:
     return tuple(sorted(runs.values(), key=lambda run: run.started_unix_s))
 
 
-def sum_events(events: Iterable[CacheEvent]) -> RunStats:
+def sum_events(events: Iterable[LookupEvent]) -> RunStats:
     """Return the sum over all events."""
     total = RunStats("all")
     for event in events:

@@ -17,7 +17,7 @@ from neurontools.base.text import plural, printable
 from neurontools.base.units import format_age
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import EventKind, EventTail
+from neurontools.cache.events import EventTail, LookupEventKind
 from neurontools.cache.lock_owner import list_waiters
 from neurontools.cache.provenance import read_provenance
 from neurontools.cache.walk import walk
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.events import CacheEvent
     from neurontools.cache.walk import EntryRef
 
 
@@ -59,9 +58,9 @@ class WatchEvent:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WatchSummary:
-    """Compiles in progress, and totals since the watch began."""
+    """Entries and compiles in progress, and totals since the watch began."""
 
     entries: int = 0
     compiling: int = 0
@@ -72,15 +71,25 @@ class WatchSummary:
     hits: int = 0
     saved_s: float = 0.0
 
+    def add(self, event: WatchEvent) -> None:
+        """Count one event."""
+        self.compiled += event.kind is WatchEventKind.COMPILED
+        self.failed += event.kind is WatchEventKind.FAILED
+        if event.kind is WatchEventKind.HIT:
+            self.hits += 1
+            self.saved_s += event.seconds or 0.0
+
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _KnownEntry:
+    """An entry at the last poll; `changed_ns` is the mtime of its directory."""
+
     entry: Entry
+    changed_ns: int
     waiters: frozenset[tuple[str, int]]
-    since_unix_s: float
 
 
-_OF_EVENTS = {EventKind.HIT: WatchEventKind.HIT, EventKind.DAMAGED: WatchEventKind.DAMAGED}
+_LOOKUP_EVENTS = {LookupEventKind.HIT: WatchEventKind.HIT, LookupEventKind.DAMAGED: WatchEventKind.DAMAGED}
 
 
 class CacheWatcher:
@@ -95,140 +104,98 @@ class CacheWatcher:
         self.summary = WatchSummary()
         self._began = time.time()
         self._events = EventTail(root)
-        self._seen: dict[str, _Seen] = {}
-        self._stamps: dict[str, int] = {}
+        self._known: dict[str, _KnownEntry] = {}
         self._exists: bool | None = None
-        self._counts = dict.fromkeys((WatchEventKind.COMPILED, WatchEventKind.FAILED, WatchEventKind.HIT), 0)
-        self._saved_s = 0.0
 
-    def look(self) -> tuple[WatchEvent, ...]:
+    def poll(self) -> tuple[WatchEvent, ...]:
         """Return the events since the last poll, oldest first.
 
         Raises:
-            NotACacheError: the root holds other things.
+            NotACacheError: the root is not a compile cache.
         """
         is_first = self._exists is None
-        found = [*self._look_at_files(), *self._look_at_events()]
+        found = [*self._poll_files(), *self._poll_lookups()]
         if is_first:
-            found = [item for item in found if item.kind is WatchEventKind.COMPILING]
-        for item in found:
-            if item.kind in self._counts:
-                self._counts[item.kind] += 1
-            if item.kind is WatchEventKind.HIT:
-                self._saved_s += item.seconds or 0.0
-        self.summary = self._summed_up()
-        return tuple(sorted(found, key=lambda item: item.unix_s))
+            found = [event for event in found if event.kind is WatchEventKind.COMPILING]
+        for event in found:
+            self.summary.add(event)
+        locked = [known for known in self._known.values() if known.entry.state is State.LOCKED]
+        held_s = [known.entry.lock.held_s for known in locked if known.entry.lock is not None]
+        self.summary.entries = len(self._known)
+        self.summary.compiling = len(locked)
+        self.summary.longest_s = max(held_s, default=0.0)
+        self.summary.waiting = sum(len(known.waiters) for known in locked)
+        return tuple(sorted(found, key=lambda event: event.unix_s))
 
-    def _look_at_files(self) -> Iterator[WatchEvent]:
+    def _poll_files(self) -> Iterator[WatchEvent]:
         found = walk(self.root)
-        yield from self._whole(exists=found.exists)
-        gone = self._seen.keys() - {place.path for place in found.places}
-        for path in sorted(gone):
-            yield from self._removed(path)
+        existed, self._exists = self._exists, found.exists
+        if existed is not None and existed != found.exists:
+            kind = WatchEventKind.CACHE_BACK if found.exists else WatchEventKind.CACHE_GONE
+            yield WatchEvent(time.time(), kind, path=self.root)
+        for path in sorted(self._known.keys() - {place.path for place in found.places}):
+            module = self._known.pop(path).entry.module
+            yield WatchEvent(time.time(), WatchEventKind.REMOVED, module, path)
         reader = EntryReader(self.root)
         for place in found.places:
-            yield from self._look_at(reader, place)
+            yield from self._poll_entry(reader, place)
 
-    def _whole(self, *, exists: bool) -> Iterator[WatchEvent]:
-        before, self._exists = self._exists, exists
-        if before is not None and before != exists:
-            yield WatchEvent(
-                time.time(),
-                WatchEventKind.CACHE_BACK if exists else WatchEventKind.CACHE_GONE,
-                path=self.root,
-            )
-
-    def _removed(self, path: str) -> Iterator[WatchEvent]:
-        seen = self._seen.pop(path)
-        self._stamps.pop(path, None)
-        yield WatchEvent(time.time(), WatchEventKind.REMOVED, seen.entry.module, path)
-
-    def _look_at(self, reader: EntryReader, place: EntryRef) -> Iterator[WatchEvent]:
-        seen = self._seen.get(place.path)
+    def _poll_entry(self, reader: EntryReader, place: EntryRef) -> Iterator[WatchEvent]:
+        known = self._known.get(place.path)
         try:
-            stamp = os.lstat(place.path).st_mtime_ns
+            changed_ns = os.lstat(place.path).st_mtime_ns
         except OSError:
             return
         # The owner of a lock may die without a change of the directory.
-        if stamp == self._stamps.get(place.path) and not (seen and seen.entry.lock):
+        if known and changed_ns == known.changed_ns and not known.entry.lock:
             return
         entry = reader.read(place, details=False)
         if entry is None:
             return
         waiters = frozenset((owner.host, owner.pid) for owner in list_waiters(entry.path))
-        now = time.time()
-        same = seen is not None and _phase(seen.entry) == _phase(entry)
-        self._seen[place.path] = _Seen(entry, waiters, seen.since_unix_s if seen and same else now)
-        self._stamps[place.path] = stamp
-        if not same:
-            yield from self._changed(seen.entry if seen else None, entry, now)
-        for host, pid in sorted(waiters - (seen.waiters if seen else frozenset())):
+        self._known[place.path] = _KnownEntry(entry, changed_ns, waiters)
+        if known is None or _phase(known.entry) != _phase(entry):
+            event = self._changed(entry, is_new=known is None)
+            if event is not None:
+                yield event
+        for host, pid in sorted(waiters - (known.waiters if known else frozenset())):
             words = f"process {pid} on {host} waits"
-            yield WatchEvent(now, WatchEventKind.WAITING, entry.module, entry.path, words=words)
+            yield WatchEvent(time.time(), WatchEventKind.WAITING, entry.module, entry.path, words=words)
 
-    def _changed(self, before: Entry | None, entry: Entry, now: float) -> Iterator[WatchEvent]:
-        def happened(kind: WatchEventKind, words: str = "", seconds: float | None = None) -> WatchEvent:
-            return WatchEvent(now, kind, entry.module, entry.path, seconds, words)
-
+    def _changed(self, entry: Entry, *, is_new: bool) -> WatchEvent | None:
+        """Return the event of an entry that is new or in another phase than before."""
+        seconds, words = None, entry.note
         match entry.state:
             case State.LOCKED:
-                yield happened(WatchEventKind.COMPILING, entry.lock.holder if entry.lock else "")
+                kind, words = WatchEventKind.COMPILING, entry.lock.holder if entry.lock else ""
             case State.DONE:
-                yield self._finished(before, happened(WatchEventKind.ARRIVED))
+                origin = read_provenance(entry.path)
+                is_recent = origin is not None and origin.started_unix_s + origin.compile_s >= self._began
+                kind = WatchEventKind.ARRIVED if is_new and not is_recent else WatchEventKind.COMPILED
+                if kind is WatchEventKind.COMPILED and origin is not None:
+                    seconds, words = origin.compile_s, f"process {origin.pid} on {origin.host}"
             case State.FAILED:
-                yield happened(WatchEventKind.FAILED, entry.note)
+                kind = WatchEventKind.FAILED
             case State.INTERRUPTED:
-                yield happened(WatchEventKind.INTERRUPTED, entry.note)
-            case State.TODO if before is None:
-                yield happened(WatchEventKind.EXTRACTED)
+                kind = WatchEventKind.INTERRUPTED
+            case State.TODO:
+                if not is_new:
+                    return None
+                kind = WatchEventKind.EXTRACTED
+        return WatchEvent(time.time(), kind, entry.module, entry.path, seconds, words)
 
-    def _finished(self, before: Entry | None, arrived: WatchEvent) -> WatchEvent:
-        origin = read_provenance(arrived.path)
-        fresh = origin is not None and origin.started_unix_s + origin.compile_s >= self._began
-        if before is None and not fresh:
-            return arrived
-        if origin is None:
-            return WatchEvent(arrived.unix_s, WatchEventKind.COMPILED, arrived.module, arrived.path)
-        words = f"process {origin.pid} on {origin.host}"
-        return WatchEvent(
-            arrived.unix_s, WatchEventKind.COMPILED, arrived.module, arrived.path, origin.compile_s, words
-        )
-
-    def _look_at_events(self) -> Iterator[WatchEvent]:
+    def _poll_lookups(self) -> Iterator[WatchEvent]:
         for event in self._events.new():
-            kind = _OF_EVENTS.get(event.kind)
+            kind = _LOOKUP_EVENTS.get(event.kind)
             if kind is not None:
-                yield WatchEvent(
-                    event.unix_s, kind, event.module, self._path_of(event), event.seconds, f"run {event.run}"
-                )
-
-    def _path_of(self, event: CacheEvent) -> str:
-        return next((path for path in self._seen if path.endswith("/" + event.module)), "")
-
-    def _summed_up(self) -> WatchSummary:
-        now = time.time()
-        locked = [seen for seen in self._seen.values() if seen.entry.state is State.LOCKED]
-        return WatchSummary(
-            entries=len(self._seen),
-            compiling=len(locked),
-            longest_s=max((now - _locked_since(seen) for seen in locked), default=0.0),
-            waiting=sum(len(seen.waiters) for seen in locked),
-            compiled=self._counts[WatchEventKind.COMPILED],
-            failed=self._counts[WatchEventKind.FAILED],
-            hits=self._counts[WatchEventKind.HIT],
-            saved_s=self._saved_s,
-        )
+                path = next((path for path in self._known if path.endswith("/" + event.module)), "")
+                yield WatchEvent(event.unix_s, kind, event.module, path, event.seconds, f"run {event.run}")
 
 
 def _phase(entry: Entry) -> tuple[State, str]:
     """Return a key that changes with every phase of an entry: state, lock holder, time of the compile."""
     holder = entry.lock.holder if entry.lock is not None and entry.state is State.LOCKED else ""
     return entry.state, holder or (str(entry.made_unix_s) if entry.state is State.DONE else "")
-
-
-def _locked_since(seen: _Seen) -> float:
-    owner = seen.entry.lock.owner if seen.entry.lock is not None else None
-    return owner.started_unix_s if owner is not None else seen.since_unix_s
 
 
 _SHORT_S = 10.0

@@ -84,11 +84,11 @@ def test_what_is_shown_is_read_fresh(big: Tree, no_walk: Callable[[], None]) -> 
 
 
 def test_what_was_used_since_stands_first(big: Tree) -> None:
-    from neurontools.cache.events import EventKind, Events
+    from neurontools.cache.events import Events, LookupEventKind
 
     path = next(big.root.glob("*/MODULE_5+*"))
     Usage(str(big.root)).count_hit(str(path))
-    Events(str(big.root)).add(EventKind.HIT, path.name)
+    Events(str(big.root)).add(LookupEventKind.HIT, path.name)
     assert shown(big.root)[0] == str(path)
 
 

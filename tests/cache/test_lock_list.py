@@ -160,7 +160,7 @@ def test_the_table_shows_foreign_locks_of_either_name(tree: Tree, capsys: pytest
 @given(st.sampled_from(Liveness), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_a_living_owner_is_never_stale(lives: Liveness, age_s: float, limit_s: float) -> None:
     held = HeldLock(LockState("/l", None, age_s, lives), ())
-    stale = held.is_stale(limit_s)
+    stale = held.lock.is_stale(limit_s)
     assert stale == (lives is Liveness.DEAD or (lives is Liveness.UNKNOWN and age_s > limit_s))
 
 

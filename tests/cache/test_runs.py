@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.cache import events
-from neurontools.cache.events import EventKind, Events
+from neurontools.cache.events import Events, LookupEventKind
 from neurontools.cache.provenance import read_provenance
 from neurontools.cache.stats import group_runs, sum_events
 from neurontools.cache.wrapper_log import LogCounts, count_lines, read_lines
@@ -57,7 +57,7 @@ def test_a_run_that_only_met_cached_failures_shows_them(
 ) -> None:
     written = Events(str(home / "compile-cache"))
     for _ in range(3):
-        written.add(EventKind.REPLAY, "MODULE_1+e30acd3a")
+        written.add(LookupEventKind.REPLAY, "MODULE_1+e30acd3a")
     written.close()
     assert main(["stats", "--runs", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
@@ -73,8 +73,8 @@ def test_runs_are_told_apart(
     for run in ("a", "b", "a"):
         monkeypatch.setattr(events, "_run_of", lambda _, run=run: run)
         written = Events(root)
-        written.add(EventKind.HIT, "MODULE_1", 2.0)
-        written.add(EventKind.WAIT, "MODULE_2", 0.5)
+        written.add(LookupEventKind.HIT, "MODULE_1", 2.0)
+        written.add(LookupEventKind.WAIT, "MODULE_2", 0.5)
         written.close()
     found = {
         run.name: (run.hits, run.saved_s, run.waits, run.waited_s) for run in group_runs(Events(root).read())
@@ -92,7 +92,7 @@ def test_damaged_lines_and_a_full_file_are_no_trouble(home: Path, monkeypatch: p
     monkeypatch.setattr(events, "_MAX_BYTES", 50)
     for number in range(3):
         written = Events(root)
-        written.add(EventKind.MISS, f"MODULE_{number}", 1.0)
+        written.add(LookupEventKind.MISS, f"MODULE_{number}", 1.0)
         written.close()
     kept = [event.module for event in Events(root).read()]
     assert kept == ["MODULE_1", "MODULE_2"] or kept == ["MODULE_0", "MODULE_1", "MODULE_2"]

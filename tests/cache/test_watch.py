@@ -17,7 +17,7 @@ import pytest
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.events import EventKind, Events, EventTail, events_path
+from neurontools.cache.events import Events, EventTail, LookupEventKind, events_path
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
@@ -39,15 +39,15 @@ TRN1 = instance_type("trn1.2xlarge").device
 
 
 def kinds(watch: CacheWatcher) -> list[tuple[str, str]]:
-    return [(item.kind.value, item.module.partition("+")[0].removeprefix("MODULE_")) for item in watch.look()]
+    return [(item.kind.value, item.module.partition("+")[0].removeprefix("MODULE_")) for item in watch.poll()]
 
 
 def test_the_first_look_only_learns_what_is_there(tree: Tree) -> None:
     tree.done()
     tree.failed(graph="1234")
     watch = CacheWatcher(str(tree.root))
-    assert watch.look() == ()
-    assert watch.look() == ()
+    assert watch.poll() == ()
+    assert watch.poll() == ()
     assert watch.summary.entries == 2
 
 
@@ -55,7 +55,7 @@ def test_a_compile_that_is_under_way_is_told_at_once(tree: Tree) -> None:
     entry = tree.entry()
     (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     watch = CacheWatcher(str(tree.root))
-    (found,) = watch.look()
+    (found,) = watch.poll()
     assert found.kind is WatchEventKind.COMPILING
     assert f"process {os.getpid()} on " in found.words
     assert watch.summary.compiling == 1
@@ -64,21 +64,21 @@ def test_a_compile_that_is_under_way_is_told_at_once(tree: Tree) -> None:
 def test_compiles_hits_and_failures_are_told_once(open_cache: Opener) -> None:
     cache = open_cache()
     watch = CacheWatcher(cache.root)
-    assert watch.look() == ()
+    assert watch.poll() == ()
     cache.get_or_compile(mlp(), TRN1, "mlp")
-    there, compiled = watch.look()
+    there, compiled = watch.poll()
     assert there.kind is WatchEventKind.CACHE_BACK
     assert compiled.kind is WatchEventKind.COMPILED
     assert compiled.path == cache.entry_of(mlp(), TRN1)
     assert compiled.seconds is not None
     assert f"process {os.getpid()} on " in compiled.words
-    assert watch.look() == ()
+    assert watch.poll() == ()
     cache.get_or_compile(mlp(), TRN1, "mlp")
-    (hit,) = watch.look()
+    (hit,) = watch.poll()
     assert (hit.kind, hit.path, hit.seconds) == (WatchEventKind.HIT, compiled.path, compiled.seconds)
     with pytest.raises(CompileError):
         cache.get_or_compile(mlp(dtype="complex64"), TRN1, "mlp")
-    (failed,) = watch.look()
+    (failed,) = watch.poll()
     assert failed.kind is WatchEventKind.FAILED
     assert failed.words.startswith("[NCC_EVRF004]")
     assert (watch.summary.compiled, watch.summary.failed, watch.summary.hits) == (1, 1, 1)
@@ -87,7 +87,7 @@ def test_compiles_hits_and_failures_are_told_once(open_cache: Opener) -> None:
 def test_what_comes_from_elsewhere_arrives_and_what_goes_is_removed(tree: Tree) -> None:
     tree.done()
     watch = CacheWatcher(str(tree.root))
-    watch.look()
+    watch.poll()
     other = tree.done(graph="1234")
     assert kinds(watch) == [("arrived", "1234")]
     shutil.rmtree(other)
@@ -104,7 +104,7 @@ def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> 
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     entry = tree.entry()
     watch = CacheWatcher(str(tree.root))
-    watch.look()
+    watch.poll()
     from neurontools.base.procfs import read_start_ticks
 
     owner = replace(new_lock_owner(), pid=process.pid, start_ticks=read_start_ticks(process.pid) or 0)
@@ -113,7 +113,7 @@ def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> 
     assert kinds(watch) == []
     process.kill()
     process.communicate()
-    (found,) = watch.look()
+    (found,) = watch.poll()
     assert found.kind is WatchEventKind.INTERRUPTED
     assert f"left by process {process.pid}" in found.words
 
@@ -122,9 +122,9 @@ def test_who_waits_for_a_compile_is_told(tree: Tree) -> None:
     entry = tree.entry()
     (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     watch = CacheWatcher(str(tree.root))
-    watch.look()
+    watch.poll()
     (entry / f"{layouts.WAITER_PREFIX}1").write_bytes(new_lock_owner().to_bytes())
-    (found,) = watch.look()
+    (found,) = watch.poll()
     assert (found.kind, f"process {os.getpid()} on " in found.words) == (WatchEventKind.WAITING, True)
     assert watch.summary.waiting == 1
 
@@ -133,14 +133,14 @@ def test_a_directory_with_other_things_is_refused(home: Path) -> None:
     (home / "photos").mkdir()
     (home / "photos" / "cat.jpg").touch()
     with pytest.raises(NotACacheError):
-        CacheWatcher(str(home / "photos")).look()
+        CacheWatcher(str(home / "photos")).poll()
 
 
 def test_events_are_followed_over_a_change_of_files_and_half_lines(home: Path) -> None:
     root = str(home / "cache")
     tail, events = EventTail(root), Events(root)
     assert list(tail.new()) == []
-    events.add(EventKind.HIT, "MODULE_1", 2.0)
+    events.add(LookupEventKind.HIT, "MODULE_1", 2.0)
     assert [event.module for event in tail.new()] == ["MODULE_1"]
     path = Path(events_path(root))
     line = path.read_text()

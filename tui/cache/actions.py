@@ -57,7 +57,7 @@ def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
 
 def locks_text(root: str) -> str:
     """Return the text of `neuron-cache locks`."""
-    return lock_list.format_locks(root, lock_list.list_locks(walk(root).places), time.time())
+    return lock_list.format_locks(root, lock_list.list_locks(walk(root).places))
 
 
 def change_pins(entries: tuple[Entry, ...]) -> str:

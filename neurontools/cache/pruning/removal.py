@@ -138,14 +138,8 @@ def _is_real_wrappers(entry: Entry) -> bool:
 
 def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
     """Return the locks of dead owners, and unnamed locks older than an age."""
-    found = []
-    for entry in scan.entries:
-        lock = entry.lock
-        if lock is None or lock.liveness is Liveness.ALIVE:
-            continue
-        if lock.liveness is Liveness.DEAD or lock.age_s > age_s:
-            found.append(BrokenLock(lock.path, lock.age_s, lock.holder))
-    return tuple(found)
+    locks = (entry.lock for entry in scan.entries if entry.lock is not None and entry.lock.is_stale(age_s))
+    return tuple(BrokenLock(lock.path, lock.age_s, lock.holder) for lock in locks)
 
 
 def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
@@ -158,10 +152,8 @@ def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple
     try:
         with root_lock(root):
             for lock in locks:
-                now = examine_lock(lock.path)
-                if now is None or now.liveness is Liveness.ALIVE:
-                    continue
-                if now.liveness is Liveness.DEAD or now.age_s > age_s:
+                current = examine_lock(lock.path)
+                if current is not None and current.is_stale(age_s):
                     os.unlink(lock.path)
                     broken.append(lock)
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import CacheEvent, EventKind, Events
+from neurontools.cache.events import Events, LookupEvent, LookupEventKind
 from neurontools.cache.selection import find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import Cause, CauseName, find_causes, make_cause
@@ -55,7 +55,7 @@ class Explanation:
     causes: tuple[Cause, ...] = ()
     comparison: Comparison | None = None
     likeness: float = 0.0
-    event: CacheEvent | None = None
+    event: LookupEvent | None = None
     others: int = 0
     unread: int = 0
 
@@ -190,9 +190,15 @@ def _profiled_process(directory: str) -> str:
     )
 
 
-def _explain_run(root: str, events: tuple[CacheEvent, ...], run: str, progress: Progress | None) -> RunReport:
+def _explain_run(
+    root: str, events: tuple[LookupEvent, ...], run: str, progress: Progress | None
+) -> RunReport:
     own = [event for event in events if event.run == run]
-    wanted = [event for event in own if event.kind in {EventKind.MISS, EventKind.FAILURE, EventKind.REPLAY}]
+    wanted = [
+        event
+        for event in own
+        if event.kind in {LookupEventKind.MISS, LookupEventKind.FAILURE, LookupEventKind.REPLAY}
+    ]
     journal = Journal(root, events, run)
     modules = frozenset(event.module for event in own)
     neighbourhood = Neighbourhood(root, modules)
@@ -217,8 +223,8 @@ def _explain_run(root: str, events: tuple[CacheEvent, ...], run: str, progress: 
         root=root,
         run=run,
         started_unix_s=own[0].unix_s,
-        hits=sum(event.kind is EventKind.HIT for event in own),
-        compiled_s=sum(event.seconds for event in own if event.kind is EventKind.MISS),
+        hits=sum(event.kind is LookupEventKind.HIT for event in own),
+        compiled_s=sum(event.seconds for event in own if event.kind is LookupEventKind.MISS),
         misses=tuple(misses),
         shared=(*_shared_journal_causes(misses), *find_shared_causes(compiled, known)),
         left_out=len(wanted) - len(misses),
@@ -226,7 +232,7 @@ def _explain_run(root: str, events: tuple[CacheEvent, ...], run: str, progress: 
 
 
 def _explain_event(
-    event: CacheEvent, journal: Journal, neighbourhood: Neighbourhood, modules: frozenset[str]
+    event: LookupEvent, journal: Journal, neighbourhood: Neighbourhood, modules: frozenset[str]
 ) -> Explanation:
     place = neighbourhood.find_module(event.module)
     facts = None if place is None else neighbourhood.facts(place)

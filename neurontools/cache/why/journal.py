@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import paths
 from neurontools.base.units import format_time
-from neurontools.cache.events import CacheEvent, EventKind, Events, read_removals
+from neurontools.cache.events import Events, LookupEvent, LookupEventKind, read_removals
 from neurontools.cache.why.causes import Cause, CauseName, make_cause
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Times in a cache on another host's disk are that host's.
 _CLOCK_SKEW_S = 2.0
-_LOOKUPS = frozenset({EventKind.MISS, EventKind.HIT})
+_LOOKUPS = frozenset({LookupEventKind.MISS, LookupEventKind.HIT})
 
 
 class Journal:
@@ -27,36 +27,36 @@ class Journal:
         run: the run to explain.
     """
 
-    def __init__(self, root: str, events: tuple[CacheEvent, ...], run: str) -> None:
+    def __init__(self, root: str, events: tuple[LookupEvent, ...], run: str) -> None:
         self._root = root
         self._run = run
         self._removals = read_removals(root)
-        self._by_module: dict[str, list[CacheEvent]] = {}
+        self._by_module: dict[str, list[LookupEvent]] = {}
         for event in events:
             self._by_module.setdefault(event.module, []).append(event)
         self._elsewhere: dict[str, list[tuple[float, str]]] | None = None
 
-    def find_cause(self, event: CacheEvent, made_unix_s: float | None = None) -> Cause | None:
+    def find_cause(self, event: LookupEvent, made_unix_s: float | None = None) -> Cause | None:
         """Return what the journal alone explains of a compile or a replayed failure.
 
         Args:
             event: the compile or failure.
             made_unix_s: when the entry that the cache has now was finished, None if it has none.
         """
-        if event.kind is EventKind.REPLAY:
+        if event.kind is LookupEventKind.REPLAY:
             return make_cause(
                 CauseName.FAILURE,
                 "this graph failed to compile before, and that failure was reported again",
                 certain=True,
             )
         before = [e for e in self._by_module.get(event.module, ()) if e.unix_s < event.unix_s]
-        if any(e.kind is EventKind.DAMAGED and e.run == self._run for e in before):
+        if any(e.kind is LookupEventKind.DAMAGED and e.run == self._run for e in before):
             text = "the cache had it, but the stored NEFF was damaged; 'neuron-cache verify' checks the other entries"
             return make_cause(CauseName.REMOVED, text, certain=True)
         lookups = [e for e in before if e.kind in _LOOKUPS]
         if lookups:
             return self._lost(event, lookups[-1], made_unix_s)
-        if any(e.kind is EventKind.FAILURE for e in before):
+        if any(e.kind is LookupEventKind.FAILURE for e in before):
             text = "an earlier compile of it failed, and it was tried again"
             return make_cause(CauseName.FAILURE, text, certain=True)
         other = self._other_root(event)
@@ -66,7 +66,7 @@ class Journal:
         text = f"the same graph with the same flags was compiled into another cache before: {other}{gone}"
         return make_cause(CauseName.CACHE, text, certain=True)
 
-    def _lost(self, event: CacheEvent, earlier: CacheEvent, made_unix_s: float | None) -> Cause:
+    def _lost(self, event: LookupEvent, earlier: LookupEvent, made_unix_s: float | None) -> Cause:
         """Return why an entry that was there at an earlier lookup was compiled."""
         if made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCK_SKEW_S:
             text = f"the cache has had it since {format_time(made_unix_s)}, and it was compiled anyway"
@@ -82,7 +82,7 @@ class Journal:
         text = f"it was compiled or found at {when}, but the entry or the whole cache was deleted since"
         return make_cause(CauseName.REMOVED, text)
 
-    def _other_root(self, event: CacheEvent) -> str:
+    def _other_root(self, event: LookupEvent) -> str:
         """Return this user's cache in which the same entry was last compiled or hit before, "" for none."""
         if self._elsewhere is None:
             self._elsewhere = {}

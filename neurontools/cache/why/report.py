@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable, wrap
 from neurontools.base.units import format_time
-from neurontools.cache.events import EventKind
+from neurontools.cache.events import LookupEventKind
 from neurontools.cache.files import read_start
 from neurontools.cache.why.causes import CauseName
 from neurontools.cache.why.diff_text import diff_lines, format_operation
@@ -118,7 +118,7 @@ def _format_alone(explanation: Explanation, facts: EntryFacts) -> str:
 
 def format_run(report: RunReport, style: ReportStyle) -> str:
     """Return why a run compiled."""
-    replayed = sum(_kind(miss) is EventKind.REPLAY for miss in report.misses)
+    replayed = sum(_kind(miss) is LookupEventKind.REPLAY for miss in report.misses)
     compiled = plural(len(report.misses) + report.left_out - replayed, "compile")
     head = f"{report.run}, {format_time(report.started_unix_s)}: {compiled}"
     head += f" ({report.compiled_s:.3f} s), {plural(report.hits, 'hit')}"
@@ -138,7 +138,7 @@ def format_run(report: RunReport, style: ReportStyle) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _kind(miss: Explanation) -> EventKind | None:
+def _kind(miss: Explanation) -> LookupEventKind | None:
     return None if miss.event is None else miss.event.kind
 
 
@@ -151,7 +151,7 @@ def _format_miss(number: int, miss: Explanation, style: ReportStyle, shared: Cau
     if event is None:
         return
     title = f"{number}. {event.module}  {format_time(event.unix_s)[11:]}"
-    title += f"  {event.seconds:.3f} s" if event.kind is EventKind.MISS else f"  {event.kind}"
+    title += f"  {event.seconds:.3f} s" if event.kind is LookupEventKind.MISS else f"  {event.kind}"
     yield style.paint(printable(title), _BOLD)
     if shared is not None and not style.full:
         sizes = comparison.diff.sizes_text if comparison is not None and comparison.diff is not None else ""

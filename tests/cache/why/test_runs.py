@@ -187,10 +187,10 @@ def check_failure(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_is_named_by_process_and_by_the_directory_of_its_profile(home: Path, why: Why) -> None:
-    from neurontools.cache.events import EventKind, Events
+    from neurontools.cache.events import Events, LookupEventKind
 
     written = Events(str(home / "compile-cache"))
-    written.add(EventKind.MISS, "MODULE_1+e30acd3a", 0.1)
+    written.add(LookupEventKind.MISS, "MODULE_1+e30acd3a", 0.1)
     written.close()
     report = why("--last")
     process = report["run"].partition(":")[0]
