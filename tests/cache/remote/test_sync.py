@@ -314,7 +314,7 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
     [
         (["here", "here"], 2, "same or in each other"),
         (["here", "here/inner"], 2, "same or in each other"),
-        (["nowhere", "there"], 1, "there is no compile cache at"),
+        (["nowhere", "there"], 1, "no compile cache at"),
         (["here", "there", "--jobs", "0"], 2, "0 jobs"),
         (["here", "there", "--grace", "1d"], 2, "--grace needs --delete"),
         (["here", "there", "--dry-run", "-y"], 2, "exclude each other"),
