@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,26 +32,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 
-NO_TORCH = "torch is not installed" if importlib.util.find_spec("torch") is None else ""
+NO_TORCH = importlib.util.find_spec("torch") is None
+NEEDS_TORCH = re.compile(r"No module named 'torch'|torch is not installed|neurontools\[torch\]")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip modules and folders that import torch, as a whole, where torch is not installed."""
-    report = yield
-    info = report.call.excinfo if NO_TORCH and report.failed else None  # type: ignore[attr-defined]
-    error = info and (info.value.__cause__ or getattr(info.value, "cause", info.value))
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+    return _skip_without_torch((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip tests that fail for want of torch: those that run programs with it."""
+    return _skip_without_torch((yield))
+
+
+Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
+
+
+def _skip_without_torch(report: Report) -> Report:
+    shown = (str(report.longrepr), *(text for _, text in report.sections))
+    if NO_TORCH and report.failed and any(NEEDS_TORCH.search(text) for text in shown):
         report.outcome = "skipped"
-        report.longrepr = (report.nodeid, 1, f"Skipped: {NO_TORCH}")
+        report.longrepr = (report.nodeid, 1, "Skipped: torch is not installed")
     return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that are marked `torch`, where torch is not installed: those that run programs with it."""
+    """Skip tests that are marked `torch` where torch is not installed: their failure does not name it."""
     for item in items:
         if NO_TORCH and item.get_closest_marker("torch"):
-            item.add_marker(pytest.mark.skip(reason=NO_TORCH))
+            item.add_marker(pytest.mark.skip(reason="torch is not installed"))
 
 
 @pytest.hookimpl(wrapper=True)
