@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from neurontools.monitor import families
-from neurontools.monitor.families import CounterSeries, TaggedGroup
+from neurontools.monitor.families import (
+    ECC_EVENTS,
+    RUNTIME_COUNTERS,
+    CounterFamily,
+    CounterSeries,
+    Labels,
+    TaggedGroup,
+    metric_families,
+)
 from neurontools.monitor.report import (
     DEVICE_ERROR_KINDS,
-    ExecutionStats,
     HardwareErrors,
     HostData,
     MonitorReport,
-    NeuroncoreCounters,
     RuntimeGroup,
     SystemGroup,
 )
@@ -29,8 +33,6 @@ if TYPE_CHECKING:
 
 _HOST = 0
 _REPORTED_PROBLEMS_MAX = 1000
-
-_Labels = tuple[str, ...]
 
 
 class Exporter:
@@ -62,10 +64,9 @@ class Exporter:
             group: {} for group in RuntimeGroup
         }
         self._host: dict[SystemGroup, HostData] = {}
-        self._errors: dict[_Labels, CounterSeries] = {}
-        self._statuses: dict[_Labels, CounterSeries] = {}
-        self._gpsimd: dict[_Labels, CounterSeries] = {}
-        self._ecc: dict[_Labels, CounterSeries] = {}
+        self._counters: dict[CounterFamily, dict[Labels, CounterSeries]] = {
+            family: {} for family in (*RUNTIME_COUNTERS, ECC_EVENTS)
+        }
 
     def update(self, report: MonitorReport) -> None:
         """Take a report in."""
@@ -89,21 +90,9 @@ class Exporter:
         return []
 
     def _families(self) -> Iterator[Metric]:
-        if self._report is None:
-            return
-        base = families.base_labels(self._report.instance)
-        runtimes = {group: list(owned.values()) for group, owned in self._runtimes.items()}
-        yield families.utilization(base, runtimes[RuntimeGroup.NEURONCORE_COUNTERS])
-        yield families.runtime_vcpus(base, runtimes[RuntimeGroup.VCPU_USAGE])
-        yield from families.memory(base, runtimes[RuntimeGroup.MEMORY_USED])
-        yield families.counter(base, families.EXECUTION_ERRORS, self._errors)
-        yield families.counter(base, families.EXECUTION_STATUS, self._statuses)
-        yield families.latency(base, runtimes[RuntimeGroup.EXECUTION_STATS])
-        yield families.counter(base, families.GPSIMD, self._gpsimd)
-        yield families.counter(base, families.ECC_EVENTS, self._ecc)
-        yield from families.vcpus(base, self._host.get(SystemGroup.VCPU_USAGE))
-        yield from families.memory_info(base, self._host.get(SystemGroup.MEMORY_INFO))
-        yield from families.infos(base, self._report.hardware)
+        if self._report is not None:
+            runtimes = {group: list(tagged.values()) for group, tagged in self._runtimes.items()}
+            yield from metric_families(self._report, runtimes, self._host, self._counters)
 
     def _take_runtime(self, entry: RuntimeEntry, now_s: float) -> None:
         process = f"runtime {entry.tag} (pid {entry.pid})"
@@ -115,13 +104,10 @@ class Exporter:
                 continue
             self._runtimes[name][entry.pid] = TaggedGroup(entry.tag, group)
             self._fresh.note(name, entry.pid, group.period_s, now_s)
-            match group:
-                case NeuroncoreCounters():
-                    for core, counters in group.cores:
-                        if counters.gpsimd_s:
-                            self._counter(self._gpsimd, (entry.tag, str(core))).add(counters.gpsimd_s)
-                case ExecutionStats():
-                    self._count(entry.tag, group)
+            for family in RUNTIME_COUNTERS:
+                if family.group is name:
+                    for label, amount in family.amounts(group):
+                        self._counter(family, (entry.tag, label)).add(amount)
 
     def _take_system(self, system: SystemData, now_s: float) -> None:
         for name, group in system.groups():
@@ -133,26 +119,21 @@ class Exporter:
             if isinstance(group, HardwareErrors):
                 self._follow(group)
 
-    def _count(self, tag: str, executions: ExecutionStats) -> None:
-        for counters, summary in (
-            (self._errors, executions.errors),
-            (self._statuses, executions.executions),
-        ):
-            for field in fields(summary):
-                self._counter(counters, (tag, field.name)).add(getattr(summary, field.name))
-
     def _follow(self, hardware: HardwareErrors) -> None:
         present = {str(device.device_index) for device in hardware.devices}
-        for labels in [labels for labels in self._ecc if labels[1] not in present]:
-            del self._ecc[labels]
+        series = self._counters[ECC_EVENTS]
+        for labels in [labels for labels in series if labels[1] not in present]:
+            del series[labels]
         for device in hardware.devices:
             for event in DEVICE_ERROR_KINDS:
-                self._counter(self._ecc, (event, str(device.device_index))).follow(getattr(device, event))
+                labels = (event, str(device.device_index))
+                self._counter(ECC_EVENTS, labels).follow(getattr(device, event))
 
-    def _counter(self, counters: dict[_Labels, CounterSeries], labels: _Labels) -> CounterSeries:
-        if labels not in counters:
-            counters[labels] = CounterSeries(self._wall_clock())
-        return counters[labels]
+    def _counter(self, family: CounterFamily, labels: Labels) -> CounterSeries:
+        series = self._counters[family]
+        if labels not in series:
+            series[labels] = CounterSeries(self._wall_clock())
+        return series[labels]
 
     def _report_problem(self, text: str) -> None:
         if text not in self._problems:
@@ -170,16 +151,13 @@ class Exporter:
         if not series:
             return
         if SystemGroup.HARDWARE_COUNTERS not in self._host:
-            self._ecc.clear()
-        executing = {owned.tag for owned in self._runtimes[RuntimeGroup.EXECUTION_STATS].values()}
-        computing = {owned.tag for owned in self._runtimes[RuntimeGroup.NEURONCORE_COUNTERS].values()}
-        for counters, tags in (
-            (self._errors, executing),
-            (self._statuses, executing),
-            (self._gpsimd, computing),
-        ):
-            for labels in [labels for labels in counters if labels[0] not in tags]:
-                del counters[labels]
+            self._counters[ECC_EVENTS].clear()
+        for family in RUNTIME_COUNTERS:
+            if family.group is not None:
+                tags = {tagged.tag for tagged in self._runtimes[family.group].values()}
+                counters = self._counters[family]
+                for labels in [labels for labels in counters if labels[0] not in tags]:
+                    del counters[labels]
 
 
 class Freshness:

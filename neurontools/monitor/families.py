@@ -8,7 +8,7 @@ ours.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -17,17 +17,27 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from neurontools.monitor.report import CoreMemory, HostMemoryInfo, Percentiles, VcpuUsage
+from neurontools.monitor.report import (
+    CoreMemory,
+    HostMemoryInfo,
+    Percentiles,
+    RuntimeGroup,
+    SystemGroup,
+    VcpuUsage,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from neurontools.monitor.report import (
+        ErrorSummary,
         ExecutionStats,
+        ExecutionSummary,
         HardwareInfo,
         HostData,
         InstanceInfo,
         MemoryUsed,
+        MonitorReport,
         NeuroncoreCounters,
         RuntimeVcpuUsage,
     )
@@ -68,23 +78,82 @@ class CounterSeries:
 
 @dataclass(frozen=True, slots=True)
 class CounterFamily:
-    """A counter's name without `_total`, its own labels and its help text."""
+    """A counter: its name without `_total`, its own labels and its help text.
+
+    Of a process's counter, `group` is the metric group that it counts and `amounts` yields what a report adds by the
+    last label.
+    """
 
     name: str
     labels: tuple[str, ...]
     text: str
+    group: RuntimeGroup | None = None
+    amounts: Callable[[Any], Iterable[tuple[str, float]]] = lambda _: ()
 
 
-EXECUTION_ERRORS = CounterFamily("execution_errors", (_TAG, "error_type"), "Execution errors total")
-EXECUTION_STATUS = CounterFamily("execution_status", (_TAG, "status_type"), "Execution status total")
+def _summary_amounts(summary: ErrorSummary | ExecutionSummary) -> Iterator[tuple[str, float]]:
+    return ((field.name, getattr(summary, field.name)) for field in fields(summary))
+
+
+def _gpsimd_amounts(counters: NeuroncoreCounters) -> Iterator[tuple[str, float]]:
+    return ((str(core), activity.gpsimd_s) for core, activity in counters.cores if activity.gpsimd_s)
+
+
+EXECUTION_ERRORS = CounterFamily(
+    "execution_errors",
+    (_TAG, "error_type"),
+    "Execution errors total",
+    RuntimeGroup.EXECUTION_STATS,
+    lambda stats: _summary_amounts(stats.errors),
+)
+EXECUTION_STATUS = CounterFamily(
+    "execution_status",
+    (_TAG, "status_type"),
+    "Execution status total",
+    RuntimeGroup.EXECUTION_STATS,
+    lambda stats: _summary_amounts(stats.executions),
+)
 GPSIMD = CounterFamily(
     "neuroncore_gpsimd_modelled_seconds",
     (_TAG, "neuroncore"),
     "Modelled device time of custom operators, seconds",
+    RuntimeGroup.NEURONCORE_COUNTERS,
+    _gpsimd_amounts,
 )
+RUNTIME_COUNTERS = (EXECUTION_ERRORS, EXECUTION_STATUS, GPSIMD)
 ECC_EVENTS = CounterFamily(
     "hardware_ecc_events", ("event_type", "neuron_device_index"), "Hardware ecc events total"
 )
+
+Labels = tuple[str, ...]
+
+
+def metric_families(
+    report: MonitorReport,
+    runtimes: Mapping[RuntimeGroup, Sequence[TaggedGroup[Any]]],
+    host: Mapping[SystemGroup, HostData],
+    counters: Mapping[CounterFamily, Mapping[Labels, CounterSeries]],
+) -> Iterator[Metric]:
+    """Yield all families, also those without a sample.
+
+    Args:
+        report: the newest report, for the facts about instance and devices.
+        runtimes: the newest groups of the processes.
+        host: the newest groups of the host.
+        counters: the series of each counter.
+    """
+    base = base_labels(report.instance)
+    yield utilization(base, runtimes[RuntimeGroup.NEURONCORE_COUNTERS])
+    yield runtime_vcpus(base, runtimes[RuntimeGroup.VCPU_USAGE])
+    yield from memory(base, runtimes[RuntimeGroup.MEMORY_USED])
+    yield counter(base, EXECUTION_ERRORS, counters[EXECUTION_ERRORS])
+    yield counter(base, EXECUTION_STATUS, counters[EXECUTION_STATUS])
+    yield latency(base, runtimes[RuntimeGroup.EXECUTION_STATS])
+    yield counter(base, GPSIMD, counters[GPSIMD])
+    yield counter(base, ECC_EVENTS, counters[ECC_EVENTS])
+    yield from vcpus(base, host.get(SystemGroup.VCPU_USAGE))
+    yield from memory_info(base, host.get(SystemGroup.MEMORY_INFO))
+    yield from infos(base, report.hardware)
 
 
 def base_labels(instance: InstanceInfo) -> dict[str, str]:
