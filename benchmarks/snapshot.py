@@ -19,8 +19,7 @@ from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Adopt, Layout, Process
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.journal import Definition
-from neurontools.machine.pages.layout import CORE_BYTES
-from neurontools.machine.pages.layout import Layout as PageLayout
+from neurontools.machine.pages.layout import CORE_BYTES, PageLayout
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import Machine

@@ -27,7 +27,7 @@ exit codes: 0 fine, 1 the file has mistakes (stderr lists them), 2 usage
 """
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Where a value comes from, strongest first; a flag of a command beats all of them."""
 
     ENVIRONMENT = "environment"
@@ -42,7 +42,7 @@ class Setting:
     key: str
     variable: str
     value: str
-    source: Source
+    source: SettingSource
     line: int | None
     meaning: str
 
@@ -95,13 +95,13 @@ def _run(argv: Sequence[str] | None) -> int:
 def _setting(variable: str, default: str, meaning: str, configured: dict[str, tuple[str, int]]) -> Setting:
     key = variable.removeprefix(env.PREFIX).lower()
     if os.environ.get(variable):
-        return Setting(key, variable, os.environ[variable], Source.ENVIRONMENT, None, meaning)
+        return Setting(key, variable, os.environ[variable], SettingSource.ENVIRONMENT, None, meaning)
     if key in configured:
         value, line = configured[key]
-        return Setting(key, variable, value, Source.CONFIG, line, meaning)
+        return Setting(key, variable, value, SettingSource.CONFIG, line, meaning)
     if variable == env.RUNTIME_DIR:
         default = paths.runtime_dir()
-    return Setting(key, variable, default, Source.DEFAULT, None, meaning)
+    return Setting(key, variable, default, SettingSource.DEFAULT, None, meaning)
 
 
 def _to_json(configuration: Configuration, settings: list[Setting]) -> dict[str, object]:
@@ -118,9 +118,9 @@ def _to_json(configuration: Configuration, settings: list[Setting]) -> dict[str,
 
 def _origin(setting: Setting, path: str) -> str:
     match setting.source:
-        case Source.ENVIRONMENT:
+        case SettingSource.ENVIRONMENT:
             return setting.variable
-        case Source.CONFIG:
+        case SettingSource.CONFIG:
             return f"{path}:{setting.line}"
-        case Source.DEFAULT:
+        case SettingSource.DEFAULT:
             return "default"

@@ -73,8 +73,8 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _line(link: Link, *, dry_run: bool) -> str:
-    from neurontools.links import Action
+    from neurontools.links import LinkAction
 
-    changes = link.action in {Action.MADE, Action.REPAIRED, Action.REMOVED}
+    changes = link.action in {LinkAction.MADE, LinkAction.REPAIRED, LinkAction.REMOVED}
     what = f"would be {link.action}" if dry_run and changes else str(link.action)
     return f"{what:<18}{link.path} -> {link.target}" if dry_run else f"{what:<10}{link.path} -> {link.target}"

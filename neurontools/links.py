@@ -37,7 +37,7 @@ MANIFEST = ".neurontools-links.json"
 _FOREIGN_HINT = "choose another --prefix, or move it away"
 
 
-class Action(StrEnum):
+class LinkAction(StrEnum):
     """What is done about a link: `KEPT` was right already, `LEFT` is foreign, `GONE` was deleted before."""
 
     MADE = "made"
@@ -54,7 +54,7 @@ class Link:
 
     path: str
     target: str
-    action: Action
+    action: LinkAction
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -90,7 +90,7 @@ def make_links(prefix: str, scripts: Mapping[str, str], *, dry_run: bool = False
     with place.locked(dry_run=dry_run):
         manifest = place.manifest()
         links = tuple(_plan_link(place, name, scripts[name], manifest) for name in sorted(scripts))
-        if not dry_run and any(link.action != Action.KEPT for link in links):
+        if not dry_run and any(link.action != LinkAction.KEPT for link in links):
             place.write_manifest(manifest | _own_links(links, manifest))
             for link in links:
                 _apply(link)
@@ -113,7 +113,7 @@ def remove_links(prefix: str, *, dry_run: bool = False) -> tuple[Link, ...]:
         links = tuple(_plan_removal(place, name, manifest[name]) for name in sorted(manifest))
         if not dry_run:
             for link in links:
-                if link.action == Action.REMOVED:
+                if link.action == LinkAction.REMOVED:
                     os.unlink(link.path)
             place.clear()
     return links
@@ -209,7 +209,7 @@ class _LinkDirectory:
 def _plan_link(place: _LinkDirectory, name: str, target: str, manifest: Mapping[str, str]) -> Link:
     path = f"{place.bin}/{name}"
     if not os.path.lexists(path):
-        return Link(path, target, Action.MADE)
+        return Link(path, target, LinkAction.MADE)
     if not os.path.islink(path):
         kind = "directory" if os.path.isdir(path) else "file"
         raise NeuronToolsError(
@@ -217,34 +217,36 @@ def _plan_link(place: _LinkDirectory, name: str, target: str, manifest: Mapping[
         )
     target_now = os.readlink(path)
     if target_now == target:
-        return Link(path, target, Action.KEPT)
+        return Link(path, target, LinkAction.KEPT)
     if target_now != manifest.get(name):
         raise NeuronToolsError(
             f"refusing to replace {path}: neurontools did not create this link to {target_now}", _FOREIGN_HINT
         )
-    return Link(path, target, Action.REPAIRED)
+    return Link(path, target, LinkAction.REPAIRED)
 
 
 def _own_links(links: tuple[Link, ...], manifest: Mapping[str, str]) -> dict[str, str]:
     # A link created by hand that points to the right target stays foreign.
     names = {link: os.path.basename(link.path) for link in links}
     return {
-        name: link.target for link, name in names.items() if link.action != Action.KEPT or name in manifest
+        name: link.target
+        for link, name in names.items()
+        if link.action != LinkAction.KEPT or name in manifest
     }
 
 
 def _plan_removal(place: _LinkDirectory, name: str, target: str) -> Link:
     path = f"{place.bin}/{name}"
     if not os.path.lexists(path):
-        return Link(path, target, Action.GONE)
+        return Link(path, target, LinkAction.GONE)
     ours = os.path.islink(path) and os.readlink(path) == target
-    return Link(path, target, Action.REMOVED if ours else Action.LEFT)
+    return Link(path, target, LinkAction.REMOVED if ours else LinkAction.LEFT)
 
 
 def _apply(link: Link) -> None:
-    if link.action == Action.MADE:
+    if link.action == LinkAction.MADE:
         os.symlink(link.target, link.path)
-    elif link.action == Action.REPAIRED:
+    elif link.action == LinkAction.REPAIRED:
         aside = f"{os.path.dirname(link.path)}/.{os.path.basename(link.path)}.new"
         if os.path.islink(aside):
             os.unlink(aside)  # left by a killed process

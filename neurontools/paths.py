@@ -35,7 +35,7 @@ def runtime_dir() -> str:
 
 
 def ensure_private(path: str) -> str:
-    """Create a directory that only this user can enter, or refuse an existing one that is not private.
+    """Create a directory that only this user can enter, or refuse an existing directory that is not private.
 
     A directory that this user shares with a group (see `shared`) is accepted too.
 

@@ -48,8 +48,8 @@ def watch(replies: Iterable[Reply], *, lines_of_json: bool) -> int | None:
 def replies_of(ask: Callable[[], Reply | None], machine: str, period_s: float) -> Iterator[Reply]:
     """Yield the replies of a machine's daemon, until the machine is stopped.
 
-    A deleted runtime directory is made again by the daemon that lives; a daemon that was killed is replaced (unless
-    NEURONTOOLS_AUTOSTART=0); for one that was stopped the next is awaited as long as a restart may take.
+    A daemon restores its deleted runtime directory, and a killed daemon is replaced (unless NEURONTOOLS_AUTOSTART=0).
+    After a stop, a restart is awaited for `RESTART_S` seconds.
 
     Args:
         ask: sends one request; returns None where no daemon listens.

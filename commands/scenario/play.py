@@ -10,13 +10,13 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
-from neurontools.scenario.process_pool import EventKind, PlayEvent, Progress
+from neurontools.scenario.process_pool import PlayEvent, PlayEventKind, Progress
 
 if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-_WARNINGS = {EventKind.WAITING, EventKind.NO_MEMORY, EventKind.FAULT_REFUSED}
+_WARNINGS = {PlayEventKind.WAITING, PlayEventKind.NO_MEMORY, PlayEventKind.FAULT_REFUSED}
 
 
 def play(arguments: argparse.Namespace) -> int:
@@ -61,9 +61,9 @@ class _Screen:
             return
         when = f"at {format_duration(event.scenario_s)}"
         self.line.clear()
-        if event.kind is EventKind.PLAYING:
+        if event.kind is PlayEventKind.PLAYING:
             console.out_now(f"playing {event.detail}")
-        elif event.kind is EventKind.FAULT:
+        elif event.kind is PlayEventKind.FAULT:
             console.out_now(f"{when}: fault: {event.detail}")
         elif event.kind in _WARNINGS:
             name = f"{event.process}: " if event.process else ""

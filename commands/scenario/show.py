@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.scenario.model import GroupPlan, Scenario
-    from neurontools.scenario.timeline import Timeline
+    from neurontools.scenario.timeline import ScenarioTimeline
 
 
 def list_all(arguments: argparse.Namespace) -> int:
@@ -40,9 +40,9 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print the groups and faults of a scenario."""
-    from neurontools.scenario.timeline import Timeline
+    from neurontools.scenario.timeline import ScenarioTimeline
 
-    timeline = Timeline(schema.load(arguments.scenario))
+    timeline = ScenarioTimeline(schema.load(arguments.scenario))
     scenario = timeline.scenario
     if arguments.json:
         groups = [_group(group, timeline) for group in scenario.groups]
@@ -117,7 +117,7 @@ def _instance(scenario: Scenario) -> str:
     return scenario.instance_type + (f" LNC {scenario.lnc}" if lnc_applies else "")
 
 
-def _group(group: GroupPlan, timeline: Timeline) -> dict[str, Any]:
+def _group(group: GroupPlan, timeline: ScenarioTimeline) -> dict[str, Any]:
     runs = [run for run in timeline.runs if run.plan.group == group.name]
     return {
         "name": group.name,
@@ -131,7 +131,7 @@ def _group(group: GroupPlan, timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _group_lines(group: GroupPlan, timeline: Timeline) -> list[str]:
+def _group_lines(group: GroupPlan, timeline: ScenarioTimeline) -> list[str]:
     from neurontools.machine.machine_names import core_ranges
 
     facts = _group(group, timeline)

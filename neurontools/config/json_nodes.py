@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 
-from neurontools.config.reader import FLAG, LIST, MAPPING, NULL, NUMBER, TEXT, Node
+from neurontools.config.reader import FLAG, LIST, MAPPING, NULL, NUMBER, TEXT, FileNode
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^\s,\]}]+")
 _WORDS = {"null": NULL, "true": FLAG, "false": FLAG}
 
 
-def parse_nodes(text: str) -> Node:
+def parse_nodes(text: str) -> FileNode:
     """Return the root node of a JSON document.
 
     Raises:
@@ -34,7 +34,7 @@ class _Parser:
         self._counted = 0
         self._line = 1
 
-    def value(self) -> Node:
+    def value(self) -> FileNode:
         letter = self._next()
         line = self._current_line()
         if letter == "{":
@@ -42,14 +42,14 @@ class _Parser:
         if letter == "[":
             return self._list(line)
         if letter == '"':
-            return Node(TEXT, line, self._string())
+            return FileNode(TEXT, line, self._string())
         match = _SCALAR.match(self._text, self._at)
         assert match is not None
         self._at = match.end()
-        return Node(_WORDS.get(match[0], NUMBER), line, match[0])
+        return FileNode(_WORDS.get(match[0], NUMBER), line, match[0])
 
-    def _mapping(self, line: int) -> Node:
-        node = Node(MAPPING, line)
+    def _mapping(self, line: int) -> FileNode:
+        node = FileNode(MAPPING, line)
         self._at += 1
         while self._next() != "}":
             self._skip(",")
@@ -62,8 +62,8 @@ class _Parser:
         self._at += 1
         return node
 
-    def _list(self, line: int) -> Node:
-        node = Node(LIST, line)
+    def _list(self, line: int) -> FileNode:
+        node = FileNode(LIST, line)
         self._at += 1
         while self._next() != "]":
             self._skip(",")

@@ -96,7 +96,7 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(unique[key] for key in sorted(unique))
 
 
-class Node:
+class FileNode:
     """A part of a file: what it is, its line, a scalar's text, a list's nodes, a mapping's (key, line, node)."""
 
     __slots__ = ("entries", "items", "kind", "line", "text")
@@ -105,8 +105,8 @@ class Node:
         self.kind = kind
         self.line = line
         self.text = text
-        self.items: list[Node] = []
-        self.entries: list[tuple[str, int, Node]] = []
+        self.items: list[FileNode] = []
+        self.entries: list[tuple[str, int, FileNode]] = []
 
 
 class Value:
@@ -114,7 +114,7 @@ class Value:
 
     __slots__ = ("_node", "key", "key_line", "problems")
 
-    def __init__(self, node: Node, key: str, problems: list[Problem], key_line: int = 0) -> None:
+    def __init__(self, node: FileNode, key: str, problems: list[Problem], key_line: int = 0) -> None:
         self._node = node
         self.key_line = key_line or node.line
         self.key = key
@@ -287,7 +287,7 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if trusted else yaml.SafeLoader
         root = yaml.compose(text, Loader=loader)
-        node = Node(NULL, 1) if root is None else _convert(root, {})
+        node = FileNode(NULL, 1) if root is None else _convert(root, {})
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -301,7 +301,7 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
     return Value(node, "", [])
 
 
-def _convert(node: YamlNode, done: dict[YamlNode, Node]) -> Node:
+def _convert(node: YamlNode, done: dict[YamlNode, FileNode]) -> FileNode:
     # A node with several aliases is converted once, so a small file cannot become a large tree.
     import yaml
 
@@ -309,13 +309,13 @@ def _convert(node: YamlNode, done: dict[YamlNode, Node]) -> Node:
         return done[node]
     line = node.start_mark.line + 1
     if isinstance(node, yaml.ScalarNode):
-        converted = done[node] = Node(_TAGS.get(node.tag, TEXT), line, node.value)
+        converted = done[node] = FileNode(_TAGS.get(node.tag, TEXT), line, node.value)
     elif isinstance(node, yaml.SequenceNode):
-        converted = done[node] = Node(LIST, line)
+        converted = done[node] = FileNode(LIST, line)
         converted.items += [_convert(item, done) for item in node.value]
     else:
-        converted = done[node] = Node(MAPPING, line)
-        merged: dict[str, tuple[str, int, Node]] = {}
+        converted = done[node] = FileNode(MAPPING, line)
+        merged: dict[str, tuple[str, int, FileNode]] = {}
         for key, value in node.value:
             if key.tag == _MERGE_TAG:
                 parts = value.value if isinstance(value, yaml.SequenceNode) else [value]

@@ -33,7 +33,7 @@ SECTIONS = ("top",)
 
 _EXPECTED = {
     WORD: "a text without spaces",
-    PATH: "an absolute path, or one that starts with ~/",
+    PATH: "an absolute path, or a path that starts with ~/",
     BOOLEAN: "true or false",
     RELEASE: "2.32 or 2.28",
     MEMORY: "a share such as 25% or a size such as 8GiB",

@@ -22,7 +22,7 @@ _DEFAULT_VERSION = "2.30.51"
 _GROUP_KEYS = ("description", "count", "cores", "overrides")
 
 
-class Placement:
+class CorePlacement:
     """The cores of a scenario's machine.
 
     Args:
@@ -92,7 +92,7 @@ class GroupReader:
         self._named: tuple[int, ...] = ()
         self._cores_per_process = 0
 
-    def reserve(self, placement: Placement) -> None:
+    def reserve(self, placement: CorePlacement) -> None:
         """Read the cores of the group, and reserve those that it names."""
         value = self._section.get("cores")
         if value is None:
@@ -109,7 +109,7 @@ class GroupReader:
             if rest or not self._cores_per_process:
                 value.fail(f"{len(self._named)} cores cannot be divided evenly among {self._count} processes")
 
-    def group(self, placement: Placement) -> GroupPlan:
+    def group(self, placement: CorePlacement) -> GroupPlan:
         """Return the group with its processes."""
         description = self._section.read("description", WORDS, "")
         overrides = self._read_overrides()
@@ -138,7 +138,7 @@ class GroupReader:
                 overrides[int(name)] = value.section("a mapping of the keys that differ")
         return overrides
 
-    def _cores(self, rank: int, placement: Placement) -> tuple[int, ...]:
+    def _cores(self, rank: int, placement: CorePlacement) -> tuple[int, ...]:
         if self._named:
             return self._named[rank * self._cores_per_process : (rank + 1) * self._cores_per_process]
         return placement.allocate(self._value, self._cores_per_process) if self._cores_per_process else ()

@@ -30,7 +30,7 @@ from neurontools.monitor.report import HostMemoryInfo
 from neurontools.monitor.sampling import reports
 from neurontools.scenario.run_state import RunClock
 from neurontools.scenario.synthetic_process import model_states
-from neurontools.scenario.timeline import Timeline
+from neurontools.scenario.timeline import ScenarioTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def offline_lines(
         duration_s: scenario seconds, None for the scenario's own.
     """
     clock = _Clock()
-    timeline = Timeline(scenario)
+    timeline = ScenarioTimeline(scenario)
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
     source = _Source(ScenarioSnapshots(timeline, machine), clock)
     host = _Host(scenario.host, timeline.instance, clock)
@@ -158,7 +158,7 @@ class ScenarioSnapshots:
         machine: the name of its machine; its instance id is derived from it.
     """
 
-    def __init__(self, timeline: Timeline, machine: str) -> None:
+    def __init__(self, timeline: ScenarioTimeline, machine: str) -> None:
         self._timeline = timeline
         self._flops_s = timeline.instance.device.core.tensor_flops_s("bf16") * timeline.scenario.lnc
         self._pids = {
@@ -272,7 +272,7 @@ class ScenarioSnapshots:
         return found
 
 
-def _frame(timeline: Timeline, machine: str) -> Snapshot:
+def _frame(timeline: ScenarioTimeline, machine: str) -> Snapshot:
     instance, scenario = timeline.instance, timeline.scenario
     return Snapshot(
         machine=machine,

@@ -36,7 +36,7 @@ _RATED_DTYPE = "bf16"
 _MAX_CHECKS_PER_CORE, _MAX_CHECKS_PER_TICK = 8, 64
 
 
-class EventKind(StrEnum):
+class PlayEventKind(StrEnum):
     """The kind of an event."""
 
     PLAYING = "playing"
@@ -55,7 +55,7 @@ class PlayEvent:
     """An event at a scenario time. `process` is a group and rank, "" for an event of no process."""
 
     scenario_s: float
-    kind: EventKind
+    kind: PlayEventKind
     process: str = ""
     pid: int | None = None
     detail: str = ""
@@ -152,7 +152,7 @@ class ProcessPool:
                     self._reserve([process] * len(needed), needed, run.end_s)
                 process.close()
                 pids.append(process.pid)
-                self._emit(PlayEvent(run.end_s, EventKind.ENDED, _name(run), process.pid, str(run.end)))
+                self._emit(PlayEvent(run.end_s, PlayEventKind.ENDED, _name(run), process.pid, str(run.end)))
         if pids:
             unregister_synthetic(self._client, pids)
 
@@ -189,10 +189,10 @@ class ProcessPool:
                 every_s=None if every_s is None else every_s / self._speed,
             )
         except DaemonError as error:
-            self._emit(PlayEvent(plan.at_s, EventKind.FAULT_REFUSED, "", None, error.message))
+            self._emit(PlayEvent(plan.at_s, PlayEventKind.FAULT_REFUSED, "", None, error.message))
             return
         self._faults.append(fault.id)
-        self._emit(PlayEvent(plan.at_s, EventKind.FAULT, "", None, f"{spec.kind} on {spec.target()}"))
+        self._emit(PlayEvent(plan.at_s, PlayEventKind.FAULT, "", None, f"{spec.kind} on {spec.target()}"))
 
     def check(self) -> None:
         """Check that the daemon answers; a crashed daemon is restarted."""
@@ -243,12 +243,12 @@ class ProcessPool:
         flops_s = self._peak_flops_s * run.plan.work.mfu
         self._waiting.pop(_key(run), None)
         self._processes[_key(run)] = SyntheticProcess(RunClock(run), place, flops_s, self._speed)
-        self._emit(PlayEvent(max(time_s, run.start_s), EventKind.STARTED, _name(run), place.pid))
+        self._emit(PlayEvent(max(time_s, run.start_s), PlayEventKind.STARTED, _name(run), place.pid))
 
     def _wait(self, run: ProcessRun, error: NeuronToolsError, time_s: float) -> None:
         if _key(run) not in self._waiting:
             self._waiting[_key(run)] = run
-            self._emit(PlayEvent(time_s, EventKind.WAITING, _name(run), None, error.message))
+            self._emit(PlayEvent(time_s, PlayEventKind.WAITING, _name(run), None, error.message))
 
     def _reserve(self, processes: list[SyntheticProcess], changes: list[Reservation], time_s: float) -> None:
         answers = reserve_synthetic(self._client, changes)
@@ -263,7 +263,7 @@ class ProcessPool:
         for process, error in refused.values():
             back += process.refuse()
             run = process.run
-            self._emit(PlayEvent(time_s, EventKind.NO_MEMORY, _name(run), process.pid, error.message))
+            self._emit(PlayEvent(time_s, PlayEventKind.NO_MEMORY, _name(run), process.pid, error.message))
         if back:
             reserve_synthetic(self._client, back)
 

@@ -18,13 +18,13 @@ from neurontools.machine.connection import is_answering
 from neurontools.machine.machine_names import check_name
 from neurontools.machine.processes import wait_for_end
 from neurontools.scenario.process_pool import (
-    EventKind,
     PlayEvent,
+    PlayEventKind,
     ProcessPool,
     Progress,
     raise_descriptor_limit,
 )
-from neurontools.scenario.timeline import Timeline
+from neurontools.scenario.timeline import ScenarioTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def play(
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise UsageError(f"speed {speed:g} is out of range", f"choose {MIN_SPEED:g} to {MAX_SPEED:g}")
     name = check_name(env.machine() if machine is None else machine)
-    timeline = Timeline(scenario)
+    timeline = ScenarioTimeline(scenario)
     raise_descriptor_limit(len(scenario.processes))
     if launch.has_crashed(name):
         launch.start(launch.StartOptions(machine=name, resume=True))  # it existed before this play
@@ -107,7 +107,7 @@ class _Runner:
 
     def __init__(
         self,
-        timeline: Timeline,
+        timeline: ScenarioTimeline,
         pool: ProcessPool,
         info: DaemonInfo,
         speed: float,
@@ -136,12 +136,12 @@ class _Runner:
         began_s, cpu_s = time.monotonic(), time.process_time()
         scenario = self._timeline.scenario
         where = f"{scenario.name} on machine {self._info.machine!r} ({scenario.instance_type})"
-        self._emit(PlayEvent(0.0, EventKind.PLAYING, "", None, where))
+        self._emit(PlayEvent(0.0, PlayEventKind.PLAYING, "", None, where))
         rounds, total_s = 0, 0.0
         try:
             while self._length_s is None or total_s < self._length_s:
                 if rounds:
-                    self._emit(PlayEvent(0.0, EventKind.LOOPED))
+                    self._emit(PlayEvent(0.0, PlayEventKind.LOOPED))
                 left_s = self._round_s if self._length_s is None else self._length_s - total_s
                 end_s = min(self._round_s, left_s)
                 self._round(total_s, end_s)
@@ -152,7 +152,7 @@ class _Runner:
                 self._pool.end(self._timeline.runs.at(end_s - 1e-9), time.monotonic_ns())
         finally:
             self._clear()
-        self._emit(PlayEvent(total_s, EventKind.FINISHED))
+        self._emit(PlayEvent(total_s, PlayEventKind.FINISHED))
         return PlayResult(
             self._info.machine,
             total_s,

@@ -15,7 +15,7 @@ from neurontools.machine.events import Layout
 from neurontools.machine.faults.kinds import EccType, FaultKind
 from neurontools.machine.faults.params import FaultSpec, rejection_reason
 from neurontools.machine.instances import catalogue
-from neurontools.scenario.group_schema import GroupReader, Placement
+from neurontools.scenario.group_schema import CorePlacement, GroupReader
 from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
 from neurontools.scenario.work_schema import read_curve
 
@@ -122,7 +122,7 @@ def _read_scenario(root: Value, file: str, seed: int | None) -> Scenario | None:
     duration_s = section.require("duration", POSITIVE_DURATION)
     file_seed = section.read("seed", WHOLE, _DEFAULT_SEED)
     chosen_seed = file_seed if seed is None else seed
-    placement = Placement(0 if instance is None else instance.core_count(lnc))
+    placement = CorePlacement(0 if instance is None else instance.core_count(lnc))
     groups = _read_groups(section, f"{name}/{chosen_seed}", placement, duration_s)
     faults = _read_faults(section, instance, lnc)
     host = _read_host(section)
@@ -155,7 +155,7 @@ def _read_instance(section: Section) -> tuple[InstanceType | None, int]:
 
 
 def _read_groups(
-    section: Section, seed: str, placement: Placement, duration_s: float
+    section: Section, seed: str, placement: CorePlacement, duration_s: float
 ) -> tuple[GroupPlan, ...]:
     readers = [
         GroupReader(name, group, f"{seed}/{name}", duration_s)

@@ -91,7 +91,7 @@ class ScheduledEvent:
     faults: tuple[FaultPlan, ...]
 
 
-class Timeline:
+class ScenarioTimeline:
     """A scenario with its machine, the runs of its processes, and its events."""
 
     def __init__(self, scenario: Scenario) -> None:

@@ -68,7 +68,13 @@ BAD = [
     ("emulate: 2.30", [(1, "emulate: expected 2.32 or 2.28, found 2.30" + DEFAULT)]),
     (
         "runtime_dir: here",
-        [(1, "runtime_dir: expected an absolute path, or one that starts with ~/, found 'here'" + DEFAULT)],
+        [
+            (
+                1,
+                "runtime_dir: expected an absolute path, or a path that starts with ~/, found 'here'"
+                + DEFAULT,
+            )
+        ],
     ),
     (
         "host_memory: much",

@@ -12,7 +12,7 @@ import pytest
 
 from neurontools import links
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.links import Action
+from neurontools.links import LinkAction
 
 BIN = Path(sys.executable).parent
 
@@ -216,7 +216,7 @@ def test_the_command_says_what_it_does(home, tool):
     assert first.returncode == 0, first.stderr
     assert f"made      {home}/p/bin/neuron-ls -> {BIN}/neuron-ls" in first.stdout.splitlines()
     again = json.loads(tool("neurontools", "link", "--prefix", "p", "--json").stdout)
-    assert {link["action"] for link in again["links"]} == {Action.KEPT}
+    assert {link["action"] for link in again["links"]} == {LinkAction.KEPT}
     rehearsal = tool("neurontools", "link", "--prefix", "p", "--remove", "--dry-run")
     assert f"would be removed  {home}/p/bin/neuron-ls -> {BIN}/neuron-ls" in rehearsal.stdout.splitlines()
     assert tool("neurontools", "link", "--prefix", "p", "--remove").returncode == 0

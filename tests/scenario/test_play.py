@@ -16,7 +16,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.scenario.offline import ScenarioSnapshots
-from neurontools.scenario.timeline import Timeline
+from neurontools.scenario.timeline import ScenarioTimeline
 
 NAMES = [name for name in scenario.scenario_names() if name != "thousand-processes"]
 
@@ -53,7 +53,7 @@ def test_the_machine_shows_what_the_scenario_says(name):
     # The storm's uncorrected errors, which begin at 4 min, hit synthetic processes on top of what the file says.
     until_s = 235.0 if name == "ecc-storm" else 299.5
     found, shown = played(name, speed=400, duration_s=until_s)
-    expected = ScenarioSnapshots(Timeline(found), "default").at(until_s)
+    expected = ScenarioSnapshots(ScenarioTimeline(found), "default").at(until_s)
     assert counted(shown) == counted(expected)
     assert all(process.origin == "synthetic" for process in shown.processes)
     assert all(process.pid > SYNTHETIC_PIDS_ABOVE for process in shown.processes)
@@ -256,7 +256,7 @@ def test_lives_shorter_than_a_tick_are_counted_all_the_same():
 
     found = scenario.parse(text)
     scenario.play(found, speed=20, before_end=look)
-    expected = ScenarioSnapshots(Timeline(found), "default").at(30 - 1e-9)
+    expected = ScenarioSnapshots(ScenarioTimeline(found), "default").at(30 - 1e-9)
     assert [total.executions for total in totals[0].core_totals] == [
         total.executions for total in expected.core_totals
     ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neurontools import scenario
 from neurontools.errors import NeuronToolsError
 from neurontools.scenario.schema import ScenarioError
-from neurontools.scenario.timeline import Timeline
+from neurontools.scenario.timeline import ScenarioTimeline
 
 HEAD = "description: d\ninstance: trn1.32xlarge\nduration: 1m\n"
 GROUP = HEAD + "processes:\n  g:\n    cores: 1\n"
@@ -206,7 +206,7 @@ def test_every_scenario_that_comes_along_is_sound(name):
     found = scenario.load(name)
     assert found.name == name
     assert found.description
-    timeline = Timeline(found)
+    timeline = ScenarioTimeline(found)
     ends = {run.end.value for run in timeline.runs}
     assert ("out of memory" in ends) == (name == "memory-leak")
     assert ("crash" in ends) == (name in {"crash-loop", "ecc-storm"})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neurontools import scenario
 from neurontools.scenario.offline import ScenarioSnapshots
 from neurontools.scenario.run_state import RunClock
-from neurontools.scenario.timeline import RunEnd, Timeline
+from neurontools.scenario.timeline import RunEnd, ScenarioTimeline
 
 NAMES = [name for name in scenario.scenario_names() if name not in {"idle", "thousand-processes"}]
 GIB = 1 << 30
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 @pytest.fixture(scope="module")
 def timelines():
-    return {name: Timeline(scenario.load(name)) for name in NAMES}
+    return {name: ScenarioTimeline(scenario.load(name)) for name in NAMES}
 
 
 @settings(max_examples=60)
@@ -58,7 +58,7 @@ def test_a_state_does_not_depend_on_what_was_asked_before(timelines):
     timeline = timelines["crash-loop"]
     one, other = (
         ScenarioSnapshots(timeline, "m"),
-        ScenarioSnapshots(Timeline(scenario.load("crash-loop")), "m"),
+        ScenarioSnapshots(ScenarioTimeline(scenario.load("crash-loop")), "m"),
     )
     for time_s in (0.0, 100.0, 50.0, 333.0):
         one.at(time_s)
@@ -66,7 +66,10 @@ def test_a_state_does_not_depend_on_what_was_asked_before(timelines):
 
 
 def test_a_seed_makes_it_another_one():
-    at = [ScenarioSnapshots(Timeline(scenario.load("crash-loop", seed)), "m").at(300.0) for seed in (1, 2, 1)]
+    at = [
+        ScenarioSnapshots(ScenarioTimeline(scenario.load("crash-loop", seed)), "m").at(300.0)
+        for seed in (1, 2, 1)
+    ]
     assert at[0] == at[2] != at[1]
 
 
@@ -127,7 +130,7 @@ def test_changed_latency_leaves_the_past_as_it_was():
         "    utilization: 10\n    executions: 100\n"
         "    latency: [{from: 0s, p50: 1ms, p99: 1ms}, {from: 50s, p50: 1s, p99: 1s}]\n"
     )
-    (run,) = Timeline(scenario.parse(text)).runs
+    (run,) = ScenarioTimeline(scenario.parse(text)).runs
     clock = RunClock(run)
     half, whole = clock.state(50.0), clock.state(100.0)
     fast = max(range(64), key=lambda bucket: half.latency_counts[bucket])
@@ -141,7 +144,7 @@ def test_a_process_restarts_as_many_times_as_the_file_says(times):
         "description: d\ninstance: trn1.2xlarge\nduration: 10m\nprocesses:\n"
         f"  g: {{cores: 1, lifetime: 5s, restart: {{after: 1s, times: {times}}}}}\n"
     )
-    (runs,) = Timeline(scenario.parse(text)).runs.by_process
+    (runs,) = ScenarioTimeline(scenario.parse(text)).runs.by_process
     assert [(run.attempt, run.start_s, run.end_s) for run in runs] == [
         (attempt, attempt * 6.0, attempt * 6.0 + 5.0) for attempt in range(times + 1)
     ]

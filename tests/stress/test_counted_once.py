@@ -13,7 +13,7 @@ import pytest
 from neurontools import paths
 from neurontools.machine.client import Client
 from neurontools.machine.client_errors import CoresBusyError
-from neurontools.machine.pages.layout import CORE_STATUS_WORD, FIRST_CORE_SECTION, Layout
+from neurontools.machine.pages.layout import CORE_STATUS_WORD, FIRST_CORE_SECTION, PageLayout
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_a_torn_page_gives_what_is_certain(home: Path) -> None:
         writer.end(0, status, 1000, 7)
     writer.begin(1)
     writer.end(1, 0, 1000, 7)
-    layout = Layout(2)
+    layout = PageLayout(2)
     sequence = layout.sequences_offset + 8 * FIRST_CORE_SECTION
     torn = os.pread(fd, 8, sequence)
     os.pwrite(fd, bytes([torn[0] | 1]), sequence)

@@ -40,7 +40,7 @@ _SECTION = Struct(f"<{CORE_WORDS - 1}Q")
 class CoreCounters:
     """All counters of a core, for a writer that executes nothing itself.
 
-    `executing_since_ns` 0 stands for an idle core; a moment that is still to come for one that executes from then on.
+    `executing_since_ns` 0 stands for an idle core; a future time for a core that executes from then on.
     `failures` are pairs of NRT status number and count, which `executions` includes; `latency_counts` has
     `LATENCY_BUCKETS` numbers.
     """

@@ -14,7 +14,7 @@ from neurontools.machine.pages.layout import (
     MAX_CORES,
     MODEL_SLOTS,
     VERSION,
-    Layout,
+    PageLayout,
 )
 
 _TEXT_BYTES = (64, 64, 256, 1024, 64)
@@ -49,7 +49,7 @@ def pack_header(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
     """
     if len(cores) > MAX_CORES:
         raise PageError(f"a telemetry page has at most {MAX_CORES} cores, {len(cores)} asked for")
-    layout = Layout(len(cores))
+    layout = PageLayout(len(cores))
     texts = (identity.machine, identity.boot_id, identity.tag, identity.command, identity.runtime_version)
     try:
         static = bytearray(
@@ -88,7 +88,7 @@ def parse_header(data: bytes, file_bytes: int) -> tuple[PageIdentity, tuple[int,
         )
     if core_count > MAX_CORES or header_bytes != HEADER.size or model_slots != MODEL_SLOTS:
         raise PageError("damaged telemetry page: impossible sizes in its header")
-    layout = Layout(core_count)
+    layout = PageLayout(core_count)
     if page_bytes != layout.page_bytes or file_bytes != page_bytes or len(data) < layout.static_bytes:
         raise PageError(f"damaged telemetry page: {file_bytes} bytes instead of {layout.page_bytes}")
     static = bytearray(data[: layout.static_bytes])

@@ -15,7 +15,7 @@
                 flops, gpsimd_ns, zero; executions by NRT status (32 words in the order of STATUS_NUMBERS); latency
                 histogram (64 words)
     sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes,
-                of which the last word is the doorbell: the only one that the daemon writes, the number of faults that
+                of which the last word is the doorbell: the only word the daemon writes, the number of faults that
                 are armed for this process
 
 Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
@@ -111,7 +111,7 @@ def aligned(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-class Layout:
+class PageLayout:
     """Offsets in bytes of the sections of a page for a number of cores."""
 
     __slots__ = (
@@ -148,4 +148,4 @@ class Layout:
 
 def page_size(core_count: int) -> int:
     """Return the length in bytes of the page of a process that claims a number of cores."""
-    return Layout(core_count).page_bytes
+    return PageLayout(core_count).page_bytes

@@ -23,7 +23,7 @@ from neurontools.machine.pages.layout import (
     CORE_BYTES,
     MODELS_BYTES,
     WORD,
-    Layout,
+    PageLayout,
     page_size,
 )
 from neurontools.machine.pages.reader import PageReader, PageValue
@@ -143,7 +143,7 @@ def _any_file_size() -> Iterator[None]:
 
 
 def _initial_content(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
-    layout = Layout(len(cores))
+    layout = PageLayout(len(cores))
     content = bytearray(layout.page_bytes)
     static = pack_header(identity, cores)
     content[: len(static)] = static

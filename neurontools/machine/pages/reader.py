@@ -28,7 +28,7 @@ from neurontools.machine.pages.layout import (
     PROCESS_SECTION,
     RESERVED_WORD,
     ROW_WORDS,
-    Layout,
+    PageLayout,
     checks,
     process_checks,
 )
@@ -105,7 +105,7 @@ class PageReader:
         self._fd = fd
         static = self._pread(HEADER.size + 4 * MAX_CORES, 0)
         self.identity, self.cores = parse_header(static, os.fstat(fd).st_size)
-        self._layout = layout = Layout(len(self.cores))
+        self._layout = layout = PageLayout(len(self.cores))
         # Small pages are taken with one pread, of large ones first the sequence numbers.
         often_bytes = layout.page_bytes - layout.process_offset
         small = often_bytes <= AT_ONCE_BYTES
@@ -136,7 +136,7 @@ class PageReader:
         self._process_sequence = self._models_sequence = _NEVER
 
     def changed(self) -> bool:
-        """Return whether the next `read` may differ from the last one that succeeded (one small pread)."""
+        """Return whether the next `read` may differ from the last successful one (one small pread)."""
         layout = self._layout
         sequences = self._pread(8 * layout.sequence_count, layout.sequences_offset)
         return bool(self._executing) or sequences != self._seen

@@ -16,7 +16,7 @@ from neurontools.machine.pages.layout import (
     MODEL_SLOTS,
     STATUS_NUMBERS,
     STATUS_SLOTS,
-    Layout,
+    PageLayout,
 )
 from neurontools.machine.snapshot import CoreUse, ModelState
 
@@ -32,7 +32,7 @@ _LATENCY_START = 8 * CORE_LATENCY_WORD
 _NO_LATENCY = (0,) * LATENCY_BUCKETS
 
 # What changes often in a page of one core, taken at once: the core's section, then the sequence numbers.
-_ONE = Layout(1)
+_ONE = PageLayout(1)
 _ONE_START = _ONE.core_offset - _ONE.process_offset
 _ONE_END = _ONE_START + CORE_BYTES
 _ONE_CORE = struct.Struct(f"<{_ONE_START}x7Q8xQ{8 * (STATUS_SLOTS - 1)}x{LATENCY_BUCKETS}Q3Q")

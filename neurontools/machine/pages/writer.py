@@ -30,7 +30,7 @@ from neurontools.machine.pages.layout import (
     PROCESS_SECTION,
     RESERVED_WORD,
     ROW_WORDS,
-    Layout,
+    PageLayout,
     check_weights,
     settled_check,
 )
@@ -79,7 +79,7 @@ class PageWriter:
     def __init__(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         self.identity, self.cores = parse_header(os.pread(fd, size, 0), size)
-        layout = Layout(len(self.cores))
+        layout = PageLayout(len(self.cores))
         self._map = mmap.mmap(fd, size)
         self._words = memoryview(self._map).cast("Q")
         self._slot_of = {core: slot for slot, core in enumerate(self.cores)}
@@ -111,7 +111,7 @@ class PageWriter:
 
         Args:
             core_slot: position in `cores`.
-            status: NRT status number; one that is unknown counts as NRT_FAILURE.
+            status: NRT status number; an unknown number counts as NRT_FAILURE.
             wall_ns: how long the execution took, not negative.
             flops: floating point operations of the cost model.
             gpsimd_ns: modelled time of custom operators.
@@ -191,7 +191,7 @@ class _MemoryWriter:
 
     __slots__ = ("_first", "_sequence", "_sequence_word", "_settled", "_values", "_weights", "_words")
 
-    def __init__(self, words: memoryview, layout: Layout, sequence_word: int) -> None:
+    def __init__(self, words: memoryview, layout: PageLayout, sequence_word: int) -> None:
         self._words = words
         self._first = first = layout.process_offset // 8
         self._values = list(words[first : first + layout.process_words])
@@ -228,7 +228,7 @@ class _ModelsWriter:
 
     __slots__ = ("_map", "_offset", "_sequence", "_sequence_word", "_words", "free_slots")
 
-    def __init__(self, page: mmap.mmap, words: memoryview, layout: Layout, sequence_word: int) -> None:
+    def __init__(self, page: mmap.mmap, words: memoryview, layout: PageLayout, sequence_word: int) -> None:
         self._map = page
         self._words = words
         self._offset = layout.models_offset

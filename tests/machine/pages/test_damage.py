@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.pages.layout import Layout
+from neurontools.machine.pages.layout import PageLayout
 from neurontools.machine.pages.page import PageError, PageReader, PageValue, PageWriter
 
 OpenedPage = Callable[[Path, tuple[int, ...]], AbstractContextManager[tuple[PageWriter, PageReader, int]]]
 
 NOW = 2**62
-LAYOUT = Layout(2)
+LAYOUT = PageLayout(2)
 many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 
 
