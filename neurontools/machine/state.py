@@ -35,7 +35,7 @@ from neurontools.machine.events import (
     ResetHardware,
     no_device,
 )
-from neurontools.machine.faults.rules import FaultRules
+from neurontools.machine.faults.registry import FaultRules
 from neurontools.machine.history import ErrorCounters, History
 from neurontools.machine.machine_names import core_ranges
 

@@ -31,8 +31,7 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
-from neurontools.machine.faults.registry import FaultRecord, FaultRegistry
-from neurontools.machine.faults.rules import MAX_FAULTS
+from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import Machine
 

@@ -11,11 +11,10 @@ import pytest
 
 from neurontools import paths
 from neurontools.errors import NoMachineError
-from neurontools.machine import connection
+from neurontools.machine import connection, journal
 from neurontools.machine.client import Client
-from neurontools.machine.daemon import journal_writer
-from neurontools.machine.daemon.journal_writer import RecordWriter
 from neurontools.machine.events import Process
+from neurontools.machine.journal import RecordWriter
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def test_a_registration_without_an_answer_is_taken_back(
 
 
 def test_a_record_that_found_no_room_is_written_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "RETRY_S", 0.01)
+    monkeypatch.setattr(journal, "RETRY_S", 0.01)
     process = Process(ProcessKey(7, 8), 0, "", "", "", True, (0,), 0)
     pages = home / "pages"
 

@@ -15,7 +15,7 @@ from neurontools.machine.daemon.rendering import render_answer
 from neurontools.machine.daemon.rpc_errors import format_holders, invalid_params, refusal_error
 from neurontools.machine.daemon.service import RefusedError
 from neurontools.machine.daemon.sessions import Reply, Sessions, reply
-from neurontools.machine.daemon.watching import Watching
+from neurontools.machine.daemon.status_report import Watching
 from neurontools.machine.machine_names import instance_id
 from neurontools.machine.protocol import (
     PROTOCOL_VERSION,

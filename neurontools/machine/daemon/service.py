@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from neurontools.base.files import remove_quietly
 from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
 from neurontools.machine.daemon.fault_service import FaultService
-from neurontools.machine.daemon.journal_writer import PAGE, RECORD, RecordWriter, file_name
 from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.devices import device_count
@@ -32,7 +31,7 @@ from neurontools.machine.events import (
     ResetDevice,
     ResetHardware,
 )
-from neurontools.machine.journal import load_record
+from neurontools.machine.journal import PAGE, RECORD, RecordWriter, file_name, load_record
 from neurontools.machine.pages.page import (
     PageError,
     PageFullError,
