@@ -25,6 +25,18 @@ _VERIFY_EXAMPLES = """examples:
   neuron-cache verify 92195234 --json
 
 Exit code 1: a problem was found; with --fix, a problem is left."""
+_WHY_DESCRIPTION = """Explain why a graph was compiled: the most similar entry, the differences, and the likely cause.
+With two entries, explain why the first was not reused for the second; with one, compare it with the most similar entry."""
+_WHY_EXAMPLES = """examples:
+  neuron-cache why --last
+  neuron-cache why --run 25766
+  neuron-cache why 92195234
+  neuron-cache why 92195234 80686568 --full
+  neuron-cache why /mnt/old/neuronxcc-2.15.1+0/MODULE_1+e30acd3a 92195234 --json
+
+exit codes: 0 explained, or nothing to explain; 1 no such entry or run; 2 usage error; 130 interrupted"""
+_MOST_ENTRIES = 2
+_PIPE_WIDTH = 100
 
 
 def add_verify(verbs: Verbs) -> None:
@@ -77,20 +89,6 @@ def _verify(arguments: argparse.Namespace) -> int:
             console.out(verify.format_repairs(repairs))
     left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)
     return int(left)
-
-
-_WHY_DESCRIPTION = """Explain why a graph was compiled: the most similar entry, the differences, and the likely cause.
-With two entries, explain why the first was not reused for the second; with one, compare it with the most similar entry."""
-_WHY_EXAMPLES = """examples:
-  neuron-cache why --last
-  neuron-cache why --run 25766
-  neuron-cache why 92195234
-  neuron-cache why 92195234 80686568 --full
-  neuron-cache why /mnt/old/neuronxcc-2.15.1+0/MODULE_1+e30acd3a 92195234 --json
-
-exit codes: 0 explained, or nothing to explain; 1 no such entry or run; 2 usage error; 130 interrupted"""
-_MOST_ENTRIES = 2
-_PIPE_WIDTH = 100
 
 
 def add_why(verbs: Verbs) -> None:

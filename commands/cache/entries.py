@@ -49,6 +49,21 @@ Fields for --filter, --sort and --columns, with the operators of filters:
 _SHOW_EXAMPLES = """examples:
   neuron-cache show MODULE_9219523464496887986+e30acd3a
   neuron-cache show 92195234 --json"""
+_PIN_EXAMPLES = """examples:
+  neuron-cache pin 92195234
+  neuron-cache pin --filter 'name~bert' state=done
+  neuron-cache ls --filter pinned=yes"""
+_TAG_EXAMPLES = """examples:
+  neuron-cache tag release-2.1 92195234
+  neuron-cache tag release-2.1 --filter 'name~bert'
+  neuron-cache tag --delete release-2.1 92195234
+  neuron-cache ls --filter tag~release"""
+_TUI_EXAMPLES = """examples:
+  neuron-cache tui
+  neuron-cache tui --theme light --cache-dir /mnt/cache
+  neuron-cache tui --filter 'state=failed'
+
+Press ? for the keys."""
 
 
 def add_list(verbs: Verbs) -> None:
@@ -172,17 +187,6 @@ def _path(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_PIN_EXAMPLES = """examples:
-  neuron-cache pin 92195234
-  neuron-cache pin --filter 'name~bert' state=done
-  neuron-cache ls --filter pinned=yes"""
-_TAG_EXAMPLES = """examples:
-  neuron-cache tag release-2.1 92195234
-  neuron-cache tag release-2.1 --filter 'name~bert'
-  neuron-cache tag --delete release-2.1 92195234
-  neuron-cache ls --filter tag~release"""
-
-
 def add_pins_and_tags(verbs: Verbs) -> None:
     """Add the verbs."""
     pin = add_verb(
@@ -263,14 +267,6 @@ def _report(
     if len(changed) < len(places):
         console.out(f"{plural(len(places) - len(changed), 'entry needs', 'entries need')} no change")
     return 0
-
-
-_TUI_EXAMPLES = """examples:
-  neuron-cache tui
-  neuron-cache tui --theme light --cache-dir /mnt/cache
-  neuron-cache tui --filter 'state=failed'
-
-Press ? for the keys."""
 
 
 def add_browser(verbs: Verbs) -> None:

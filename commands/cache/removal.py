@@ -43,6 +43,13 @@ used within 24 hours are spared. Entries of other tools and graphs not yet compi
 _RM_EXAMPLES = """examples:
   neuron-cache rm MODULE_9219523464496887986+e30acd3a -y
   neuron-cache rm $(neuron-cache ls -q --filter state=failed) --dry-run"""
+_LOCKS_EXAMPLES = """examples:
+  neuron-cache locks
+  neuron-cache locks --break-stale 4h --dry-run
+  neuron-cache locks --break-stale 30m -y
+
+Our locks name their process: they are removed if it is dead, whatever AGE is, and never while it lives. Locks of the real
+wrapper are unnamed: they are removed once older than AGE."""
 
 
 def add_prune(verbs: Verbs) -> None:
@@ -257,15 +264,6 @@ def break_stale(
         lines = prune.format_stale_locks(stale)
         console.out(f"{lines}\n{lock_list.format_broken_locks(found, stale, dry_run=dry_run)}".lstrip())
     return True
-
-
-_LOCKS_EXAMPLES = """examples:
-  neuron-cache locks
-  neuron-cache locks --break-stale 4h --dry-run
-  neuron-cache locks --break-stale 30m -y
-
-Our locks name their process: they are removed if it is dead, whatever AGE is, and never while it lives. Locks of the real
-wrapper are unnamed: they are removed once older than AGE."""
 
 
 def add_locks(verbs: Verbs) -> None:

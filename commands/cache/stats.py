@@ -31,6 +31,13 @@ _STATS_EXAMPLES = """examples:
   neuron-cache stats --runs
   neuron-cache stats --from-log train.log
   train 2>&1 | tee train.log | neuron-cache stats --from-log -"""
+_WATCH_EXAMPLES = """examples:
+  neuron-cache watch
+  neuron-cache watch --until-idle 5m
+  neuron-cache watch --json | jq 'select(.event == "compiled")'
+
+Hits are those of this user. Press Ctrl-C to stop."""
+_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 
 
 def add_stats(verbs: Verbs) -> None:
@@ -126,16 +133,6 @@ def _from_log(arguments: argparse.Namespace) -> int:
     else:
         console.out(wrapper_log.format_counts(counts))
     return 0
-
-
-_WATCH_EXAMPLES = """examples:
-  neuron-cache watch
-  neuron-cache watch --until-idle 5m
-  neuron-cache watch --json | jq 'select(.event == "compiled")'
-
-Hits are those of this user. Press Ctrl-C to stop."""
-
-_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 
 
 def add_watch(verbs: Verbs) -> None:

@@ -44,6 +44,14 @@ _IMPORT_EXAMPLES = """examples:
   neuron-cache import --filter 'name~bert' --max-size 2GB all.tar.zst
 
 Everything is checked before the first entry appears. Finished entries in the cache are not replaced."""
+_SYNC_EXAMPLES = """examples:
+  neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/neuron
+  neuron-cache sync s3://bucket/neuron /var/tmp/neuron-compile-cache --only-done
+  neuron-cache sync s3://bucket/neuron ~/cache --filter 'name~bert' 'made<7d' --dry-run
+  neuron-cache sync ~/cache s3://bucket/neuron --delete --dry-run
+
+Finished entries in TO are not replaced, and nothing is removed without --delete. After an interruption, run it again: what
+was copied is not copied again. Buckets need: pip install 'neurontools[s3]'"""
 
 
 def add_archives(verbs: Verbs) -> None:
@@ -163,16 +171,6 @@ def _judge(arguments: argparse.Namespace) -> Callable[[Entry], str]:
 
     chosen, fitting, now = parse_filters(arguments.filter), _fitting(arguments), time.time()
     return lambda entry: fitting(entry) if chosen.matches(entry, now) else "not chosen by the filter"
-
-
-_SYNC_EXAMPLES = """examples:
-  neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/neuron
-  neuron-cache sync s3://bucket/neuron /var/tmp/neuron-compile-cache --only-done
-  neuron-cache sync s3://bucket/neuron ~/cache --filter 'name~bert' 'made<7d' --dry-run
-  neuron-cache sync ~/cache s3://bucket/neuron --delete --dry-run
-
-Finished entries in TO are not replaced, and nothing is removed without --delete. After an interruption, run it again: what
-was copied is not copied again. Buckets need: pip install 'neurontools[s3]'"""
 
 
 def add_sync(verbs: Verbs) -> None:

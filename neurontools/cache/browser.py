@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from neurontools.cache.listing import SortOrder
     from neurontools.cache.pruning.prune import Pruning
 
+RowKey = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -94,9 +96,6 @@ class DeletionMarks:
         entries = self._marked.values()
         places = [EntryRef(entry.path, entry.layout, entry.compiler, entry.module) for entry in entries]
         return prepare_pruning(scan_only(self._root, places), PruneRules(named=self.paths))
-
-
-RowKey = tuple[str, ...]
 
 
 class Grouping(StrEnum):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _MAX_FLAGS_BYTES = 1 << 16
 _NEVER = (0, 0.0)
 _TIMED = (layouts.STAMP, layouts.DONE, layouts.NEFF)
+__all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan", "scan_location"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class EntryReader:
 
     def __init__(self, root: str, tree: CacheTree | None = None) -> None:
         self._tree = open_tree(root) if tree is None else tree
-        self._looker = FilesInspector(self._tree)
+        self._inspector = FilesInspector(self._tree)
         self._usage = Usage(root)
         self._hits: dict[str, dict[str, tuple[int, float]]] | None = None
 
@@ -92,44 +93,44 @@ class EntryReader:
         """
         try:
             own = self._tree.lstat(place.path)
-            look = self._looker.look(place)
+            content = self._inspector.inspect(place)
         except OSError:
             return None
         current = place.layout is CacheLayout.CURRENT
         if current:
-            made = _made(look.files, own)
-            hits, used = self._used(place, look.files, made)
+            made = _made(content.files, own)
+            hits, used = self._used(place, content.files, made)
         else:
-            made = look.files[look.neff].st_mtime if look.neff else _last_change(look.files, own)
-            hits, used = self._counted(place)[0], _last_seen(look.files, made)
-        flags, name = self._details(place, look) if details else ((), "")
+            made = content.files[content.neff].st_mtime if content.neff else _last_change(content.files, own)
+            hits, used = self._counted(place)[0], _last_seen(content.files, made)
+        flags, name = self._details(place, content) if details else ((), "")
         return Entry(
             path=place.path,
             compiler=place.compiler,
             module=place.module,
-            state=look.state,
-            size_bytes=look.size_bytes,
+            state=content.state,
+            size_bytes=content.size_bytes,
             made_unix_s=made,
             used_unix_s=used,
             hits=hits,
             flags=flags,
             name=name,
             ours=current and place.compiler.rpartition("+")[2].startswith(COMMIT_PREFIX),
-            note=look.note,
-            lock=look.lock,
+            note=content.note,
+            lock=content.lock,
             layout=place.layout,
-            pinned=layouts.PIN in look.files,
-            tags=_tags(look.files),
+            pinned=layouts.PIN in content.files,
+            tags=_tags(content.files),
             inode=own.st_ino,
             changed_ns=own.st_mtime_ns,
         )
 
-    def _details(self, place: EntryRef, look: EntryFiles) -> tuple[tuple[str, ...], str]:
+    def _details(self, place: EntryRef, content: EntryFiles) -> tuple[tuple[str, ...], str]:
         """Return the compiler flags and the name of the network."""
         if place.layout is not CacheLayout.CURRENT:
-            return (), _network_name(self._tree, look.neff) if look.neff else ""
-        flags = (read_stored_flags(place.path, self._tree) or ()) if layouts.FLAGS in look.files else ()
-        done = look.state is State.DONE
+            return (), _network_name(self._tree, content.neff) if content.neff else ""
+        flags = (read_stored_flags(place.path, self._tree) or ()) if layouts.FLAGS in content.files else ()
+        done = content.state is State.DONE
         return flags, _network_name(self._tree, f"{place.path}/{layouts.NEFF}") if done else ""
 
     def _used(self, place: EntryRef, files: dict[str, os.stat_result], made: float) -> tuple[int, float]:
@@ -196,9 +197,6 @@ def _network_name(tree: CacheTree, path: str) -> str:
         return read_header(tree.read_start(path, HEADER_BYTES)).name
     except NeffError:
         return ""
-
-
-__all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan", "scan_location"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ _ENDED_FROM_OUTSIDE = re.compile(
 # A code means that the compiler rejected the graph, whatever else the log contains.
 _REFUSED = re.compile(r"\[NCC_[A-Z]+[0-9]+\]")
 _ERROR_WORD = re.compile(r"\b(?:ERROR|Error|error|FATAL|Exception|[A-Z][a-zA-Z]+Error)\b")
+_LOG_BYTES = 1 << 14
+_MAX_DEPTH = 8
+_KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
 
 
 class State(StrEnum):
@@ -87,11 +90,6 @@ def derive_note(state: State, lock: LockState | None, log: str, files: Mapping[s
             return ""
 
 
-_LOG_BYTES = 1 << 14
-_MAX_DEPTH = 8
-_KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
-
-
 @dataclass(slots=True)
 class EntryFiles:
     """The files of an entry and the state they show.
@@ -115,71 +113,71 @@ class FilesInspector:
         self._tree = tree
         self._linked: set[tuple[int, int]] = set()
 
-    def look(self, place: EntryRef) -> EntryFiles:
+    def inspect(self, place: EntryRef) -> EntryFiles:
         """Return the files of an entry.
 
         Raises:
             OSError: it is gone or cannot be read.
         """
         if place.layout is CacheLayout.CURRENT:
-            return self._look_at_current(place.path)
-        return self._look_at_foreign(place)
+            return self._inspect_current(place.path)
+        return self._inspect_foreign(place)
 
-    def _look_at_current(self, path: str) -> EntryFiles:
-        look = self._flat(path)
-        files = look.files
+    def _inspect_current(self, path: str) -> EntryFiles:
+        content = self._flat(path)
+        files = content.files
         for name in files:
             if name.endswith(layouts.LOCK_SUFFIX):
-                look.lock = self._tree.examine_lock(f"{path}/{name}")
+                content.lock = self._tree.examine_lock(f"{path}/{name}")
                 break
         log = self._tree.read_ends_text(f"{path}/{layouts.LOG}", _LOG_BYTES) if layouts.LOG in files else ""
-        look.state = derive_state(files, look.lock, log)
-        if look.state is not State.DONE:
-            look.note = derive_note(look.state, look.lock, log, files)
-        return look
+        content.state = derive_state(files, content.lock, log)
+        if content.state is not State.DONE:
+            content.note = derive_note(content.state, content.lock, log, files)
+        return content
 
-    def _look_at_foreign(self, place: EntryRef) -> EntryFiles:
-        look = EntryFiles({}, 0)
+    def _inspect_foreign(self, place: EntryRef) -> EntryFiles:
+        content = EntryFiles({}, 0)
         if place.layout is CacheLayout.TORCHNEURON:
-            found = look.files[place.path] = self._tree.lstat(place.path)
-            look.size_bytes = allocated(found)
+            found = content.files[place.path] = self._tree.lstat(place.path)
+            content.size_bytes = allocated(found)
         else:
-            self._add_deep(look, place.path, 0, named=True)
-        look.neff = next((name for name in sorted(look.files) if name.endswith(NEFF_SUFFIX)), "")
-        look.state, look.note = _foreign_state(place.layout, look)
-        return look
+            self._add_deep(content, place.path, 0, named=True)
+        content.neff = next((name for name in sorted(content.files) if name.endswith(NEFF_SUFFIX)), "")
+        content.state, content.note = _foreign_state(place.layout, content)
+        return content
 
     def _flat(self, path: str) -> EntryFiles:
         # The inner loop of every scan: of 100,000 entries each microsecond here is half a second.
-        look = EntryFiles({}, 0)
-        files, size = look.files, 0
+        content = EntryFiles({}, 0)
+        files, size = content.files, 0
         with self._tree.scandir(path) as items:
             for item in items:
                 found = files[item.name] = item.stat(follow_symlinks=False)
                 if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
-                    self._add_below(look, item.path, 1)
+                    self._add_below(content, item.path, 1)
                 elif found.st_nlink == 1 or self._is_first(found):
                     size += allocated(found)
-        look.size_bytes += size
-        return look
+        content.size_bytes += size
+        return content
 
-    def _add_deep(self, look: EntryFiles, path: str, depth: int, *, named: bool) -> None:
+    def _add_deep(self, content: EntryFiles, path: str, depth: int, *, named: bool) -> None:
         with self._tree.scandir(path) as items:
             for item in items:
                 found = item.stat(follow_symlinks=False)
                 if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
-                    self._add_below(look, item.path, depth + 1, named=named)
+                    self._add_below(content, item.path, depth + 1, named=named)
                     continue
                 if named:
-                    look.files[item.path if item.name.endswith(NEFF_SUFFIX) else item.name] = found
+                    content.files[item.path if item.name.endswith(NEFF_SUFFIX) else item.name] = found
                 if found.st_nlink == 1 or self._is_first(found):
-                    look.size_bytes += allocated(found)
+                    content.size_bytes += allocated(found)
 
-    def _add_below(self, look: EntryFiles, path: str, depth: int, *, named: bool = False) -> None:
+    def _add_below(self, content: EntryFiles, path: str, depth: int, *, named: bool = False) -> None:
         if depth > _MAX_DEPTH:
             return
         with suppress(OSError):
-            self._add_deep(look, path, depth, named=named)
+            self._add_deep(content, path, depth, named=named)
 
     def _is_first(self, found: os.stat_result) -> bool:
         key = (found.st_dev, found.st_ino)
@@ -194,10 +192,10 @@ def allocated(found: os.stat_result) -> int:
     return found.st_size if blocks is None else blocks * 512
 
 
-def _foreign_state(layout: CacheLayout, look: EntryFiles) -> tuple[State, str]:
+def _foreign_state(layout: CacheLayout, content: EntryFiles) -> tuple[State, str]:
     if layout is CacheLayout.VLLM:
-        done = SENTINEL in look.files
+        done = SENTINEL in content.files
         return (State.DONE, "") if done else (State.INTERRUPTED, f"no {SENTINEL}")
-    if look.neff and look.files[look.neff].st_size > 0:
+    if content.neff and content.files[content.neff].st_size > 0:
         return State.DONE, ""
-    return (State.INTERRUPTED, "the neff is empty") if look.neff else (State.TODO, "")
+    return (State.INTERRUPTED, "the neff is empty") if content.neff else (State.TODO, "")

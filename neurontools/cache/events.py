@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MAX_BYTES = 8 << 20
 _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _FIELDS = 5
+_MOST_BYTES = 1 << 20
+_MAX_REMOVED_BYTES = 4 << 20
 
 
 class LookupEventKind(StrEnum):
@@ -133,9 +135,6 @@ def parse_event(line: str) -> LookupEvent | None:
     return None
 
 
-_MOST_BYTES = 1 << 20
-
-
 class EventTail:
     """New events of this user for one root."""
 
@@ -178,9 +177,6 @@ def _end_of(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_ino, found.st_size
-
-
-_MAX_REMOVED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)

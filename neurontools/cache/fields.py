@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CLOCK_SKEW_S = 60.0
 FUTURE = "future"
+_YES_NO = ("yes", "no")
 
 
 class FieldKind(Enum):
@@ -74,7 +75,6 @@ class Field:
         return self.kind in {FieldKind.SIZE, FieldKind.AGE, FieldKind.NUMBER}
 
 
-_YES_NO = ("yes", "no")
 _WORD, _TEXT, _SIZE, _AGE, _NUMBER = FieldKind
 
 FIELDS = {

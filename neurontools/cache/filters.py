@@ -40,6 +40,7 @@ _OPERATORS = {
     FieldKind.AGE: ("<", "<=", ">", ">="),
     FieldKind.NUMBER: tuple(_COMPARE),
 }
+_EXAMPLE = "for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
 
 
 class FilterSyntaxError(UsageError):
@@ -187,9 +188,6 @@ class _Parser:
 
     def _error(self, reason: str, remedy: str, position: int | None = None) -> FilterSyntaxError:
         return FilterSyntaxError(self._text, self._at if position is None else position, reason, remedy)
-
-
-_EXAMPLE = "for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
 
 
 def describe_fields() -> str:

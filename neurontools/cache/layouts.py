@@ -34,6 +34,16 @@ _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
 _COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
 OWN_NAMES = frozenset({ROOT_LOCK, CACHE_TAG, TRASH, QUARANTINE, IMPORTING})
+OLDEST_PREFIX = "USER_neuroncc-"
+OLDEST_FOLDER = "neuron-compile-cache"
+SENTINEL = ".compilation_complete"
+NEFF_SUFFIX = ".neff"
+NEWER_REGISTRY = "0_REGISTRY"
+REGISTRIES = frozenset({NEWER_REGISTRY, "REGISTRY", "INFERENCE", "TRAINING"})
+_OLDEST_COMPILER = re.compile(OLDEST_PREFIX + r"[!-~]+")
+_OLDEST_MODULE = re.compile(r"MODULE_([0-9a-f]+)")
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_VLLM = re.compile(r"[0-9a-f]{32}")
 
 
 def module_name(graph_hash: str, flags: tuple[str, ...]) -> str:
@@ -76,18 +86,6 @@ def make_root(root: str) -> None:
         if is_new:
             with open(f"{root}/{CACHE_TAG}", "w", encoding="ascii") as tag:
                 tag.write(_TAG_TEXT)
-
-
-OLDEST_PREFIX = "USER_neuroncc-"
-OLDEST_FOLDER = "neuron-compile-cache"
-SENTINEL = ".compilation_complete"
-NEFF_SUFFIX = ".neff"
-NEWER_REGISTRY = "0_REGISTRY"
-REGISTRIES = frozenset({NEWER_REGISTRY, "REGISTRY", "INFERENCE", "TRAINING"})
-_OLDEST_COMPILER = re.compile(OLDEST_PREFIX + r"[!-~]+")
-_OLDEST_MODULE = re.compile(r"MODULE_([0-9a-f]+)")
-_SHARD = re.compile(r"[0-9a-f]{2}")
-_VLLM = re.compile(r"[0-9a-f]{32}")
 
 
 class CacheLayout(StrEnum):

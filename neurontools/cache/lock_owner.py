@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 30.0
 STALE_S = 300.0
+_MAX_BYTES = 4096
 
 
 class Liveness(StrEnum):
@@ -94,9 +95,6 @@ def _pid_namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
-
-
-_MAX_BYTES = 4096
 
 
 class Waiter:

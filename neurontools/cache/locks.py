@@ -36,6 +36,8 @@ _REMOVAL_ATTEMPTS = 3
 # Tokens of this process's locks whose files could not be removed: it must not wait for itself.
 _left_behind: set[str] = set()
 
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 @dataclass(frozen=True, slots=True)
 class LockState:
@@ -212,9 +214,6 @@ def _create_without_links(path: str, owner: LockOwner) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager

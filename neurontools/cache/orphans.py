@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _WORDS = {layouts.IMPORTING: "left by a killed import or sync", layouts.TRASH: "left by a killed removal"}
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 512
+REASON = "reason.txt"
+MOST_KEPT = 32
+_OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +119,6 @@ def _size_bytes(path: str) -> int:
         return size
     except OSError:
         return 0
-
-
-REASON = "reason.txt"
-MOST_KEPT = 32
-_OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def quarantine_entry(root: str, entry: Entry, reason: str) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SHORTEST = 3
 _NAMES_SHOWN = 4
+# Flags that a lookup adds for the device, unless the user sets them.
+_ADDED = ("--target", "--logical-nc-config")
 
 
 class NoSuchEntryError(UsageError):
@@ -132,10 +134,6 @@ def _named(root: str, names: Sequence[str]) -> tuple[Entry, ...]:
     reader = EntryReader(root)
     read = (reader.read(place) for place in find_entries(root, names))
     return tuple(entry for entry in read if entry is not None)
-
-
-# Flags that a lookup adds for the device, unless the user sets them.
-_ADDED = ("--target", "--logical-nc-config")
 
 
 def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], str]:

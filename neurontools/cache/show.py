@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 
 _LOG_BYTES = 1 << 16
+_MOST_OPERATORS = 10
+_MOST_TENSORS = 8
+_LOG_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +171,6 @@ def _graph(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> Gr
     except UnreadableGraphError as error:
         return GraphSummary(stored.name, stored.size_bytes, None, str(error))
     return GraphSummary(stored.name, stored.size_bytes, facts)
-
-
-_MOST_OPERATORS = 10
-_MOST_TENSORS = 8
-_LOG_LINES = 40
 
 
 def format_details(details: EntryDetails, now: float, width: int | None = None) -> str:

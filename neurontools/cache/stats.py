@@ -100,20 +100,20 @@ def _groups(
 ) -> tuple[list[_Group], int]:
     """Return the groups of a root's entries, and the number of unreadable entries."""
     sizes: defaultdict[tuple[State, CacheLayout, str, bool], list[int]] = defaultdict(list)
-    looker, lost = FilesInspector(found.tree), 0
+    inspector, lost = FilesInspector(found.tree), 0
     for place in with_progress(found.places, on_read):
         try:
-            look = looker.look(place)
+            content = inspector.inspect(place)
         except OSError:
             lost += exists(found.tree, place.path)
             continue
-        is_active = _is_locked(look) or in_use(place.path)
-        sizes[look.state, place.layout, place.compiler, is_active].append(look.size_bytes)
+        is_active = _is_locked(content) or in_use(place.path)
+        sizes[content.state, place.layout, place.compiler, is_active].append(content.size_bytes)
     return [_Group(*key, sizes=each) for key, each in sizes.items()], lost
 
 
-def _is_locked(look: EntryFiles) -> bool:
-    return look.lock is not None and look.lock.liveness is not Liveness.DEAD
+def _is_locked(content: EntryFiles) -> bool:
+    return content.lock is not None and content.lock.liveness is not Liveness.DEAD
 
 
 def _sum(name: str, groups: Iterable[_Group]) -> EntryTotals:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HINT = "'neuron-cache path' says which directory is meant and why; --cache-dir names another"
 _MAX_REGISTRY_DEPTH = 8
 _NAMES_SHOWN = 3
-_LOOKED_AT_ONCE = 1000
+_PROGRESS_STEP = 1000
 
 
 class NotACacheError(NeuronToolsError):
@@ -117,7 +117,7 @@ def with_progress(
 ) -> Iterator[EntryRef]:
     """Yield entries; `on_read` is called now and then with the number so far and the total."""
     for number, place in enumerate(places):
-        if on_read is not None and number % _LOOKED_AT_ONCE == 0:
+        if on_read is not None and number % _PROGRESS_STEP == 0:
             on_read(number, len(places))
         yield place
 

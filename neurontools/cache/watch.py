@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
     from neurontools.cache.walk import EntryRef
 
+_SHORT_S = 10.0
+_WIDTH = len("interrupted")
+
 
 class WatchEventKind(StrEnum):
     """What happened to an entry or to the cache."""
@@ -196,10 +199,6 @@ def _phase(entry: Entry) -> tuple[State, str]:
     """Return a key that changes with every phase of an entry: state, lock holder, time of the compile."""
     holder = entry.lock.holder if entry.lock is not None and entry.state is State.LOCKED else ""
     return entry.state, holder or (str(entry.made_unix_s) if entry.state is State.DONE else "")
-
-
-_SHORT_S = 10.0
-_WIDTH = len("interrupted")
 
 
 def format_event(item: WatchEvent) -> str:

@@ -27,7 +27,7 @@ class Screen(io.StringIO):
 @pytest.fixture
 def five(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """Five entries, of which every second one is told."""
-    monkeypatch.setattr(walk, "_LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr(walk, "_PROGRESS_STEP", 2)
     for number in range(5):
         tree.done(graph=str(number))
     return tree

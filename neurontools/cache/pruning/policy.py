@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STALE_LOCK_S = 4 * 3600.0
 AUTO_PERIOD_S = 3600.0
 _PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,6 @@ def _parts(text: str) -> frozenset[str]:
     if unknown:
         raise UsageError(f"cannot remove {unknown[0]!r}", f"choose from {', '.join(_PARTS)}")
     return parts
-
-
-_T = TypeVar("_T")
 
 
 def read_setting(

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from neurontools.cache.pruning.rules import PruneDecision
     from neurontools.cache.walk import EntryRef
 
+MOST_ASKED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
@@ -138,9 +140,6 @@ def _staying(found: Scan, plan: PrunePlan) -> Scan:
     """Return the content of a root without the entries to remove, whose locks go with them."""
     going = {choice.entry.path for choice in plan.remove}
     return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in going))
-
-
-MOST_ASKED = 20
 
 
 def format_plan(

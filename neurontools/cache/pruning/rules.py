@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FOREIGN_GRACE_S = 600.0
 NETWORK_GRACE_S = 86400.0
 _USELESS = frozenset({State.FAILED, State.INTERRUPTED})
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +202,6 @@ def _useless_first(entry: Entry) -> tuple[bool, float, str]:
 
 def _unused(entry: Entry, now: float) -> str:
     return f"unused for {format_age(now - entry.used_unix_s)}"
-
-
-_NUMBER = re.compile(r"\d+")
 
 
 def current_compilers(versions: Iterable[str]) -> frozenset[str]:
