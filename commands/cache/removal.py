@@ -138,7 +138,6 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
     from neurontools.cache.pruning.prune import MOST_ASKED, format_plan, removal_question
-    from neurontools.commands.cache.removal import remove, show_plan
 
     exclude_each_other(arguments, "dry_run", "yes")
     if arguments.dry_run or work.is_empty:
@@ -318,7 +317,6 @@ def _locks(arguments: argparse.Namespace) -> int:
 
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
     from neurontools.cache.pruning import prune
-    from neurontools.commands.cache.removal import break_stale
 
     def agreed(stale: tuple[BrokenLock, ...]) -> bool:
         question = f"Remove {len(stale)} of {len(found)} locks?"

@@ -1,4 +1,4 @@
-"""A policy in config.yaml: what makes no sense there is told by its place, and then nothing is removed."""
+"""A policy in config.yaml: an invalid value is reported with its place, and then nothing is removed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def write(text: str) -> str:
     ("lines", "place", "words"),
     [
         ("cache_max_size: 20x", 1, "cache_max_size: invalid size '20x'"),
-        ("machine: ci\ncache_keep_last: ten", 2, "cache_keep_last: not a number of entries"),
-        ("cache_remove: lock", 1, "cache_remove: 'lock' is nothing that can be removed"),
+        ("machine: ci\ncache_keep_last: ten", 2, "cache_keep_last: invalid number of entries"),
+        ("cache_remove: lock", 1, "cache_remove: cannot remove 'lock'"),
         ("cache_older_than: 1s\ncache_keep_last: 3 entries", 2, "cache_keep_last: expected a text"),
         ("cache_older_than: 1s\ncache_keep_lst: 3", 2, "cache_keep_lst: unknown setting"),
     ],

@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     assert main(["verify"]) == 1
     assert f"unreadable  cannot be read: {os.strerror(number)}" in capsys.readouterr().out
     assert main(["verify", "--fix"]) == 1
-    assert f"left as it is, cannot be read: {os.strerror(number)}: {path / name}" in capsys.readouterr().out
+    assert f"unchanged, cannot be read: {os.strerror(number)}: {path / name}" in capsys.readouterr().out
     assert (path / name).exists()
 
 
