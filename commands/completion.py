@@ -1,4 +1,4 @@
-"""neurontools completion: scripts that complete the tools' command lines, made from the tools' own parsers."""
+"""neurontools completion: completion scripts generated from the tools' parsers, and the values they ask for."""
 
 from __future__ import annotations
 
@@ -7,26 +7,77 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console, parsing
-from neurontools.commands.completion_values import KINDS, values_of
 from neurontools.commands.neurontools import COMMANDS
-from neurontools.errors import MissingDependencyError
+from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.machine.faults.kinds import EccType, FaultKind
 from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
 _BY_OPTION = {"--machine": "machines", "--name": "machines", "--instance": "instances"}
 _BY_METAVAR = {"ENTRY": "entries", "NAME|FILE": "scenarios"}
 _DIRECTORIES = ("DIR",)
 _FILES = ("FILE", "LIB", "NEFF", "PROGRAM", "FROM", "TO")
+_MAX_VALUES = 500  # more would not help, and take too long at each Tab
 
 EXAMPLES = """examples:
   eval "$(neurontools completion bash)"
   eval "$(neurontools completion zsh)"
   neurontools completion fish > ~/.config/fish/completions/neurontools.fish
 """
+
+
+def values_of(kind: str) -> list[str]:
+    """Return the possible values of a kind, none if they cannot be found out.
+
+    Args:
+        kind: a key of `KINDS`.
+    """
+    try:
+        return list(KINDS[kind]())[:_MAX_VALUES]
+    except (NeuronToolsError, OSError):
+        return []
+
+
+def _machines() -> Iterable[str]:
+    from neurontools.machine import launch
+
+    return [info.machine for info in launch.list_machines()]
+
+
+def _instances() -> Iterable[str]:
+    from neurontools.machine.instances.catalogue import instance_names
+
+    return instance_names()
+
+
+def _scenarios() -> Iterable[str]:
+    from neurontools.scenario.schema import scenario_names
+
+    return scenario_names()
+
+
+def _entries() -> Iterable[str]:
+    """Return the modules of the configured cache and their numbers; none of a bucket, which is too slow."""
+    from neurontools.cache.location import resolve
+    from neurontools.cache.walk import walk
+
+    location = resolve()
+    if location.is_remote:
+        return []
+    modules = [place.module for place in walk(location.root).places if place.module]
+    numbers = [module.removeprefix("MODULE_").partition("+")[0] for module in modules]
+    return dict.fromkeys(name for pair in zip(modules, numbers, strict=True) for name in pair)
+
+
+KINDS: dict[str, Callable[[], Iterable[str]]] = {
+    "machines": _machines,
+    "instances": _instances,
+    "scenarios": _scenarios,
+    "entries": _entries,
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,7 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("shell", nargs="?", choices=["bash", "zsh", "fish"])
-    what.add_argument("--values", choices=sorted(KINDS), help="print what a word may be; the scripts ask so")
+    what.add_argument(
+        "--values", choices=sorted(KINDS), help="print the possible values of a word, for the scripts"
+    )
     return parser
 
 
@@ -63,21 +116,21 @@ def umbrella_parser() -> argparse.ArgumentParser:
 def _parser_of(module: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = import_module(f"neurontools.commands.{module}").build_parser()
     if module == "fault":
-        _offer(_sub_parser(parser, "inject"), kind=FaultKind, type=EccType)
+        _offer(parsing.verbs(parser)["inject"], kind=FaultKind, type=EccType)
     elif module == "top":
         _offer(parser, page=PAGE_NAMES, theme=THEME_NAMES)
     return parser
 
 
 def _offer(parser: argparse.ArgumentParser, **values: Iterable[str]) -> None:
-    # The command itself takes any word, to say something better than argparse about a wrong one.
+    # The command itself accepts any word, to report a better error than argparse.
     for action in parser._actions:  # noqa: SLF001  argparse names its actions nowhere else
         if action.dest in values:
             action.choices = [str(value) for value in values[action.dest]]
 
 
-def _say_what_words_are(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
-    """Tell the completion of each option's value and each argument what it can be, by its name or its metavar."""
+def _set_completers(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
+    """Set the completer of each option and argument, by its name or its metavar."""
     for action in parser._actions:  # noqa: SLF001
         if action.nargs == 0 or action.choices is not None:
             continue
@@ -92,13 +145,6 @@ def _say_what_words_are(parser: argparse.ArgumentParser, shtab: ModuleType) -> N
             action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
-def _sub_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
-    actions = parser._actions  # noqa: SLF001
-    verbs = next(action for action in actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
-    chosen: argparse.ArgumentParser = verbs.choices[name]
-    return chosen
-
-
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.values:
@@ -109,7 +155,7 @@ def _run(argv: Sequence[str] | None) -> int:
     parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
         for each in parsing.family(parser):
-            _say_what_words_are(each, shtab)
+            _set_completers(each, shtab)
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0
 

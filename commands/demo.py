@@ -1,4 +1,4 @@
-"""neurontools demo: the main job, end to end, in directories and on a machine of its own."""
+"""neurontools demo: train a small network end to end, in a temporary directory and on a separate machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 INSTANCE = "trn1.32xlarge"
 MACHINE = "demo"
-NEXT = """What to try next:
-  neuron-top                                   the dashboard, while something runs
+NEXT = """Next steps:
+  neuron-top                                   the dashboard, while a program runs
   neuron-run --profile prof -- python train.py your own script on the simulated device
   neuron-profile view prof                     its timeline in the terminal
   neuron-ls --topology                         the machine as a drawing
-  neurontools doctor                           what is installed and what is missing
+  neurontools doctor                           check the installation
 """
 
 
@@ -38,15 +38,15 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools demo",
-        description="Build a custom C++ operator, train a small network with it on a simulated trn1.32xlarge, cold "
-        "and with a warm compile cache, and look at it with every tool. Everything happens in a temporary "
-        "directory and on a machine of its own; nothing is left behind.",
+        description="Build a custom C++ operator, train a small network with it on a simulated trn1.32xlarge, with a "
+        "cold and a warm compile cache, and inspect it with the tools. Uses a temporary directory and a "
+        "separate machine, and removes both at the end.",
         epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep\n\n"
         "exit codes: 0 fine, 1 a step failed, 2 usage, 130 interrupted",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--epochs", type=int, default=20, metavar="N", help="training epochs (default: 20)")
-    parser.add_argument("--keep", action="store_true", help="keep the directory and print where it is")
+    parser.add_argument("--keep", action="store_true", help="keep the directory and print its path")
     return parser
 
 
@@ -58,28 +58,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.epochs < 1:
-        raise DemoError(f"cannot train for {arguments.epochs} epochs", "give --epochs 1 or more")
-    with _stage(keep=arguments.keep) as stage:
-        stage.play(arguments.epochs)
+        raise DemoError(f"cannot train for {arguments.epochs} epochs", "use --epochs 1 or more")
+    with _demo_run(keep=arguments.keep) as run:
+        run.play(arguments.epochs)
     console.out("\n" + NEXT.rstrip())
     return 0
 
 
 @contextmanager
-def _stage(*, keep: bool) -> Iterator[Stage]:
+def _demo_run(*, keep: bool) -> Iterator[DemoRun]:
     root = Path(tempfile.mkdtemp(prefix="neurontools-demo-"))
-    stage = Stage(root)
+    run = DemoRun(root)
     try:
-        yield stage
+        yield run
     finally:
-        stage.close()
+        run.close()
         if keep:
             console.out(f"kept: {root}")
         else:
             shutil.rmtree(root, ignore_errors=True)
 
 
-class Stage:
+class DemoRun:
     """A private place for the demo: its directories, its machine, its environment."""
 
     def __init__(self, root: Path) -> None:
@@ -185,5 +185,6 @@ class Stage:
     def _check(self, program: str, code: int) -> None:
         if code != 0:
             raise DemoError(
-                f"the demo's {program} ended with exit code {code}", "neurontools doctor may say why"
+                f"the demo's {program} failed with exit code {code}",
+                "run 'neurontools doctor' to check the installation",
             )

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neuron-run -- python train.py
   neuron-run --profile prof -- python train.py && neuron-profile view prof
-  neuron-run --instance trn1.32xlarge -- python train.py   a private machine that ends with the program
+  neuron-run --instance trn1.32xlarge -- python train.py   a private machine for this program
 
-exit codes: the program's; 126, 127 it cannot be started, 1 failed, 2 usage, 3 no machine, 4 the daemon refuses
+exit codes: that of the program; 126, 127 it cannot be started, 1 failed, 2 usage, 3 no machine, 4 daemon trouble
 """
 
 
@@ -24,8 +24,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neuron-run",
         usage="neuron-run [option ...] -- PROGRAM [ARG ...]",
-        description="Run a program on the simulated Neuron machine. An installed torch_xla, torch_neuronx or "
-        "torchvision is used where there is one; the program's exit code is returned.",
+        description="Run a program on the simulated Neuron machine. Installed torch_xla, torch_neuronx and "
+        "torchvision packages take precedence over the simulated ones. Returns the program's exit code.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

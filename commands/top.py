@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.text import did_you_mean
 from neurontools.commands import console
 from neurontools.errors import UsageError
 
@@ -24,21 +25,22 @@ EXAMPLES = """examples:
   neuron-top --interval 0.5      two updates a second
   neuron-top --once              one screen as text, rates over one interval
   neuron-top --machine ci        another machine
-  neuron-top --source real       this host's own devices, where the Neuron driver is
-  neuron-top --source run.jsonl  a recording: lines that neuron-monitor wrote
+  neuron-top --source real       this host's devices, if the Neuron driver is installed
+  neuron-top --source run.jsonl  a recording of neuron-monitor output
   neuron-top --page processes --filter 'owner=me tag~train'
-                                 begin on a page, the process table filtered as by neuron-ls
+                                 start on a page, with a filter as in neuron-ls
   neuron-top --once --page devices --json
                                  a page as JSON
   neuron-top --machine a,b --remote ci=http://10.0.0.7:8000
-                                 several machines: a list, n and b turn from one to the next
-  neuron-top --record run.jsonl  live, and recorded; lines as neuron-monitor writes them
+                                 several machines; n and b switch between them
+  neuron-top --record run.jsonl  record the live view as neuron-monitor output
   neuron-top --replay run.jsonl --speed 10
-                                 play it: space pauses, [ ] step, { } a minute, + - speed
+                                 replay: space pauses, [ ] step, { } a minute, + - speed
   neuron-top --exec-on-alert 'logger -t neuron alert'
-                                 run a command when an alert begins; NEURONTOOLS_ALERT* tell it which
+                                 run a command when an alert begins, described by
+                                 NEURONTOOLS_ALERT* variables
 
-exit codes: 0 fine, 2 wrong command line, 3 no machine, 4 daemon trouble, 130 interrupted
+exit codes: 0 fine, 2 usage, 3 no machine, 4 daemon trouble, 130 interrupted
 """
 
 
@@ -60,58 +62,56 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--machine",
         metavar="NAME,...",
-        help="machine to show, or several with commas between them (default: NEURONTOOLS_MACHINE or 'default')",
+        help="machine to show, or several, separated by commas (default: NEURONTOOLS_MACHINE or 'default')",
     )
     parser.add_argument(
         "--remote",
         metavar="HOST=URL",
         action="append",
         default=[],
-        help="also show a machine elsewhere by what its neuron-monitor-prometheus serves, such as "
-        "ci=http://10.0.0.7:8000; may be given several times; https+insecure:// takes any certificate",
+        help="also show a remote machine from its neuron-monitor-prometheus, e.g. "
+        "ci=http://10.0.0.7:8000; can be repeated; https+insecure:// accepts any certificate",
     )
     parser.add_argument(
         "--source",
         metavar="SOURCE",
         default="sim",
-        help="where the data comes from: sim, real, a file of neuron-monitor's lines, shown one each interval, or "
+        help="data source: sim, real, a file of neuron-monitor output, shown one line per interval, or "
         "the address of an exporter (default: sim)",
     )
     parser.add_argument(
         "--record",
         metavar="FILE",
-        help="write every update into a new file, as lines of neuron-monitor ('neurontools scenario replay' and "
-        "--replay take it); of several machines run.NAME.jsonl each",
+        help="record every update into a new file as neuron-monitor output ('neurontools scenario replay' and "
+        "--replay read it); several machines get run.NAME.jsonl each",
     )
     parser.add_argument(
         "--replay",
         metavar="FILE",
-        help="play a recording at its own pace; keys pause, seek and change the speed",
+        help="replay a recording at its original speed; keys pause, seek and change the speed",
     )
-    parser.add_argument("--speed", metavar="X", type=float, help="of --replay, 0.1 to 300 times (default: 1)")
-    parser.add_argument("--page", metavar="PAGE", help="page to begin with, or to print (default: overview)")
+    parser.add_argument("--speed", metavar="X", type=float, help="speed of --replay, 0.1 to 300 (default: 1)")
+    parser.add_argument("--page", metavar="PAGE", help="first page, or the page to print (default: overview)")
     parser.add_argument(
         "--filter",
         metavar="EXPRESSION",
         default="",
-        help="show these processes only, as neuron-ls --filter does",
+        help="show matching processes only, as neuron-ls --filter",
     )
     parser.add_argument(
         "--theme",
         metavar="THEME",
-        help="dark, light, colorblind, or auto, which asks the terminal (default: auto)",
+        help="dark, light, colorblind, or auto: by the terminal's background (default: auto)",
     )
-    parser.add_argument(
-        "--ascii", action="store_true", help="draw with ASCII alone (default where the terminal has no UTF-8)"
-    )
-    parser.add_argument("--readonly", action="store_true", help="send no signals to processes")
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only (default without UTF-8)")
+    parser.add_argument("--readonly", action="store_true", help="disable signals to processes")
     parser.add_argument(
         "--exec-on-alert",
         metavar="CMD",
-        help="run a command, split into words as by a shell but without one, when an alert begins",
+        help="run a command when an alert begins (split into words, no shell)",
     )
     parser.add_argument("--once", action="store_true", help="print the current screen as text and exit")
-    parser.add_argument("--json", action="store_true", help="with --once: as JSON")
+    parser.add_argument("--json", action="store_true", help="with --once: print JSON")
     parser.add_argument("--list-keys", action="store_true", help="print the names of all keys and exit")
     return parser
 
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.json and not arguments.once:
-        raise UsageError("--json goes with --once", "give both, or use neuron-monitor for a stream")
+        raise UsageError("--json needs --once", "add --once, or use neuron-monitor for a stream")
     if arguments.list_keys:
         return _list_keys()
     _check_time(arguments)
@@ -135,7 +135,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return _run_live(options, problems)
     if not arguments.once:
         console.warn(
-            "no terminal: this is one screen as text (as with --once); run it in a terminal for the live view"
+            "not a terminal: printing one screen (as with --once); run it in a terminal for the live view"
         )
     for problem in problems:
         console.notice(f"warning: {problem}")
@@ -152,7 +152,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _run_live(options: TopOptions, problems: Sequence[str]) -> int:
     from neurontools.tui.top import run
 
-    env.configuration()  # a plain command tells at its end what is wrong in it; that is hours later here
+    env.configuration()  # plain commands report its problems at the end, which is hours later here
     notices = (*env.config_problems(), *problems)
     colour = console.colour_wanted()
     return run.run_live(options, colour=colour, notices=notices, on_notice=console.notice)
@@ -162,20 +162,20 @@ def _check_time(arguments: argparse.Namespace) -> None:
     if arguments.speed is None:
         arguments.speed = 1.0
     elif arguments.replay is None:
-        raise UsageError("--speed goes with --replay", "give a recording to play")
+        raise UsageError("--speed needs --replay", "add --replay FILE")
     if not _SLOWEST <= arguments.speed <= _FASTEST:
         raise UsageError(
             f"--speed {arguments.speed:g} is out of range", f"give {_SLOWEST:g} to {_FASTEST:g} times"
         )
     if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
-        raise UsageError("--replay plays a file", "leave --source and --machine out")
+        raise UsageError("--replay cannot be combined with --source or --machine", "remove them")
     if arguments.record is not None and (arguments.replay is not None or arguments.once):
         other = "--once" if arguments.once else "--replay"
-        raise UsageError(f"--record does not go with {other}", "leave one of them out")
+        raise UsageError(f"--record cannot be combined with {other}", "remove one of them")
     if arguments.replay is not None and not os.path.exists(arguments.replay):
         raise UsageError(
-            f"there is no recording {arguments.replay!r}",
-            "record one with: neuron-monitor > FILE, or --record",
+            f"recording not found: {arguments.replay}",
+            "record one with --record FILE or 'neuron-monitor > FILE'",
         )
 
 
@@ -197,7 +197,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
     for name, known in (("page", PAGE_NAMES), ("theme", THEME_NAMES)):
         value = getattr(arguments, name)
         if value is not None and value not in known:
-            raise UsageError(f"--{name}: no {name} {value!r}", f"known are {', '.join(known)}")
+            raise UsageError(f"--{name}: unknown {name} {value!r}", did_you_mean(value, known))
     settings = replace(
         settings,
         page=arguments.page or settings.page,
@@ -220,7 +220,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         filter=arguments.filter,
         alert_command=alert_command,
         record=arguments.record,
-        # A file of that name is meant, no source.
+        # A file of that name, not the source.
         replay=f"./{arguments.replay}" if arguments.replay in {"sim", "real"} else arguments.replay,
         speed=arguments.speed,
         places=_places(arguments),
@@ -233,13 +233,11 @@ def _places(arguments: argparse.Namespace) -> tuple[MachineAddress, ...]:
     if not arguments.remote and len(names) < 2:
         return ()
     if arguments.source != "sim" or arguments.replay is not None:
-        raise UsageError(
-            "several machines go with --machine and --remote alone", "leave --source and --replay out"
-        )
+        raise UsageError("several machines cannot be combined with --source or --replay", "remove them")
     if arguments.once and (arguments.page or arguments.filter):
         raise UsageError(
-            "--once prints the list of several machines",
-            "leave --page and --filter out, or give one machine alone",
+            "--once prints only the list of several machines",
+            "remove --page and --filter, or name a single machine",
         )
     from neurontools.tui.top.machines.source import places_of
 

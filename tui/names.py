@@ -15,57 +15,17 @@ COLORBLIND = "colorblind"
 THEME_NAMES = (AUTO, "dark", "light", COLORBLIND)
 """The themes; the first is the default: dark or light, as the terminal is."""
 
-_NAMED_KEYS = frozenset(
-    [
-        "up",
-        "down",
-        "left",
-        "right",
-        "home",
-        "end",
-        "pageup",
-        "pagedown",
-        "enter",
-        "escape",
-        "space",
-        "tab",
-        "backspace",
-        "delete",
-        "insert",
-        "slash",
-        "question_mark",
-        "comma",
-        "full_stop",
-        "less_than_sign",
-        "greater_than_sign",
-        "plus",
-        "minus",
-        "equals_sign",
-        "semicolon",
-        "colon",
-        "apostrophe",
-        "left_square_bracket",
-        "right_square_bracket",
-        "left_curly_bracket",
-        "right_curly_bracket",
-        "backslash",
-        "grave_accent",
-        "tilde",
-        "exclamation_mark",
-        "at",
-        "number_sign",
-        "dollar_sign",
-        "percent_sign",
-        "circumflex_accent",
-        "ampersand",
-        "asterisk",
-        "left_parenthesis",
-        "right_parenthesis",
-        "underscore",
-        "vertical_line",
-        "quotation_mark",
-    ]
-) | {f"f{number}" for number in range(1, 25)}
+_NAMED_KEY = re.compile(
+    r"""
+    up | down | left | right | home | end | pageup | pagedown | enter | escape | space | tab | backspace |
+    delete | insert | slash | question_mark | comma | full_stop | less_than_sign | greater_than_sign | plus
+    | minus | equals_sign | semicolon | colon | apostrophe | left_square_bracket | right_square_bracket |
+    left_curly_bracket | right_curly_bracket | backslash | grave_accent | tilde | exclamation_mark | at |
+    number_sign | dollar_sign | percent_sign | circumflex_accent | ampersand | asterisk | left_parenthesis |
+    right_parenthesis | underscore | vertical_line | quotation_mark | f([1-9]|1[0-9]|2[0-4])
+    """,
+    re.VERBOSE,
+)
 _KEY = re.compile(r"(?:(?:ctrl|shift|alt)\+)*(\w+)")
 
 
@@ -78,7 +38,7 @@ def key_problem(key: str) -> str:
     found = _KEY.fullmatch(key)
     name = found.group(1) if found else ""
     is_letter = len(name) == 1 and name.isalnum() and (name.isascii() or name == key)
-    if found and (name in _NAMED_KEYS or is_letter):
+    if found and (_NAMED_KEY.fullmatch(name) or is_letter):
         return ""
     return f"unknown key {key!r}"
 

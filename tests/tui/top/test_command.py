@@ -31,7 +31,7 @@ def test_in_a_pipe_it_prints_one_screen_and_says_why(tool: Tool, machine: launch
     assert re.match(r" sim:default +neuron-top \S+ running on i-\w{17} \(trn1\.32xlarge\)\n", done.stdout)
     assert [f" ND{index}" in done.stdout for index in range(16)] == [True] * 16
     assert "\x1b" not in done.stdout
-    assert done.stderr.startswith("warning: no terminal")
+    assert done.stderr.startswith("warning: not a terminal")
     assert done.stderr.count("\n") == 1
 
 
@@ -198,7 +198,7 @@ def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None
     for width, height in ((10, 3), (1, 1), (300, 100), (59, 15)):
         shown.resize(width, height)
         shown.press("po")
-    shown.read_until("here are 59x15")
+    shown.read_until("has 59x15")
     shown.resize(300, 100)
     assert " ND15 " in shown.read_until("Neuron Apps")
     shown.press("q")

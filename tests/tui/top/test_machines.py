@@ -79,8 +79,8 @@ def test_a_patient_follower_starts_nothing_and_waits(monkeypatch):
         (["a", ""], [], "name"),
         (["a", "../x"], [], "name"),
         (["a"], ["a=http://h"], "two machines are named 'a'"),
-        ([], ["nonsense"], "no address"),
-        ([], ["x=ftp://h"], "no address"),
+        ([], ["nonsense"], "is not the address of an exporter"),
+        ([], ["x=ftp://h"], "is not the address of an exporter"),
         ([f"m{number}" for number in range(65)], [], "too many"),
     ],
 )

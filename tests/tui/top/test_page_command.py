@@ -57,11 +57,11 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--page", "dvices"), "--page: no page 'dvices'"),
-        (("--theme", "pink"), "--theme: no theme 'pink'"),
-        (("--json",), "--json goes with --once"),
-        (("--speed", "2"), "--speed goes with --replay"),
-        (("--once", "--machine", "a,b", "--page", "history"), "--once prints the list of several machines"),
+        (("--page", "dvices"), "--page: unknown page 'dvices'"),
+        (("--theme", "pink"), "--theme: unknown theme 'pink'"),
+        (("--json",), "--json needs --once"),
+        (("--speed", "2"), "--speed needs --replay"),
+        (("--once", "--machine", "a,b", "--page", "history"), "--once prints only the list of several machines"),
         (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid takes"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),

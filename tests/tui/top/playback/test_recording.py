@@ -127,7 +127,7 @@ def test_a_full_disk_ends_the_recording_after_a_whole_line_and_the_dashboard_goe
     ("damage", "text"),
     [
         (lambda lines: [*lines[:3], lines[3][:50]], "cut off"),
-        (lambda lines: [*lines[:3], "{}}\n", *lines[3:]], "no report"),
+        (lambda lines: [*lines[:3], "{}}\n", *lines[3:]], "not a report"),
     ],
 )
 def test_a_damaged_recording_is_played_as_far_as_it_goes(recording, damage, text):
@@ -149,13 +149,13 @@ def test_a_file_without_lines_says_so(home):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--replay", "no-such-file"), "there is no recording 'no-such-file'"),
-        (("--replay", "sim"), "there is no recording 'sim'"),
-        (("--replay", "x", "--machine", "m"), "leave --source and --machine out"),
+        (("--replay", "no-such-file"), "recording not found: no-such-file"),
+        (("--replay", "sim"), "recording not found: sim"),
+        (("--replay", "x", "--machine", "m"), "cannot be combined with --source or --machine"),
         (("--replay", "x", "--speed", "0"), "--speed 0 is out of range"),
         (("--replay", "x", "--speed", "nan"), "--speed nan is out of range"),
-        (("--record", "x", "--once"), "does not go with --once"),
-        (("--record", "x", "--replay", "y"), "does not go with --replay"),
+        (("--record", "x", "--once"), "cannot be combined with --once"),
+        (("--record", "x", "--replay", "y"), "cannot be combined with --replay"),
     ],
 )
 def test_nonsense_is_named(tool, arguments, text):
