@@ -63,19 +63,18 @@ ALLOWED = {
 
 PENDING: set[tuple[str, str]] = {
     ("fcntl.flock", "neurontools/customop/locks.py"),
-    ("get_close_matches", "neurontools/cache/filters.py"),
     ("os.replace", "neurontools/cache/archives/exporter.py"),
     ("os.replace", "neurontools/cache/remote/store.py"),
     ("os.replace", "neurontools/customop/bench/baseline.py"),
     ("os.replace", "neurontools/customop/building/compile_commands.py"),
     ("os.replace", "neurontools/customop/objects.py"),
     ("os.replace", "neurontools/customop/package.py"),
+    ("os.replace", "neurontools/profiler/capture.py"),
     ("os.replace", "neurontools/profiler/export.py"),
     ("os.replace", "neurontools/profiler/meta.py"),
-    ("os.replace", "neurontools/profiler/writer.py"),
     ("table of units", "neurontools/customop/quantities.py"),
     ("table of units", "neurontools/machine/listing/flags.py"),
-    ("table of units", "neurontools/profiler/units.py"),
+    ("table of units", "neurontools/profiler/timeline.py"),
 }
 """Rule and module of the copies that are still to be replaced; nothing is added here."""
 

@@ -61,7 +61,10 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
         (("--theme", "pink"), "--theme: unknown theme 'pink'"),
         (("--json",), "--json needs --once"),
         (("--speed", "2"), "--speed needs --replay"),
-        (("--once", "--machine", "a,b", "--page", "history"), "--once prints only the list of several machines"),
+        (
+            ("--once", "--machine", "a,b", "--page", "history"),
+            "--once prints only the list of several machines",
+        ),
         (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid takes"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
