@@ -12,6 +12,7 @@ import math
 from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_args, get_type_hints
 
 from neurontools.errors import NeuronToolsError
@@ -101,6 +102,9 @@ class _Member(NamedTuple):
     presence: WirePresence
     name_key: str
     default: Any
+    is_plain: bool
+    """Whether it is a text or number in the record's own object."""
+    is_record: bool
 
 
 @cache
@@ -122,6 +126,8 @@ def _member(field: Field[Any], hint: Any) -> _Member:
         presence=field.metadata.get("presence", WirePresence.ALWAYS),
         name_key=field.metadata.get("name_key", ""),
         default=0 if field.default is MISSING else field.default,
+        is_plain=kind in {int, float, str, bool} and not path,
+        is_record=_is_record(kind),
     )
 
 
@@ -169,6 +175,12 @@ def _record_encoder(record: type, left_out: str = "") -> Callable[[Any, _Memo], 
 
 def _object_encoder(members: tuple[_Member, ...]) -> Callable[[Any, _Memo], str]:
     """Return what writes an object; members with a path are written into objects of their own, in their first place."""
+    if len(members) > 1 and all(
+        each.kind is int and not each.path and len(each.keys) == 1 for each in members
+    ):
+        template = "{" + ",".join(f'"{each.keys[0]}":%d' for each in members) + "}"
+        read = attrgetter(*(each.name for each in members))
+        return lambda value, _: template % read(value)
     writers: list[Callable[[Any, _Memo], str]] = []
     nested: set[str] = set()
     for member in members:
@@ -194,13 +206,18 @@ def _member_encoder(member: _Member) -> Callable[[Any, _Memo], str]:
     if member.kind is PhysicalCores:
         return lambda record, _: _encode_physical(getattr(record, name))
     write = _encoder(member.kind, member.name_key)
+    is_optional = presence is not WirePresence.ALWAYS
+    prefix, more_keys = f'"{member.keys[0]}":', member.keys[1:]
+    empty = f"{prefix}null" if presence is WirePresence.NULL_IF_NONE else ""
 
     def encode(record: Any, memo: _Memo) -> str:
         value = getattr(record, name)
-        if presence is not WirePresence.ALWAYS and not value:
-            return f'"{member.keys[0]}":null' if presence is WirePresence.NULL_IF_NONE else ""
-        text = write(value, memo)
-        return ",".join([f'"{key}":{text}' for key in member.keys])
+        if is_optional and not value:
+            return empty
+        text = f"{prefix}{write(value, memo)}"
+        for key in more_keys:
+            text += f',"{key}":{text[len(prefix) :]}'
+        return text
 
     return encode
 
@@ -260,7 +277,7 @@ class _Node:
         self.value = value
         self.place = place
 
-    def members(self) -> dict[str, object]:
+    def members(self) -> dict[str, Any]:
         """Return the members of this object."""
         if self.value is None:
             return {}
@@ -288,9 +305,17 @@ class _Node:
 
 
 def _decode_record(record: type, node: _Node, **known: Any) -> Any:
-    values = dict(known)
+    found, values = node.members(), dict(known)
     for member in _members(record):
-        if member.name not in known:
+        if member.name in known:
+            continue
+        value: Any = found.get(member.keys[0]) if member.is_plain else None
+        # Most values are what they should be: these need no node that knows their place.
+        if type(value) is int and member.kind is float and 0 <= value < 1 << 50:
+            values[member.name] = float(value)
+        elif type(value) is member.kind and (member.kind is not float or math.isfinite(value)):
+            values[member.name] = value
+        else:
             values[member.name] = _decode_member(member, node)
     return record(**values)
 
@@ -311,7 +336,7 @@ def _decode_member(member: _Member, node: _Node) -> Any:
 
 def _decode(member: _Member, node: _Node) -> Any:
     kind = member.kind
-    if _is_record(kind):
+    if member.is_record:
         return _decode_record(kind, node)
     if kind in _SCALARS:
         return member.default if node.value is None and member.default else _SCALARS[kind](node)
@@ -334,10 +359,12 @@ def _decode_physical(node: _Node) -> PhysicalCores | None:
     for key in node.members():
         if key[:1] == "v" and key[-1:] == "d" and key[1:-1].isdigit():
             cores, prefix = node.member(key), f"nc_{key[:-1]}."
-            values = {
-                _index(cores, name, prefix): _number(cores.member(name).member("neuroncore_utilization"))
-                for name in cores.members()
-            }
+            values = {}
+            for name, core in cores.members().items():
+                percent = core.get("neuroncore_utilization") if type(core) is dict else None
+                if type(percent) is not float or not math.isfinite(percent):
+                    percent = _number(cores.member(name).member("neuroncore_utilization"))
+                values[_index(cores, name, prefix)] = percent
             return PhysicalCores(key, tuple(sorted(values.items())))
     return None
 
