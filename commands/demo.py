@@ -163,13 +163,13 @@ class DemoRun:
         """End the machine, whatever happened before."""
         if (self.root / "run" / MACHINE).exists():
             stop = ("stop", "--force", "--name", MACHINE)
-            with self._start("neurond", stop, stdout=subprocess.DEVNULL, say=False) as child:
+            with self._start("neurond", stop, stdout=subprocess.DEVNULL, announce=False) as child:
                 child.wait()
 
     def _start(
-        self, program: str, arguments: Sequence[str], stdout: int | None = None, *, say: bool = True
+        self, program: str, arguments: Sequence[str], stdout: int | None = None, *, announce: bool = True
     ) -> subprocess.Popen[str]:
-        if say:
+        if announce:
             console.out(" ".join(["$", program, *arguments]))
         sys.stdout.flush()
         path = os.path.join(os.path.dirname(sys.executable), program)

@@ -118,7 +118,7 @@ async def take(play: Play, directory: Path) -> None:
         await pilot.pause(play.seconds)
         for picture in play.pictures:
             await pilot.resize_terminal(*picture.size)
-            app.wear(THEMES[picture.theme])
+            app.apply_theme(THEMES[picture.theme])
             app.turn_to(next(page for page in app.pages if page.name == picture.page))
             await pilot.press(*picture.keys)
             await pilot.pause()

@@ -84,7 +84,7 @@ class AlertCommand:
         self._thread = threading.Thread(target=self._work, name="neuron-top alerts", daemon=True)
         self._thread.start()
 
-    def tell(self, alert: Alert) -> None:
+    def run(self, alert: Alert) -> None:
         """Run the command for an alert; returns at once."""
         try:
             self._alerts.put_nowait(alert)

@@ -144,7 +144,7 @@ class AlertEvaluator:
             raise UsageError("two alert rules for one condition", "keep one of each")
         self._since_s: dict[_Subject, float] = {}
         self._error_shares = ErrorShares()
-        self._told: dict[_Subject, tuple[float, str]] = {}
+        self._active: dict[_Subject, tuple[float, str]] = {}
         self._ecc_until_s: dict[int, float] = {}
 
     def look(
@@ -170,20 +170,20 @@ class AlertEvaluator:
             for subject, text in holding.items()
             if now_s - self._since_s[subject] >= self._rules[subject[0]].for_s
         )
-        before, self._told = self._told, {}
+        before, self._active = self._active, {}
         for one in alerts:
             subject = (one.condition, one.pid, one.device)
-            self._told[subject] = (now_s, one.text) if subject in findings else before[subject]
+            self._active[subject] = (now_s, one.text) if subject in findings else before[subject]
         return alerts
 
     def _lasting(self, now_s: float, rows: Sequence[ProcessRow]) -> dict[_Subject, str]:
         """Return conditions that held until recently, of processes that still exist."""
-        if not self._told:
+        if not self._active:
             return {}
         pids = {None, *(row.process.pid for row in rows)}
         return {
             subject: text
-            for subject, (held_s, text) in self._told.items()
+            for subject, (held_s, text) in self._active.items()
             if subject[1] in pids and now_s - held_s < self._rules[subject[0]].clear_s
         }
 

@@ -27,7 +27,7 @@ CHOICES = (
 """The signals that a dashboard offers, the usual one first."""
 
 
-def why_not(process: ProcessState, source: str) -> str:
+def rejection_reason(process: ProcessState, source: str) -> str:
     """Return why a process cannot be signalled, "" if it can be tried.
 
     Args:

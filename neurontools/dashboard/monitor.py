@@ -98,12 +98,12 @@ class MachineMonitor:
         now = {_subject(alert): alert for alert in alerts}
         for subject, alert in now.items():
             if subject not in before:
-                self._remember(_told(MachineEventKind.ALERT, alert, unix_s))
+                self._remember(_alert_event(MachineEventKind.ALERT, alert, unix_s))
                 if self._on_alert:
                     self._on_alert(alert)
         for subject, alert in before.items():
             if subject not in now:
-                self._remember(_told(MachineEventKind.ALERT_OVER, alert, unix_s))
+                self._remember(_alert_event(MachineEventKind.ALERT_OVER, alert, unix_s))
         self._set(alerts)
 
     def _remember(self, *new: MachineEvent) -> None:
@@ -137,6 +137,6 @@ def _subject(alert: Alert) -> tuple[object, ...]:
     return alert.condition, alert.pid, alert.device
 
 
-def _told(kind: MachineEventKind, alert: Alert, unix_s: float) -> MachineEvent:
+def _alert_event(kind: MachineEventKind, alert: Alert, unix_s: float) -> MachineEvent:
     text = f"{alert.condition}: {alert.text}" + (" (over)" if kind is MachineEventKind.ALERT_OVER else "")
     return MachineEvent(unix_s, kind, text, alert.pid, alert.device)

@@ -107,5 +107,7 @@ def _config_for(snapshot: Snapshot) -> MonitorConfig:
     config = default_config()
     if snapshot.source != "remote":
         return config
-    here = {SystemGroup.VCPU_USAGE, SystemGroup.MEMORY_INFO}
-    return replace(config, system=tuple(metric for metric in config.system if metric.group not in here))
+    local_groups = {SystemGroup.VCPU_USAGE, SystemGroup.MEMORY_INFO}
+    return replace(
+        config, system=tuple(metric for metric in config.system if metric.group not in local_groups)
+    )

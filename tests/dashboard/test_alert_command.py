@@ -59,10 +59,10 @@ def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path
     fifo, said = tmp_path / "fifo", tmp_path / "said"
     os.mkfifo(fifo)
     command = AlertCommand(writer(said, f"open({str(fifo)!r}).read()"))
-    command.tell(ECC)
+    command.run(ECC)
     wait_for(said, "ecc ")
-    command.tell(ECC)
-    command.tell(IDLE)
+    command.run(ECC)
+    command.run(IDLE)
     wait_for(said, "ecc idle-claim ")
     command.close()
     assert command.started == 2
@@ -75,8 +75,8 @@ def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path
 def test_a_command_that_is_not_there_is_told_once_and_harms_nothing() -> None:
     told: list[str] = []
     command = AlertCommand(("/nowhere/at-all",), told.append)
-    command.tell(ECC)
-    command.tell(IDLE)
+    command.run(ECC)
+    command.run(IDLE)
     command.close()
     assert told == ["--exec-on-alert: /nowhere/at-all: No such file or directory"]
     with pytest.raises(UsageError, match="command not found: '/nowhere/at-all'"):
@@ -90,7 +90,7 @@ def test_a_storm_of_alerts_starts_a_limited_number(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     command = AlertCommand(tuple(shlex.split(f"{sys.executable} -S -c 'open(\"{fifo}\").read()'")))
     for pid in range(100):
-        command.tell(Alert(Condition.IDLE_CLAIM, "", 1.0, pid=pid))
+        command.run(Alert(Condition.IDLE_CLAIM, "", 1.0, pid=pid))
     command.close()
     assert command.started == MOST_AT_ONCE
     for process in command._running.values():

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from neurontools.base.procfs import read_start_ticks
-from neurontools.dashboard.local_processes import send_signal, why_not
+from neurontools.dashboard.local_processes import rejection_reason, send_signal
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def state(process_at: Callable[..., ProcessState], pid: int, uid: int = 0) -> Pr
 def test_an_own_process_gets_it(
     victim: subprocess.Popen[bytes], process_at: Callable[..., ProcessState]
 ) -> None:
-    assert why_not(state(process_at, victim.pid), "sim") == ""
+    assert rejection_reason(state(process_at, victim.pid), "sim") == ""
     send_signal(victim.pid, read_start_ticks(victim.pid), signal.SIGTERM)
     assert victim.wait(timeout=30) == -signal.SIGTERM
-    assert why_not(process_at(victim.pid), "sim") == f"process {victim.pid} is gone"
+    assert rejection_reason(process_at(victim.pid), "sim") == f"process {victim.pid} is gone"
     with pytest.raises(NeuronToolsError, match="is gone"):
         send_signal(victim.pid, 1, signal.SIGTERM)
 
@@ -74,7 +74,7 @@ def test_it_is_refused_before_anything_is_asked(
     victim: subprocess.Popen[bytes], process_at: Callable[..., ProcessState]
 ) -> None:
     process = state(process_at, victim.pid)
-    reason = as_nobody(lambda: why_not(process, "sim"))
+    reason = as_nobody(lambda: rejection_reason(process, "sim"))
     assert reason.startswith(f"process {victim.pid} belongs to ")
     assert reason.endswith("may not send it signals")
 

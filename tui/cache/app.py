@@ -118,17 +118,17 @@ class CacheApp(CacheFrame):
     def action_unmark(self) -> None:
         """Clear all marks."""
         self.browser.marks.clear()
-        self.say("")
+        self.show_message("")
 
     def action_delete(self) -> None:
         """Ask, then delete the marked entries."""
         if not len(self.browser.marks):
-            self.say("nothing is marked: space marks a row, a marks all")
+            self.show_message("nothing is marked: space marks a row, a marks all")
             return
 
         def chosen(choice: int | None) -> None:
             if choice == 0:
-                self.say("deleting …")
+                self.show_message("deleting …")
                 self.in_thread(lambda: actions.delete(work), "delete")
 
         work = self.browser.marks.removal()
@@ -138,11 +138,11 @@ class CacheApp(CacheFrame):
         )
 
     def _tell_refused(self, refused: tuple[Refusal, ...]) -> None:
-        words = ""
+        message = ""
         if refused:
             more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-            words = f"not marked: {refused[0].entry.module}{more}: {refused[0].reason}"
-        self.say(words)
+            message = f"not marked: {refused[0].entry.module}{more}: {refused[0].reason}"
+        self.show_message(message)
 
     def action_pin(self) -> None:
         """Pin or unpin the entry under the cursor."""
@@ -167,10 +167,10 @@ class CacheApp(CacheFrame):
         if not entries:
             return
         try:
-            words = change(entries)
+            message = change(entries)
         except NeuronToolsError as error:
-            words = actions.trouble_of(error)
-        self.say(words)
+            message = actions.trouble_of(error)
+        self.show_message(message)
         self.action_read()
 
     # Views
@@ -197,9 +197,9 @@ class CacheApp(CacheFrame):
         elif row is not None and row.entry is not None:
             paths = (row.entry.path,)
         else:
-            self.say("why needs an entry, or two marked entries")
+            self.show_message("why needs an entry, or two marked entries")
             return
-        self.say("comparing …")
+        self.show_message("comparing …")
         width = self.size.width - _FRAME_OF_TEXT
         self.in_thread(lambda: actions.why_text_of(self.browser.root, paths, width), "why")
 
@@ -214,7 +214,7 @@ class CacheApp(CacheFrame):
             for item in self.BINDINGS
             if isinstance(item, Binding)
         ]
-        text = "\n".join(f"{keys:<14}{words}" for keys, words in rows)
+        text = "\n".join(f"{keys:<14}{message}" for keys, message in rows)
         self.push_screen(ReadScreen("keys", text))
 
     def action_filter(self) -> None:
@@ -252,9 +252,9 @@ class CacheApp(CacheFrame):
     def action_save_svg(self) -> None:
         """Save the screen as an SVG file in this directory."""
         try:
-            self.say(f"saved {self.save_screenshot(path='.')}")
+            self.show_message(f"saved {self.save_screenshot(path='.')}")
         except OSError as error:
-            self.say(f"cannot save the screen: {error.strerror}")
+            self.show_message(f"cannot save the screen: {error.strerror}")
 
     def action_leave(self, code: int) -> None:
         """End with an exit code."""

@@ -74,7 +74,7 @@ class CacheFrame(KeyQueue):
         self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
         self.colour = colour
         self.first = 0
-        self._words = ""
+        self._message = ""
         self._reading = False
         self._stamp: int | None = None
 
@@ -128,22 +128,22 @@ class CacheFrame(KeyQueue):
             self.show()
         elif name == "delete":
             self.browser.marks.clear()
-            self.say(result)
+            self.show_message(result)
             self.action_read()
         else:
-            self.say("")
+            self.show_message("")
             self.push_screen(ReadScreen(name, result))
 
     def _tell_error(self, error: BaseException | None) -> None:
         if isinstance(error, NeuronToolsError):
             self._stamp = change_stamp(self.browser.root)
-            self.say(actions.trouble_of(error))
+            self.show_message(actions.trouble_of(error))
         elif error is not None:
             raise error
 
-    def say(self, words: str) -> None:
+    def show_message(self, message: str) -> None:
         """Show a message in the bottom line."""
-        self._words = words
+        self._message = message
         self.show()
 
     def paint_theme(self) -> None:
@@ -164,7 +164,7 @@ class CacheFrame(KeyQueue):
             self.first,
             (width, height),
             reading=self._reading,
-            words=self._words,
+            message=self._message,
             colour=self.colour,
         )
         panes.first().show(painted)

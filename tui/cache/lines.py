@@ -58,7 +58,7 @@ def first_row(browser: Browser, first: int, height: int) -> int:
 
 
 def screen_lines(
-    browser: Browser, first: int, size: tuple[int, int], *, reading: bool, words: str, colour: bool
+    browser: Browser, first: int, size: tuple[int, int], *, reading: bool, message: str, colour: bool
 ) -> tuple[Line, ...]:
     """Return the whole screen.
 
@@ -67,7 +67,7 @@ def screen_lines(
         first: the tree's first row on the screen.
         size: cells across and down.
         reading: whether the cache is being read.
-        words: shown in the bottom line, "" for none.
+        message: shown in the bottom line, "" for none.
         colour: whether bars are coloured by their length.
     """
     width, height = size
@@ -81,11 +81,11 @@ def screen_lines(
     ]
     return (
         title_line(browser, width, reading),
-        wishes_line(browser, width),
+        view_line(browser, width),
         head_line(width),
         *shown,
         *[fit((), width)] * (rows - len(shown)),
-        marks_line(browser, width, words),
+        marks_line(browser, width, message),
     )
 
 
@@ -98,7 +98,7 @@ def title_line(browser: Browser, width: int, reading: bool) -> Line:
     return fit(((left, Role.TITLE), (right, Role.TITLE_DIM)), width, Role.TITLE)
 
 
-def wishes_line(browser: Browser, width: int) -> Line:
+def view_line(browser: Browser, width: int) -> Line:
     """Return the line with grouping, sorting and filter."""
     groups = " > ".join(browser.levels) or "none"
     text = f" group: {groups}   sort: {browser.order.key}"
@@ -150,11 +150,11 @@ def row_line(
     return fit(((fixed(title, left), role), (figures, role), (" ", Role.PLAIN), bar), width)
 
 
-def marks_line(browser: Browser, width: int, words: str) -> Line:
+def marks_line(browser: Browser, width: int, message: str) -> Line:
     """Return the bottom line: the total of the marked entries, and a message or the keys."""
     marks = browser.marks
     left = f" marked: {len(marks):,}, {format_size(marks.size_bytes)} "
-    hint = words or _hints(width - len(left) - 1)
+    hint = message or _hints(width - len(left) - 1)
     role = Role.BAR_CURRENT if len(marks) else Role.BAR_DIM
     return fit(((left, role), (f" {clean(hint)}", Role.BAR)), width, Role.BAR)
 

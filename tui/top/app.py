@@ -88,7 +88,7 @@ _BEHIND_S = 0.2
 _LINES_OF_NOTICE = 6  # that one may take, with room to spare
 
 
-def fewer(notices: Sequence[str], most: int) -> tuple[str, ...]:
+def limit_notices(notices: Sequence[str], most: int) -> tuple[str, ...]:
     """Return the first notices, and a line with the number of the others."""
     if len(notices) <= most:
         return tuple(notices)
@@ -188,8 +188,8 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
         self.apply_theme(self.look)
         self.turn_to(self.page)
         if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
-            told = fewer(notices, max(3, self.size.height // _LINES_OF_NOTICE))
-            self.notify("\n".join(told), severity="warning", markup=False, timeout=10)
+            notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
+            self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
         self.start_watching()
         if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)

@@ -133,8 +133,8 @@ class Interval:
             return ()
         snapshot, before = self._after.snapshot, self._before
         cpu = (before.cpu, self._after.cpu) if before and before.cpu and self._after.cpu else None
-        here = presences(snapshot) if self._after.cpu else {}
-        return process_rows(self.before, snapshot, host_uses(self.before, snapshot, cpu, here))
+        present = presences(snapshot) if self._after.cpu else {}
+        return process_rows(self.before, snapshot, host_uses(self.before, snapshot, cpu, present))
 
 
 # Two snapshots closer together than this give rates that are mostly noise.

@@ -135,10 +135,10 @@ def run_live(
     gc.freeze()
     gc.enable()
 
-    def tell(text: str) -> None:
+    def show_failure(text: str) -> None:
         app.call_later(app.notify, text, severity="error", markup=False)
 
-    command = AlertCommand(options.alert_command, tell) if options.alert_command else None
+    command = AlertCommand(options.alert_command, show_failure) if options.alert_command else None
     app = TopApp(
         opened.source,
         colour=colour,
@@ -146,7 +146,7 @@ def run_live(
         settings=options.settings,
         notices=notices,
         readonly=options.readonly,
-        on_alert=command.tell if command else None,
+        on_alert=command.run if command else None,
         process_filter=options.filter,
         replay=opened.replay,
         machines=opened.machines,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.source import Update, UpdateSource
 
 _SILENT = "no data for"
-_TOLD_EVERY_S = 1.0
+_SILENCE_PERIOD_S = 1.0
 
 
 class UpdateReader(App[int]):
@@ -98,17 +98,17 @@ class UpdateReader(App[int]):
         assert self.silent_after_s is not None
         now_s = time.monotonic()
         silent_s = [now_s - machine.last_update_s for machine in self.shown_machines]
-        told = [
-            _tell(machine, for_s)
+        reported = [
+            _report_silence(machine, for_s)
             for machine, for_s in zip(self.shown_machines, silent_s, strict=True)
             if for_s > self.silent_after_s
         ]
-        if any(told):
+        if any(reported):
             self.paint()
-        self.set_timer(max(_TOLD_EVERY_S, self.silent_after_s - max(silent_s)), self._listen)
+        self.set_timer(max(_SILENCE_PERIOD_S, self.silent_after_s - max(silent_s)), self._listen)
 
 
-def _tell(machine: MonitoredMachine, silent_s: float) -> bool:
+def _report_silence(machine: MonitoredMachine, silent_s: float) -> bool:
     trouble = machine.model.trouble
     if trouble and not trouble.startswith(_SILENT):
         return False

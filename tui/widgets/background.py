@@ -47,8 +47,8 @@ class BackgroundAnswers:
         on_answer: called with whether the background is dark.
     """
 
-    def __init__(self, tell: Callable[[bool], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_answer: Callable[[bool], None]) -> None:
+        self._on_answer = on_answer
         self._held = ""
 
     def rest_of(self, text: str) -> str:
@@ -67,7 +67,7 @@ class BackgroundAnswers:
     def _take(self, answer: re.Match[str]) -> str:
         dark = is_dark(answer.group(1))
         if dark is not None:
-            self._tell(dark)
+            self._on_answer(dark)
         return ""
 
 

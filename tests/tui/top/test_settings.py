@@ -16,7 +16,7 @@ from neurontools.commands.top import build_parser
 from neurontools.dashboard.alerts import Condition
 from neurontools.dashboard.process_table import Column
 from neurontools.tui.names import THEME_NAMES, key_problem, shown_key
-from neurontools.tui.top.app import fewer
+from neurontools.tui.top.app import limit_notices
 from neurontools.tui.top.keys import key_names, key_troubles
 from neurontools.tui.top.pages.columns import LOOKS
 from neurontools.tui.top.settings import TopSettings, load_settings
@@ -182,8 +182,8 @@ def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> N
 
 
 def test_few_notices_are_told_whole_and_many_are_counted() -> None:
-    assert fewer(("a", "b"), 2) == ("a", "b")
-    assert fewer(("a", "b", "c", "d"), 2) == ("a", "b", "and 2 more; neuron-top --once lists them all")
+    assert limit_notices(("a", "b"), 2) == ("a", "b")
+    assert limit_notices(("a", "b", "c", "d"), 2) == ("a", "b", "and 2 more; neuron-top --once lists them all")
 
 
 def test_a_file_that_is_no_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:

@@ -150,10 +150,10 @@ def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     if model.snapshot is None:
         return
     utilization = {core: rate.utilization for core, rate in model.rates.items()}
-    mine = [link for pair, link in links(model.snapshot, utilization).items() if device.index in pair]
-    if not mine:
+    own_links = [link for pair, link in links(model.snapshot, utilization).items() if device.index in pair]
+    if not own_links:
         yield from _fact("links", "none", width, Role.DIM)
-    for number, link in enumerate(sorted(mine, key=lambda link: link.devices)):
+    for number, link in enumerate(sorted(own_links, key=lambda link: link.devices)):
         other = sum(link.devices) - device.index
         state = (
             "down"

@@ -163,10 +163,10 @@ class DevicesPage(Page):
         room = height - 1
         first = 0
         if len(drawing) > room:
-            here = next(
+            selected_line = next(
                 at for at, line in enumerate(drawing) if any(role is Role.SELECTED for _, role in line)
             )
-            first = max(0, min(here - room // 2, len(drawing) - room))
+            first = max(0, min(selected_line - room // 2, len(drawing) - room))
         blank = [fit((), width)] if len(drawing) < room else []
         return [section(" Links", width), *blank, *drawing[first : first + room]]
 

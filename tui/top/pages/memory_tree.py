@@ -177,10 +177,10 @@ class TreeCursor:
         self._show()
 
     def _show(self) -> None:
-        here = self._rows[self._selected].node.key if self._rows else None
+        key = self._rows[self._selected].node.key if self._rows else None
         self._rows = visible_rows(self._shown.tree(self._opened)) if self._shown else ()
         # What was selected may be gone, or in a node that was closed: then the nearest one above it.
         places = {row.node.key: index for index, row in enumerate(self._rows)}
-        while here and here not in places:
-            here = here[:-1]
-        self._selected = places[here] if here else max(0, min(self._selected, len(self._rows) - 1))
+        while key and key not in places:
+            key = key[:-1]
+        self._selected = places[key] if key else max(0, min(self._selected, len(self._rows) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.dashboard.host_use import presences
-from neurontools.dashboard.local_processes import CHOICES, send_signal, why_not
+from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_table import (
     Column,
     ProcessFilter,
@@ -256,7 +256,7 @@ class ProcessesPage(Page):
         if row is None or model.snapshot is None:
             return Notice("no process is selected")
         process = row.process
-        if reason := why_not(process, model.snapshot.source):
+        if reason := rejection_reason(process, model.snapshot.source):
             return Notice(reason, problem=True)
         about = (
             f"process {process.pid} of {user_name(process.uid)}",

@@ -61,8 +61,8 @@ def title_line(model: TopModel, width: int) -> Line:
     text = f"neuron-top {__version__}"
     if snapshot is not None:
         text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
-    told = ", ".join(clean(text) for text in (model.position, model.trouble) if text) or _alerts(model)
-    trouble = f" {told} " if told else ""
+    problems = ", ".join(clean(text) for text in (model.position, model.trouble) if text) or _alerts(model)
+    trouble = f" {problems} " if problems else ""
     room = width - width_of(trouble)
     if trouble and room < width_of(text) + 2:
         return dotted(((trouble.rstrip(), Role.TROUBLE),), width, Role.TITLE)
