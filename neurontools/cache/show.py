@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Tensor
+    from neurontools.cache.graphs.graph_facts import GraphFacts, TensorType
     from neurontools.cache.tree import CacheTree
     from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_file import NativeLibrary
@@ -310,7 +310,7 @@ def _log_lines(details: EntryDetails) -> list[str]:
     return lines
 
 
-def _tensors(tensors: Sequence[Tensor]) -> str:
+def _tensors(tensors: Sequence[TensorType]) -> str:
     shown = [str(tensor) for tensor in tensors[:_MOST_TENSORS]]
     if len(tensors) > _MOST_TENSORS:
         shown.append(f"and {len(tensors) - _MOST_TENSORS} more")

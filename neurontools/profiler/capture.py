@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools import __version__, env
+from neurontools.base.files import write_atomic
 from neurontools.base.procfs import read_boot_id
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_names import instance_id
@@ -19,7 +20,7 @@ from neurontools.profiler import records
 from neurontools.profiler.meta import Meta, Peaks, ProfileError
 from neurontools.profiler.model import (
     LoadedModel,
-    Program,
+    NeffProgram,
     model_line,
     pairing_hash,
     program_line,
@@ -102,7 +103,7 @@ class DeviceTemplate:
         model: whose number and NeuronCore the records carry.
     """
 
-    def __init__(self, program: Program, model: LoadedModel) -> None:
+    def __init__(self, program: NeffProgram, model: LoadedModel) -> None:
         operations = program.operations
         records: Any = require_numpy().zeros(len(operations) + 1, dtype=record_dtype())
         records["model"] = model.model
@@ -179,9 +180,7 @@ class CaptureFiles:
         if not self._fds or os.path.exists(path):
             return
         try:
-            with open(path + ".part", "wb") as file:
-                file.write(data)
-            os.replace(path + ".part", path)
+            write_atomic(path, data, sync=False)
         except OSError as error:
             self._stop(error)
 
@@ -230,7 +229,7 @@ class _Loaded:
 
 
 @dataclass(slots=True)
-class _Core:
+class _CoreCounters:
     """What one NeuronCore has recorded. `free_ns` is where its modelled device timeline ends so far."""
 
     system_events: int = 0
@@ -268,7 +267,7 @@ class Capture:
         *,
         command: tuple[str, ...] | None = None,
         on_warning: Callable[[str], None] | None = None,
-        read_program: Callable[[bytes], Program] = program_of_neff,
+        read_program: Callable[[bytes], NeffProgram] = program_of_neff,
     ) -> None:
         options = options or CaptureOptions()
         if options.device is not DeviceProfile.OFF:
@@ -281,10 +280,10 @@ class Capture:
         self._files = CaptureFiles(self.directory, self._warn)
         self._meta.write(self.directory)
         self._lock = threading.Lock()
-        self._programs: dict[str, Program | None] = {}
+        self._programs: dict[str, NeffProgram | None] = {}
         self._loaded: dict[int, _Loaded] = {}
         self._models = 0
-        self._cores: dict[int, _Core] = {}
+        self._cores: dict[int, _CoreCounters] = {}
         self._profiled: set[tuple[str, int]] = set()
         atexit.register(self.on_close)
 
@@ -340,7 +339,7 @@ class Capture:
     def _wanted(self, nc: int) -> bool:
         return self._options.ncs is None or nc in self._options.ncs
 
-    def _program(self, neff_hash: str, neff: bytes) -> Program | None:
+    def _program(self, neff_hash: str, neff: bytes) -> NeffProgram | None:
         """Return the program for device records; None where there are none to be made."""
         if neff_hash in self._programs:
             return self._programs[neff_hash]
@@ -349,7 +348,7 @@ class Capture:
             program = self._read_program(neff)
         except NeuronToolsError as error:
             self._warn(f"no device profile for NEFF {neff_hash}: {error.message}")
-            program = Program(neff_hash, 0, ())
+            program = NeffProgram(neff_hash, 0, ())
             known = None
         else:
             known = program if self._options.device is not DeviceProfile.OFF else None
@@ -362,7 +361,7 @@ class Capture:
     ) -> bytes:
         if event not in self._options.system_events:
             return b""
-        core = self._cores.setdefault(model.nc, _Core())
+        core = self._cores.setdefault(model.nc, _CoreCounters())
         if core.system_events >= self._options.max_events_per_nc:
             core.dropped_system += 1
             if core.dropped_system == 1:
@@ -383,7 +382,7 @@ class Capture:
             if (loaded.value.neff_hash, nc) in self._profiled:
                 return b""
             self._profiled.add((loaded.value.neff_hash, nc))
-        core = self._cores.setdefault(nc, _Core())
+        core = self._cores.setdefault(nc, _CoreCounters())
         over = core.device_records + template.count > self._options.max_events_per_nc
         if over or core.dropped_executions:
             core.dropped_executions += 1

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
+from neurontools.base.files import atomic_file
 from neurontools.profiler.meta import ProfileError
 from neurontools.profiler.summary_text import report, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.profiler.export_timeline import Progress
-    from neurontools.profiler.trace import Action, Row, Trace
+    from neurontools.profiler.trace import Trace, TraceAction, TraceRow
 
 
 class TraceFormat(StrEnum):
@@ -44,35 +49,10 @@ def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None
     Raises:
         ProfileError: the file cannot be written.
     """
-    try:
-        target = os.path.realpath(path)
-        if os.path.exists(target) and not os.path.isfile(target):
-            _write(trace, form, path, progress)
-            return
-        part = target + ".part"
-        try:
-            _write(trace, form, part, progress)
-            os.replace(part, target)
-        except BaseException:
-            if os.path.exists(part):
-                os.unlink(part)
-            raise
-    except OSError as error:
-        raise ProfileError(
-            f"cannot write {path}: {error.strerror}", "choose another with --output-file"
-        ) from error
-
-
-def _write(trace: Trace, form: TraceFormat, path: str, progress: Progress | None) -> None:
-    from neurontools.profiler.export_timeline import write_chrome, write_perfetto
-
-    if form is TraceFormat.PERFETTO:
-        with open(path, "wb") as binary:
-            write_perfetto(trace, binary, progress)
-        return
-    write = write_chrome if form is TraceFormat.CHROME else write_json
-    with open(path, "w", encoding="utf-8", buffering=1 << 20) as file:
-        write(trace, file, progress)
+    target = os.path.realpath(path)
+    is_special = os.path.exists(target) and not os.path.isfile(target)
+    with _write_errors(path), open(path, "wb") if is_special else atomic_file(target, sync=False) as file:
+        _write(trace, form, file, progress)
 
 
 def write_text(path: str, text: str) -> None:
@@ -81,12 +61,28 @@ def write_text(path: str, text: str) -> None:
     Raises:
         ProfileError: the file cannot be written.
     """
+    with _write_errors(path), open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _write(trace: Trace, form: TraceFormat, file: IO[bytes], progress: Progress | None) -> None:
+    from neurontools.profiler.export_timeline import write_chrome, write_perfetto
+
+    if form is TraceFormat.PERFETTO:
+        write_perfetto(trace, file, progress)
+        return
+    text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
+    (write_chrome if form is TraceFormat.CHROME else write_json)(trace, text, progress)
+    text.detach()
+
+
+@contextmanager
+def _write_errors(path: str) -> Iterator[None]:
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        yield
     except OSError as error:
         raise ProfileError(
-            f"cannot write {path}: {error.strerror}", "choose another with --output-file"
+            f"cannot write {path}: {error.strerror}", "use another file with --output-file"
         ) from error
 
 
@@ -121,7 +117,7 @@ def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) ->
     file.write("}\n")
 
 
-def _event(trace: Trace, row: Row, number: int) -> dict[str, Any]:
+def _event(trace: Trace, row: TraceRow, number: int) -> dict[str, Any]:
     action = trace.actions[trace.action[number]]
     event = {
         "timestamp": int(trace.start[number]) + trace.origin_unix_ns,
@@ -135,7 +131,7 @@ def _event(trace: Trace, row: Row, number: int) -> dict[str, Any]:
     return {**_named(action, row, number), **event}
 
 
-def _named(action: Action, row: Row, number: int) -> dict[str, Any]:
+def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
     if row.track.measured:
         group = f"nrt-nc-{row.nc:03d}"
         return {"id": number, "name": action.name, "trace_event_source": row.track.label, "group": group}

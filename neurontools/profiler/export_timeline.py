@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Row, Trace
+    from neurontools.profiler.trace import Trace, TraceRow
 
     Progress = Callable[[int, int], None]
-    from neurontools.profiler.trace import Action
+    from neurontools.profiler.trace import TraceAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
     return tuple(groups.values()), tuple(lines)
 
 
-def _group_name(row: Row) -> str:
+def _group_name(row: TraceRow) -> str:
     clock = "wall clock, measured" if row.track.measured else "device clock, modelled"
     return f"pid {row.pid} NC{row.nc} ({clock})"
 
@@ -121,7 +121,7 @@ def _write_line(trace: Trace, line: Line, file: IO[str], done: int, progress: Pr
     return done
 
 
-def _static(action: Action, place: str) -> tuple[str, str]:
+def _static(action: TraceAction, place: str) -> tuple[str, str]:
     category = "modelled" if action.track > Track.HARDWARE else "measured"
     head = f'{{"ph":"X","name":{_dump(action.name)},"cat":"{category}",{place}'
     fields: dict[str, Any] = {
@@ -252,7 +252,7 @@ def _tail(*event: bytes) -> bytes:
     )
 
 
-def _annotations(action: Action, execution: int) -> bytes:
+def _annotations(action: TraceAction, execution: int) -> bytes:
     numbers = (action.flops, action.read_bytes, action.write_bytes)
     texts = (action.opcode, action.shape, action.source)
     found = [

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from neurontools.base.files import write_atomic
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.records import FORMAT, META_FILE, RECORD, SCHEMA, SYSTEM_EVENTS
 
@@ -70,10 +71,7 @@ class Meta:
             **asdict(self),
         }
         path = os.path.join(directory, META_FILE)
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump(stored, file, indent=1)
-            file.write("\n")
-        os.replace(path + ".part", path)
+        write_atomic(path, json.dumps(stored, indent=1) + "\n", sync=False)
 
 
 def read_meta(directory: str) -> Meta:

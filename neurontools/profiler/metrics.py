@@ -18,7 +18,7 @@ from neurontools.profiler.records import ENGINES, Track
 if TYPE_CHECKING:
     from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.meta import Peaks
-    from neurontools.profiler.trace import Row, Trace
+    from neurontools.profiler.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(
     {
@@ -39,7 +39,7 @@ COLLECTIVE_OPCODE = "PSEUDO_TRIGGER_COLLECTIVE"
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ProfileMetric:
     """A number of the summary. `unit` is s, %, B, # (a count), flops, or "" for a ratio."""
 
     name: str
@@ -59,10 +59,10 @@ class _Work:
     write_bytes: int
 
 
-class _Core:
+class _CoreTracks:
     """The device rows of one NeuronCore."""
 
-    def __init__(self, trace: Trace, rows: tuple[Row, ...]) -> None:
+    def __init__(self, trace: Trace, rows: tuple[TraceRow, ...]) -> None:
         self.trace = trace
         self.rows = {row.track: row for row in rows}
         actions = trace.actions
@@ -128,7 +128,7 @@ class _Core:
         return start, duration, action
 
 
-def core_metrics(trace: Trace, rows: tuple[Row, ...], peaks: Peaks) -> tuple[Metric, ...]:
+def core_metrics(trace: Trace, rows: tuple[TraceRow, ...], peaks: Peaks) -> tuple[ProfileMetric, ...]:
     """Return the metrics of one NeuronCore.
 
     Args:
@@ -136,7 +136,7 @@ def core_metrics(trace: Trace, rows: tuple[Row, ...], peaks: Peaks) -> tuple[Met
         rows: the device rows of one NC of one process.
         peaks: of that core; metrics that need an unknown peak (0) are left out.
     """
-    core = _Core(trace, rows)
+    core = _CoreTracks(trace, rows)
     total_ns = core.work(Track.MODEL).sum_ns
     return (
         *_time(core, total_ns, peaks),
@@ -145,7 +145,7 @@ def core_metrics(trace: Trace, rows: tuple[Row, ...], peaks: Peaks) -> tuple[Met
         *_dma(core, total_ns),
         *_collectives(core, total_ns),
         *_memory(core, total_ns, peaks),
-        Metric("event_count", sum(row.last - row.first for row in rows), "#"),
+        ProfileMetric("event_count", sum(row.last - row.first for row in rows), "#"),
     )
 
 
@@ -153,105 +153,105 @@ def _percent(part: float, whole: float) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def _seconds(name: str, ns: int) -> Metric:
-    return Metric(name, ns / 1e9, "s")
+def _seconds(name: str, ns: int) -> ProfileMetric:
+    return ProfileMetric(name, ns / 1e9, "s")
 
 
-def _time(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+def _time(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     active_ns = core.active_ns()
     found = [
         _seconds("total_time", total_ns),
         _seconds("total_exec_time", core.exec_ns()),
         _seconds("total_active_time", active_ns),
-        Metric("total_active_time_percent", _percent(active_ns, total_ns), "%"),
-        Metric("trace_count", core.work(Track.MODEL).count, "#"),
+        ProfileMetric("total_active_time_percent", _percent(active_ns, total_ns), "%"),
+        ProfileMetric("trace_count", core.work(Track.MODEL).count, "#"),
     ]
     if peaks.clock_hz:
-        found.append(Metric("neuroncore_cycle_count", round(total_ns * peaks.clock_hz / 1e9), "#"))
+        found.append(ProfileMetric("neuroncore_cycle_count", round(total_ns * peaks.clock_hz / 1e9), "#"))
     return found
 
 
-def _flops(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     hardware = core.work(Track.TENSOR).flops
     transpose = core.work(Track.TENSOR, "TRANSPOSE").flops
     useful = hardware - transpose
     read, write = _hbm_bytes(core)
     found = [
-        Metric("model_flops", useful, "flops"),
-        Metric("hardware_flops", hardware, "flops"),
-        Metric("transpose_flops", transpose, "flops"),
+        ProfileMetric("model_flops", useful, "flops"),
+        ProfileMetric("hardware_flops", hardware, "flops"),
+        ProfileMetric("transpose_flops", transpose, "flops"),
     ]
     intensity = useful / (read + write) if read + write else 0.0
-    found.append(Metric("mm_arithmetic_intensity", intensity, ""))
+    found.append(ProfileMetric("mm_arithmetic_intensity", intensity, ""))
     if peaks.tensor_flops_s and peaks.hbm_bytes_s:
         ridge = peaks.tensor_flops_s / peaks.hbm_bytes_s
-        found.append(Metric("peak_flops_bandwidth_ratio", ridge, ""))
+        found.append(ProfileMetric("peak_flops_bandwidth_ratio", ridge, ""))
     if peaks.tensor_flops_s:
         possible = peaks.tensor_flops_s * total_ns / 1e9
         used = _percent(useful, possible)
         found += [
-            Metric("mfu_estimated_percent", used, "%"),
-            Metric("mfu_hlo_estimated_percent", used, "%"),
-            Metric("mfu_inst_estimated_percent", used, "%"),
-            Metric("hfu_estimated_percent", _percent(hardware, possible), "%"),
+            ProfileMetric("mfu_estimated_percent", used, "%"),
+            ProfileMetric("mfu_hlo_estimated_percent", used, "%"),
+            ProfileMetric("mfu_inst_estimated_percent", used, "%"),
+            ProfileMetric("hfu_estimated_percent", _percent(hardware, possible), "%"),
         ]
     if peaks.tensor_flops_s and peaks.hbm_bytes_s:
         bound = min(100.0, _percent(intensity, ridge))
-        found.append(Metric("mfu_max_achievable_estimated_percent", bound, "%"))
+        found.append(ProfileMetric("mfu_max_achievable_estimated_percent", bound, "%"))
     return found
 
 
-def _engines(core: _Core, total_ns: int) -> list[Metric]:
-    found: list[Metric] = []
+def _engines(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
+    found: list[ProfileMetric] = []
     for track in ENGINES:
         work, name = core.work(track), f"{track.label.lower()}_engine"
         found += [
             _seconds(f"{name}_active_time", work.busy_ns),
-            Metric(f"{name}_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+            ProfileMetric(f"{name}_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
             _seconds(f"{name}_instruction_time", work.sum_ns),
-            Metric(f"{name}_instruction_count", work.count, "#"),
+            ProfileMetric(f"{name}_instruction_count", work.count, "#"),
         ]
     activate = core.work(Track.SCALAR, "ACTIVATE")
     return [
         *found,
-        Metric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").count, "#"),
+        ProfileMetric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").count, "#"),
         _seconds("activate_instruction_time", activate.sum_ns),
-        Metric("activate_instruction_count", activate.count, "#"),
+        ProfileMetric("activate_instruction_count", activate.count, "#"),
     ]
 
 
-def _dma(core: _Core, total_ns: int) -> list[Metric]:
+def _dma(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
     work = core.work(Track.DMA)
     moved = work.read_bytes + work.write_bytes
     return [
         _seconds("dma_active_time", work.busy_ns),
-        Metric("dma_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+        ProfileMetric("dma_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
         _seconds("dma_transfer_time", work.sum_ns),
-        Metric("dma_transfer_count", work.count, "#"),
-        Metric("dma_transfer_total_bytes", moved, "B"),
-        Metric("dma_transfer_average_bytes", moved / work.count if work.count else 0.0, "B"),
+        ProfileMetric("dma_transfer_count", work.count, "#"),
+        ProfileMetric("dma_transfer_total_bytes", moved, "B"),
+        ProfileMetric("dma_transfer_average_bytes", moved / work.count if work.count else 0.0, "B"),
     ]
 
 
-def _collectives(core: _Core, total_ns: int) -> list[Metric]:
+def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
     work = core.work(Track.DMA, COLLECTIVE_OPCODE)
     return [
         _seconds("cc_op_time", work.sum_ns),
         _seconds("cc_op_active_time", work.busy_ns),
-        Metric("cc_op_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
-        Metric("cc_op_count", work.count, "#"),
+        ProfileMetric("cc_op_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
+        ProfileMetric("cc_op_count", work.count, "#"),
     ]
 
 
-def _memory(core: _Core, total_ns: int, peaks: Peaks) -> list[Metric]:
+def _memory(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     read, write = _hbm_bytes(core)
-    found = [Metric("hbm_read_bytes", read, "B"), Metric("hbm_write_bytes", write, "B")]
+    found = [ProfileMetric("hbm_read_bytes", read, "B"), ProfileMetric("hbm_write_bytes", write, "B")]
     if peaks.hbm_bytes_s:
         possible = peaks.hbm_bytes_s * total_ns / 1e9
-        found.append(Metric("mbu_estimated_percent", _percent(read + write, possible), "%"))
+        found.append(ProfileMetric("mbu_estimated_percent", _percent(read + write, possible), "%"))
     return found
 
 
-def _hbm_bytes(core: _Core) -> tuple[int, int]:
+def _hbm_bytes(core: _CoreTracks) -> tuple[int, int]:
     works = [core.work(track) for track in (*ENGINES, Track.DMA)]
     return sum(work.read_bytes for work in works), sum(work.write_bytes for work in works)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ScheduledOperation:
     """One scheduled operation of a program; times are modelled, bytes are those of device memory (HBM)."""
 
     name: str
@@ -32,12 +32,12 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NeffProgram:
     """The operations of one NEFF in schedule order; `neff_hash` is the decimal number in `neff_<hash>.neff`."""
 
     neff_hash: str
     total_ns: int
-    operations: tuple[Operation, ...]
+    operations: tuple[ScheduledOperation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class LoadedModel:
     neff_hash: str
 
 
-def program_line(program: Program) -> bytes:
+def program_line(program: NeffProgram) -> bytes:
     """Return the line that stores a program."""
     rows = [list(asdict(operation).values()) for operation in program.operations]
     return _line({"program": program.neff_hash, "total_ns": program.total_ns, "operations": rows})
@@ -64,7 +64,7 @@ def model_line(model: LoadedModel) -> bytes:
     return _line(asdict(model))
 
 
-def read_models(directory: str) -> tuple[dict[str, Program], tuple[LoadedModel, ...]]:
+def read_models(directory: str) -> tuple[dict[str, NeffProgram], tuple[LoadedModel, ...]]:
     """Return the programs by hash and the models by number; an unfinished last line is ignored.
 
     Raises:
@@ -76,7 +76,7 @@ def read_models(directory: str) -> tuple[dict[str, Program], tuple[LoadedModel, 
             lines = file.read().split(b"\n")[:-1]
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
-    programs: dict[str, Program] = {}
+    programs: dict[str, NeffProgram] = {}
     models: list[LoadedModel] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -96,7 +96,7 @@ def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _program(stored: dict[str, Any]) -> Program:
+def _program(stored: dict[str, Any]) -> NeffProgram:
     operations = []
     for name, opcode, engine, start, duration, flops, read, write, shape, source in stored["operations"]:
         if engine not in TRACK_OF_LABEL:
@@ -104,11 +104,13 @@ def _program(stored: dict[str, Any]) -> Program:
         times = (int(start), int(duration), int(flops), int(read), int(write))
         if min(times) < 0:
             raise ValueError(f"operation {name!r} has a negative cost")
-        operations.append(Operation(str(name), str(opcode), str(engine), *times, str(shape), str(source)))
-    return Program(str(stored["program"]), int(stored["total_ns"]), tuple(operations))
+        operations.append(
+            ScheduledOperation(str(name), str(opcode), str(engine), *times, str(shape), str(source))
+        )
+    return NeffProgram(str(stored["program"]), int(stored["total_ns"]), tuple(operations))
 
 
-def _model(stored: dict[str, Any], expected: int, programs: dict[str, Program]) -> LoadedModel:
+def _model(stored: dict[str, Any], expected: int, programs: dict[str, NeffProgram]) -> LoadedModel:
     if stored["model"] != expected or stored["neff_hash"] not in programs:
         raise ValueError(f"model {stored['model']!r} is out of order")
     return LoadedModel(
@@ -127,7 +129,7 @@ def pairing_hash(neff: bytes) -> str:
     return str(int.from_bytes(hashlib.sha256(neff).digest()[:8], "big"))
 
 
-def program_of_neff(neff: bytes) -> Program:
+def program_of_neff(neff: bytes) -> NeffProgram:
     """Return the operations of a NEFF as its cost model scheduled them.
 
     Raises:
@@ -138,10 +140,10 @@ def program_of_neff(neff: bytes) -> Program:
     return program_of_cost(pairing_hash(neff), parse(neff).cost)
 
 
-def program_of_cost(neff_hash: str, cost: GraphCost) -> Program:
+def program_of_cost(neff_hash: str, cost: GraphCost) -> NeffProgram:
     """Return the operations of a cost model."""
     operations = tuple(
-        Operation(
+        ScheduledOperation(
             name=op.name,
             opcode=op.opcode,
             engine=op.engine.value,
@@ -155,4 +157,4 @@ def program_of_cost(neff_hash: str, cost: GraphCost) -> Program:
         )
         for op in cost.ops
     )
-    return Program(neff_hash, cost.total_ns, operations)
+    return NeffProgram(neff_hash, cost.total_ns, operations)

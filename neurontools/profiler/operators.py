@@ -14,7 +14,7 @@ from neurontools.profiler.records import ENGINES, Track
 
 if TYPE_CHECKING:
     from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Row, Trace
+    from neurontools.profiler.trace import Trace, TraceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _rate(amount: int, seconds: float, unit: str) -> str:
     return f"{amount} ({units.format_count(amount / seconds)}{unit})" if seconds else str(amount)
 
 
-def _gap(trace: Trace, row: Row, event: int) -> str:
+def _gap(trace: Trace, row: TraceRow, event: int) -> str:
     if event == row.first:
         return ""
     before = event - 1

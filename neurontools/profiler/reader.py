@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.profiler.meta import Meta, ProfileError, read_meta
-from neurontools.profiler.model import LoadedModel, Program, read_models
+from neurontools.profiler.model import LoadedModel, NeffProgram, read_models
 from neurontools.profiler.records import (
     EVENTS_FILE,
     META_FILE,
@@ -31,7 +31,7 @@ class ProcessCapture:
 
     directory: str
     meta: Meta
-    programs: dict[str, Program]
+    programs: dict[str, NeffProgram]
     models: tuple[LoadedModel, ...]
     events: Records
 
@@ -132,7 +132,7 @@ def _map(path: str) -> Records:
 
 
 def _check(
-    directory: str, events: Records, programs: dict[str, Program], models: tuple[LoadedModel, ...]
+    directory: str, events: Records, programs: dict[str, NeffProgram], models: tuple[LoadedModel, ...]
 ) -> None:
     """Refuse records that point nowhere: everything above may index without looking."""
     np = require_numpy()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.intervals import busy_ns
-from neurontools.profiler.metrics import Metric, core_metrics
+from neurontools.profiler.metrics import ProfileMetric, core_metrics
 from neurontools.profiler.records import NC_EXEC_RUNNING, NRT_EXECUTE, Track
 
 if TYPE_CHECKING:
     from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.meta import Meta
-    from neurontools.profiler.trace import Row, Trace
+    from neurontools.profiler.trace import Trace, TraceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CoreSummary:
     pid: int
     nc: int
     core: int
-    metrics: tuple[Metric, ...]
+    metrics: tuple[ProfileMetric, ...]
     wall_span_ns: int
     wall_busy_ns: int
 
@@ -77,14 +77,14 @@ def summarise(trace: Trace) -> Summary:
     )
 
 
-def _by_core(trace: Trace) -> list[tuple[Row, ...]]:
-    cores: dict[tuple[int, int], list[Row]] = {}
+def _by_core(trace: Trace) -> list[tuple[TraceRow, ...]]:
+    cores: dict[tuple[int, int], list[TraceRow]] = {}
     for row in trace.rows:
         cores.setdefault((row.process, row.nc), []).append(row)
     return [tuple(rows) for rows in cores.values()]
 
 
-def _core(trace: Trace, rows: tuple[Row, ...]) -> CoreSummary:
+def _core(trace: Trace, rows: tuple[TraceRow, ...]) -> CoreSummary:
     device = tuple(row for row in rows if not row.track.measured)
     wall = [row for row in rows if row.track.measured]
     busy = next((row for row in wall if row.track is Track.HARDWARE), None)
@@ -116,9 +116,9 @@ def _models(trace: Trace) -> tuple[ModelSummary, ...]:
     return tuple(found)
 
 
-def _execution_rows(trace: Trace) -> list[Row]:
+def _execution_rows(trace: Trace) -> list[TraceRow]:
     """Return for every core the row that shows executions in wall time: neuron_rt, or neuron_hw when it is filtered."""
-    rows: dict[tuple[int, int], Row] = {}
+    rows: dict[tuple[int, int], TraceRow] = {}
     for row in trace.rows_of(Track.RUNTIME, Track.HARDWARE):
         known = rows.get((row.process, row.nc))
         if known is None or NRT_EXECUTE not in trace.action[known.span]:
@@ -134,7 +134,7 @@ def _modelled(trace: Trace) -> Int64s:
     return modelled
 
 
-def _model(trace: Trace, row: Row, number: int, mine: Int64s, modelled_ns: int) -> ModelSummary:
+def _model(trace: Trace, row: TraceRow, number: int, mine: Int64s, modelled_ns: int) -> ModelSummary:
     value = trace.models[number].value
     wall = trace.duration[mine]
     warm = wall[1:] if len(wall) > 1 else wall

@@ -13,7 +13,7 @@ from neurontools.profiler.summary import summarise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.profiler.metrics import Metric
+    from neurontools.profiler.metrics import ProfileMetric
     from neurontools.profiler.operators import EngineTotal, OperatorTotal
     from neurontools.profiler.summary import CoreSummary, ModelSummary, Summary
     from neurontools.profiler.trace import Trace
@@ -23,7 +23,7 @@ _NAME_WIDTH = 26
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProfileReport:
     """Everything that the summary shows."""
 
     summary: Summary
@@ -31,12 +31,12 @@ class Report:
     operators: tuple[OperatorTotal, ...]
 
 
-def report(trace: Trace, operators: int | None = 10) -> Report:
+def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
     """Return the report of a trace with the `operators` longest operators."""
-    return Report(summarise(trace), engine_totals(trace), top_operators(trace, operators))
+    return ProfileReport(summarise(trace), engine_totals(trace), top_operators(trace, operators))
 
 
-def to_text(what: Report) -> str:
+def to_text(what: ProfileReport) -> str:
     """Return the report for people, 80 columns wide where names allow, no newline at the end."""
     parts = [
         _head(what.summary),
@@ -49,7 +49,7 @@ def to_text(what: Report) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def to_json(what: Report) -> dict[str, Any]:
+def to_json(what: ProfileReport) -> dict[str, Any]:
     """Return the report for programs: base units (ns, s, bytes), vendor metric names, stable keys."""
     summary = what.summary
     return {
@@ -98,7 +98,7 @@ def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
     return "\n".join(["Operators by modelled time", *table(header, rows, left=2)])
 
 
-def metric_text(metric: Metric) -> str:
+def metric_text(metric: ProfileMetric) -> str:
     """Return a metric's value with its unit."""
     match metric.unit:
         case "s":

@@ -1,7 +1,7 @@
 """The timeline's engine: what every cell of a row shows, in time that does not grow with the events in view.
 
 Busy time of a cell is exact (prefix sums over disjoint intervals). The event that a cell names is the longest that
-starts in it, or the one that runs on into it when that covers more of it; with very many events in view it is found
+starts in it, or an earlier event that covers more of it; with very many events in view it is found
 among the longest of each block of 16, 256, ... events.
 """
 
@@ -19,7 +19,7 @@ from neurontools.profiler.intervals import BusyIndex
 
 if TYPE_CHECKING:
     from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Row, Trace
+    from neurontools.profiler.trace import Trace, TraceRow
 
 
 EIGHTHS = 8
@@ -46,7 +46,7 @@ class Cells:
 class TimelineRow:
     """One row with its indices, built when it is first drawn."""
 
-    def __init__(self, trace: Trace, row: Row) -> None:
+    def __init__(self, trace: Trace, row: TraceRow) -> None:
         self.row = row
         self._start = trace.start[row.span]
         self._duration = trace.duration[row.span]
@@ -88,7 +88,7 @@ class TimelineRow:
         return Cells(busy, eighths, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
 
     def event_at(self, time_ns: int) -> int:
-        """Return the event that runs at a time, else the nearest one that starts after, else the last."""
+        """Return the event that runs at a time, else the next event, else the last."""
         index = int(np.searchsorted(self._start, time_ns, side="right"))
         if index > 0:
             running = int(self._reach[index - 1])
@@ -159,7 +159,7 @@ def format_tick(time_ns: int, step_ns: int) -> str:
     return f"{time_ns} ns"
 
 
-class Timeline:
+class TraceTimeline:
     """All rows of a trace, and finding events in them."""
 
     def __init__(self, trace: Trace) -> None:

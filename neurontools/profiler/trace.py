@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class TraceAction:
     """What an event does: an operation of a program, a system event, or a whole model."""
 
     name: str
@@ -33,7 +33,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line of the timeline: a track of a NeuronCore of a process; its events are `first` to `last` exclusive."""
 
     process: int
@@ -79,9 +79,9 @@ class Trace:
     """
 
     processes: tuple[Meta, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TraceRow, ...]
     models: tuple[TraceModel, ...]
-    actions: tuple[Action, ...]
+    actions: tuple[TraceAction, ...]
     start: Int64s
     duration: Int64s
     action: Codes
@@ -100,7 +100,7 @@ class Trace:
         """End of the last event, nanoseconds since the origin."""
         return int((self.start + self.duration).max()) if self.event_count else 0
 
-    def rows_of(self, *tracks: Track) -> tuple[Row, ...]:
+    def rows_of(self, *tracks: Track) -> tuple[TraceRow, ...]:
         """Return the rows of some tracks."""
         return tuple(row for row in self.rows if row.track in tracks)
 
@@ -184,8 +184,8 @@ class _Table:
     """Numbers for actions and models over all captures; programs that several processes share appear once."""
 
     def __init__(self) -> None:
-        self.actions: list[Action] = [
-            Action(name, "", Track.HARDWARE if name.startswith("nc_") else Track.RUNTIME)
+        self.actions: list[TraceAction] = [
+            TraceAction(name, "", Track.HARDWARE if name.startswith("nc_") else Track.RUNTIME)
             for name in SYSTEM_EVENTS
         ]
         self.models: list[TraceModel] = []
@@ -200,7 +200,7 @@ class _Table:
         for value in capture.models:
             self.models.append(TraceModel(process, value))
             names.append(len(self.actions))
-            self.actions.append(Action(value.name, "MODEL", Track.MODEL))
+            self.actions.append(TraceAction(value.name, "MODEL", Track.MODEL))
             bases.append(self._program(capture, value.neff_hash))
         track = events["track"].astype(np.int64)
         if capture.models:
@@ -223,7 +223,7 @@ class _Table:
         if neff_hash not in self._programs:
             self._programs[neff_hash] = len(self.actions)
             self.actions += [
-                Action(
+                TraceAction(
                     operation.name,
                     operation.opcode,
                     TRACK_OF_LABEL[operation.engine],
@@ -246,7 +246,7 @@ class _Table:
         return own - (self._boot.started_unix_ns - self._boot.started_ns)
 
 
-def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[Row, ...]:
+def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[TraceRow, ...]:
     keys, firsts = np.unique(key, return_index=True)
     lasts = [*firsts, len(key)][1:]
     rows = []
@@ -254,7 +254,7 @@ def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[Row, ...]:
         process, nc = int(number) >> 16, (int(number) >> 8) & 0xFF
         meta = captures[process].meta
         core = meta.cores[nc] if nc < len(meta.cores) else nc
-        rows.append(Row(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last)))
+        rows.append(TraceRow(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last)))
     return tuple(rows)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from neurontools.profiler.capture import Capture, CaptureMachine
 from neurontools.profiler.meta import Peaks
-from neurontools.profiler.model import Operation, Program, pairing_hash
+from neurontools.profiler.model import NeffProgram, ScheduledOperation, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace import Trace, load
 
@@ -38,7 +38,7 @@ class Maker:
     machine = CaptureMachine("trn1.2xlarge", "i-0123456789abcdef0", 1, (0, 1), Peaks(92e12, 410e9, 1.4e9))
 
     @staticmethod
-    def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> Operation:
+    def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> ScheduledOperation:
         fields: dict[str, Any] = {
             "opcode": _OPCODES.get(engine, "TENSOR_TENSOR"),
             "flops": 0,
@@ -47,9 +47,11 @@ class Maker:
             "shape": "float32[128,128]",
             "source": "train.py:12",
         }
-        return Operation(name, engine=engine, start_ns=start_ns, duration_ns=duration_ns, **(fields | more))
+        return ScheduledOperation(
+            name, engine=engine, start_ns=start_ns, duration_ns=duration_ns, **(fields | more)
+        )
 
-    def mlp(self) -> tuple[Operation, ...]:
+    def mlp(self) -> tuple[ScheduledOperation, ...]:
         """25 us: two overlapping transfers, two products, an activation, an addition, a custom operator."""
         return (
             self.operation("aten.copy_", "DMA", 0, 4_000, read_bytes=65_536),
@@ -73,8 +75,8 @@ class Maker:
             **more,
         )
 
-    def program(self, neff: bytes) -> Program:
-        return Program(pairing_hash(neff), 25_000, self.mlp())
+    def program(self, neff: bytes) -> NeffProgram:
+        return NeffProgram(pairing_hash(neff), 25_000, self.mlp())
 
     @staticmethod
     def model(nc: int = 0, neff: bytes = b"mlp", model_id: int = 10001, name: str = "mlp") -> Any:

@@ -30,7 +30,7 @@ from neurontools.profiler.trace import load
 if TYPE_CHECKING:
     from conftest import Maker
 
-    from neurontools.profiler.model import Program
+    from neurontools.profiler.model import NeffProgram
 
 INSPECT = "NEURON_RT_INSPECT_"
 
@@ -132,7 +132,7 @@ def test_over_the_limit_the_newest_are_dropped_counted_and_said_once(home: Path,
 
 
 def test_a_damaged_neff_costs_the_device_profile_and_not_the_run(home: Path, maker: Maker) -> None:
-    def refuse(neff: bytes) -> Program:
+    def refuse(neff: bytes) -> NeffProgram:
         raise NeuronToolsError("not a NEFF")
 
     said: list[str] = []

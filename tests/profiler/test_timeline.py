@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from neurontools.base import units
 from neurontools.errors import UsageError
 from neurontools.profiler.records import Track
-from neurontools.profiler.timeline import NO_EVENT, Timeline, TimelineRow, Viewport, format_tick, tick_step
-from neurontools.profiler.trace import Action, Row, Trace
+from neurontools.profiler.timeline import (
+    NO_EVENT,
+    TimelineRow,
+    TraceTimeline,
+    Viewport,
+    format_tick,
+    tick_step,
+)
+from neurontools.profiler.trace import Trace, TraceAction, TraceRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +31,8 @@ def row_of(events: Sequence[tuple[int, int]]) -> TimelineRow:
     start = np.array([event[0] for event in events], dtype=np.int64)
     duration = np.array([event[1] for event in events], dtype=np.int64)
     zeros = np.zeros(len(events), dtype=np.uint32)
-    row = Row(0, 1, 0, 0, Track.TENSOR, 0, len(events))
-    action = Action("aten.mm", "MATMUL", Track.TENSOR)
+    row = TraceRow(0, 1, 0, 0, Track.TENSOR, 0, len(events))
+    action = TraceAction("aten.mm", "MATMUL", Track.TENSOR)
     return TimelineRow(Trace((), (row,), (), (action,), start, duration, zeros, zeros, zeros, zeros, 0), row)
 
 
@@ -137,7 +144,7 @@ def test_the_event_at_a_time_is_the_running_one_else_the_next() -> None:
 
 
 def test_search_finds_events_in_order_of_time(trace: Trace) -> None:
-    found = Timeline(trace).search("MM|relu")
+    found = TraceTimeline(trace).search("MM|relu")
     names = {trace.actions[number].name for number in trace.action[found]}
     assert names == {"aten.mm", "aten.relu"}
     assert np.all(np.diff(trace.start[found]) >= 0)
@@ -146,7 +153,7 @@ def test_search_finds_events_in_order_of_time(trace: Trace) -> None:
 
 def test_a_bad_search_pattern_is_explained(trace: Trace) -> None:
     with pytest.raises(UsageError, match="invalid regular expression"):
-        Timeline(trace).search("(")
+        TraceTimeline(trace).search("(")
 
 
 @given(st.integers(0, 10**15))

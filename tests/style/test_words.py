@@ -12,7 +12,6 @@ PENDING: tuple[str, ...] = (
     "neurontools/customop/",
     "neurontools/machine/",
     "neurontools/monitor/",
-    "neurontools/profiler/",
     "neurontools/runtime/",
     "neurontools/sources/",
     "neurontools/sysfs/",

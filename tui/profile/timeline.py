@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from neurontools.base import units
-from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, Timeline, Viewport, format_tick, tick_step
+from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, TraceTimeline, Viewport, format_tick, tick_step
 
 if TYPE_CHECKING:
     from textual import events
@@ -168,7 +168,7 @@ class TimelineView(Widget, can_focus=True):
 
     def __init__(self, trace: Trace, classes: str | None = None) -> None:
         super().__init__(classes=classes)
-        self.timeline = Timeline(trace)
+        self.timeline = TraceTimeline(trace)
         self.view = Viewport.fit(self.timeline.total_ns, 1)
         self.selected_row = 0
         self.selected_event = NO_EVENT
@@ -412,7 +412,7 @@ class TimelineView(Widget, can_focus=True):
             self._scroll = line - room + 1
 
 
-def _lines(timeline: Timeline) -> list[str | int]:
+def _lines(timeline: TraceTimeline) -> list[str | int]:
     """Return what the lines show: a heading, or a row by its index."""
     lines: list[str | int] = []
     known: tuple[int, int, bool] | None = None

@@ -44,6 +44,14 @@ class ExportError(NeuronToolsError):
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An entry that is not exported or moved, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file of an entry; `digest` is its sha256 (hex)."""
 

@@ -16,7 +16,7 @@ from neurontools.base.files import remove_quietly
 from neurontools.base.locks import flock
 from neurontools.cache import verify
 from neurontools.cache.archives import archive
-from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
+from neurontools.cache.archives.archive import ExportError, LeftOut, StoredEntry, StoredFile
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.in_use import hold, release
@@ -36,15 +36,7 @@ _TEMPORARY = ".writing-"
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An entry that was not exported, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
+class ExportResult:
     """What a new archive contains. `stored_bytes` are its files' lengths, `archive_bytes` its own."""
 
     archive: str
@@ -69,7 +61,7 @@ def export_entries(
     judge: Callable[[Entry], str] = lambda _: "",
     replace: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Export:
+) -> ExportResult:
     """Write finished, sound entries to an archive.
 
     Args:
@@ -107,7 +99,7 @@ def export_entries(
         raise ExportError(f"cannot {doing}: {error.strerror or error}", remedy) from error
     finally:
         remove_quietly(temporary)
-    return Export(
+    return ExportResult(
         target, tuple(contents.paths), contents.stored_bytes, archive_bytes, tuple(contents.left_out)
     )
 

@@ -30,7 +30,7 @@ LIMIT_BYTES = 64 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
+class ImportResult:
     """The entries of an archive by outcome, as paths below the root; `unwanted` with the reason."""
 
     root: str
@@ -53,7 +53,7 @@ def import_archive(
     judge: Callable[[Entry], str] = lambda _: "",
     limit_bytes: int = LIMIT_BYTES,
     progress: Callable[[int, int], None] | None = None,
-) -> Import:
+) -> ImportResult:
     """Add the entries of an archive to a cache; finished entries of the cache stay as they are.
 
     Args:
@@ -102,7 +102,7 @@ def _opened(path: str) -> IO[bytes]:
     return file
 
 
-def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> Import:
+def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> ImportResult:
     reader = EntryReader(temporary)
     outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
     unwanted = []
@@ -117,7 +117,7 @@ def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[
     for compiler in {os.path.dirname(path) for path in outcomes["imported"]}:
         with suppress(FileNotFoundError):
             sync_directory(f"{root}/{compiler}")
-    return Import(
+    return ImportResult(
         root,
         imported=tuple(outcomes["imported"]),
         present=tuple(outcomes["present"]),

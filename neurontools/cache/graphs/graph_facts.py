@@ -14,7 +14,7 @@ class GraphForm(StrEnum):
     HLO = "hlo"
 
 
-class Tensor(NamedTuple):
+class TensorType(NamedTuple):
     """Type and shape of a tensor. A tuple: a hundred thousand of a large graph are compared and counted."""
 
     dtype: str
@@ -33,7 +33,7 @@ class Operand:
 
     producer: int
     result: int
-    tensor: Tensor
+    tensor: TensorType
     window: str = ""
 
     @property
@@ -43,17 +43,17 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperatorCall:
     """One operator call. `constants` are its other arguments as text; `source` is the user's `file:line`, or ""."""
 
     name: str
     operands: tuple[Operand, ...]
-    results: tuple[Tensor, ...]
+    results: tuple[TensorType, ...]
     constants: tuple[str, ...] = ()
     source: str = ""
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[TensorType, ...]:
         """The tensors of operands and results."""
         return (*[operand.tensor for operand in self.operands], *self.results)
 
@@ -86,9 +86,9 @@ class GraphFacts:
     """
 
     form: GraphForm
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[TensorType, ...]
     input_names: tuple[str, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[OperatorCall, ...]
     outputs: tuple[Operand, ...] = ()
     aliases: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import math
 import zlib
 from typing import TYPE_CHECKING
 
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 from neurontools.cache.graphs.hlo import HloError, read_hlo
 from neurontools.compiler.graph import GraphError, Lifted, Symbol, View, graph_from_bytes
 
@@ -65,7 +65,7 @@ class _GraphReader:
         changed = [self._inputs[slot] for slot in graph.outputs if slot in self._inputs]
         return GraphFacts(
             form=GraphForm.CANONICAL,
-            inputs=tuple(Tensor("unused", ()) if view is None else _tensor(view) for view in inputs),
+            inputs=tuple(TensorType("unused", ()) if view is None else _tensor(view) for view in inputs),
             input_names=("",) * len(graph.inputs),
             operations=operations,
             outputs=tuple(outputs),
@@ -75,7 +75,7 @@ class _GraphReader:
             buffers_bytes=sum(slot.nbytes for slot in graph.slots),
         )
 
-    def _operation(self, number: int, node: Node) -> Operation:
+    def _operation(self, number: int, node: Node) -> OperatorCall:
         operands: list[Operand] = []
         constants: list[str] = []
         for name, arg in (*(("", arg) for arg in node.args), *node.kwargs):
@@ -87,7 +87,7 @@ class _GraphReader:
                 self._note(view)
                 self._producers.setdefault(view.slot, (number, position))
         results = tuple(_tensor(view) for view in node.results if view is not None)
-        return Operation(node.op, tuple(operands), results, tuple(constants), node.source)
+        return OperatorCall(node.op, tuple(operands), results, tuple(constants), node.source)
 
     def _argument(self, arg: Arg, operands: list[Operand]) -> str:
         """Return a constant argument as text; append a tensor to the operands and return ""."""
@@ -127,8 +127,8 @@ class _GraphReader:
         self._last[view.slot] = view
 
 
-def _tensor(view: View) -> Tensor:
-    return Tensor(view.dtype, view.shape)
+def _tensor(view: View) -> TensorType:
+    return TensorType(view.dtype, view.shape)
 
 
 def _window(view: View) -> str:

@@ -21,7 +21,7 @@ from neurontools.base.protowire import (
     read_text,
     to_signed,
 )
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ _MAX_DEPTH = 16
 _MAX_INSTRUCTIONS = 200_000
 _MAX_VALUE_BYTES = 32
 _TUPLE, _PARAMETER = "tuple", "parameter"
-_UNKNOWN = Tensor("unknown", ())
+_UNKNOWN = TensorType("unknown", ())
 _DTYPES = dict(
     enumerate(
         [
@@ -89,7 +89,7 @@ class _Instruction:
     number: int = 0
     name: str = ""
     opcode: str = ""
-    shapes: tuple[Tensor, ...] = ()
+    shapes: tuple[TensorType, ...] = ()
     operands: list[int] = field(default_factory=list)
     called: list[int] = field(default_factory=list)
     dimensions: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ class _Instruction:
     source_line: int = 0
 
     @property
-    def tensor(self) -> Tensor:
+    def tensor(self) -> TensorType:
         return self.shapes[0] if self.shapes else _UNKNOWN
 
 
@@ -248,10 +248,10 @@ class _Reader:
             elif number == 4 and kind == VARINT:
                 found.source_line = to_signed(value)
 
-    def _read_shapes(self, start: int, end: int, depth: int) -> list[Tensor]:
+    def _read_shapes(self, start: int, end: int, depth: int) -> list[TensorType]:
         dtype = _DTYPES[0]
         dimensions: list[int] = []
-        inner: list[Tensor] = []
+        inner: list[TensorType] = []
         for number, kind, value, begin, stop in self.fields("shape", start, end):
             if number == 2 and kind == VARINT:
                 dtype = _DTYPES.get(value, f"type{value}")
@@ -259,7 +259,7 @@ class _Reader:
                 dimensions.extend(self._read_list(kind, value, begin, stop))
             elif number == 4 and kind == BYTES and depth < _MAX_DEPTH:
                 inner.extend(self._read_shapes(begin, stop, depth + 1))
-        return inner if dtype == _TUPLE else [Tensor(dtype, tuple(dimensions))]
+        return inner if dtype == _TUPLE else [TensorType(dtype, tuple(dimensions))]
 
     def _format_literal(self, start: int, end: int) -> str:
         """Return a constant's value if it is one short list of numbers, else its digest."""
@@ -321,13 +321,13 @@ def _to_facts(module: _Module) -> GraphFacts:
     )
 
 
-def _to_operation(item: _Instruction, operands: dict[int, Operand], called: dict[int, str]) -> Operation:
+def _to_operation(item: _Instruction, operands: dict[int, Operand], called: dict[int, str]) -> OperatorCall:
     found = tuple(operands[number] for number in item.operands if number in operands)
     calls = tuple(f"calls {called.get(number, 'an unknown computation')}" for number in item.called)
     source = f"{item.source_file}:{item.source_line}" if item.source_file else item.op_name
     dimensions = (f"dimensions={item.dimensions}",) if item.dimensions else ()
     constants = (*dimensions, *item.attributes, *calls)
-    return Operation(item.opcode or "unknown", found, item.shapes, constants, source)
+    return OperatorCall(item.opcode or "unknown", found, item.shapes, constants, source)
 
 
 def _format_called(module: _Module) -> dict[int, str]:

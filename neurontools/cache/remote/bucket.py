@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from neurontools.cache.remote.errors import RemoteError, Trouble, translate_error
+from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind, translate_error
 from neurontools.cache.remote.url import SCHEME, split
 from neurontools.errors import MissingDependencyError
 
@@ -100,7 +100,7 @@ class Bucket:
                     _client().get_file(stored.path, target, max_concurrency=_CHUNKS_AT_ONCE)
                 break
             except RemoteError as error:
-                if error.trouble is not Trouble.UNREACHABLE or attempt + 1 == ATTEMPTS:
+                if error.kind is not RemoteErrorKind.UNREACHABLE or attempt + 1 == ATTEMPTS:
                     raise
         size = os.path.getsize(target)
         if size != stored.size_bytes:
@@ -128,9 +128,9 @@ class Bucket:
             with self._errors(f"write {path}"):
                 _client().put_file(source, path, mode=mode, max_concurrency=_CHUNKS_AT_ONCE, **fields)
         except RemoteError as error:
-            if error.trouble is Trouble.TAKEN:
+            if error.kind is RemoteErrorKind.TAKEN:
                 return False
-            if error.trouble is Trouble.UNSUPPORTED and only_new:
+            if error.kind is RemoteErrorKind.UNSUPPORTED and only_new:
                 return self.upload(path, source)
             raise
         return True
@@ -157,7 +157,7 @@ class Bucket:
         if not isinstance(data, Exception):
             return bytes(data)
         error = translate_error(data, self.name, f"read {path}")
-        if error.trouble is Trouble.GONE:
+        if error.kind is RemoteErrorKind.GONE:
             return None
         raise error from data
 

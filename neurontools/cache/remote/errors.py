@@ -27,7 +27,7 @@ _CONNECTION_ERRORS = frozenset(
 )
 
 
-class Trouble(Enum):
+class RemoteErrorKind(Enum):
     """The kind of an error. GONE and TAKEN concern one object, the others the whole bucket."""
 
     DENIED = auto()
@@ -42,7 +42,7 @@ class Trouble(Enum):
 
 _CODES = {
     **dict.fromkeys(
-        ("AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "403"), Trouble.DENIED
+        ("AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "403"), RemoteErrorKind.DENIED
     ),
     **dict.fromkeys(
         (
@@ -54,31 +54,36 @@ _CODES = {
             "SignatureDoesNotMatch",
             "TokenRefreshRequired",
         ),
-        Trouble.CREDENTIALS,
+        RemoteErrorKind.CREDENTIALS,
     ),
-    "NoSuchBucket": Trouble.NO_BUCKET,
-    **dict.fromkeys(("NoSuchKey", "404"), Trouble.GONE),
-    **dict.fromkeys(("PreconditionFailed", "ConditionalRequestConflict", "412"), Trouble.TAKEN),
-    **dict.fromkeys(("NotImplemented", "501"), Trouble.UNSUPPORTED),
+    "NoSuchBucket": RemoteErrorKind.NO_BUCKET,
+    **dict.fromkeys(("NoSuchKey", "404"), RemoteErrorKind.GONE),
+    **dict.fromkeys(("PreconditionFailed", "ConditionalRequestConflict", "412"), RemoteErrorKind.TAKEN),
+    **dict.fromkeys(("NotImplemented", "501"), RemoteErrorKind.UNSUPPORTED),
 }
 
 
 class RemoteError(NeuronToolsError):
     """A bucket cannot be read or written."""
 
-    def __init__(self, message: str, remedy: str = "", trouble: Trouble = Trouble.OTHER) -> None:
+    def __init__(self, message: str, remedy: str = "", kind: RemoteErrorKind = RemoteErrorKind.OTHER) -> None:
         super().__init__(message, remedy)
-        self.trouble = trouble
+        self.kind = kind
 
     @property
     def concerns_all(self) -> bool:
         """Whether every other object would meet the same error."""
-        return self.trouble in {Trouble.DENIED, Trouble.CREDENTIALS, Trouble.NO_BUCKET, Trouble.UNREACHABLE}
+        return self.kind in {
+            RemoteErrorKind.DENIED,
+            RemoteErrorKind.CREDENTIALS,
+            RemoteErrorKind.NO_BUCKET,
+            RemoteErrorKind.UNREACHABLE,
+        }
 
     @property
     def is_gone(self) -> bool:
         """Whether an object was removed or replaced after it was listed."""
-        return self.trouble in {Trouble.GONE, Trouble.TAKEN}
+        return self.kind in {RemoteErrorKind.GONE, RemoteErrorKind.TAKEN}
 
 
 def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
@@ -101,35 +106,35 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
         return RemoteError(
             f"cannot {doing}: no AWS credentials found",
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run 'aws configure'",
-            Trouble.CREDENTIALS,
+            RemoteErrorKind.CREDENTIALS,
         )
     reason = _QUERY.sub("", " ".join(str(error).split())) or type(error).__name__
     if not names.isdisjoint(_CONNECTION_ERRORS):
         return RemoteError(
             f"cannot {doing}: {reason}",
             "check the network and AWS_ENDPOINT_URL, then try again",
-            Trouble.UNREACHABLE,
+            RemoteErrorKind.UNREACHABLE,
         )
     return RemoteError(f"cannot {doing}: {reason}", "check the AWS settings of this shell")
 
 
 def _refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
-    trouble = _CODES.get(code, Trouble.OTHER)
+    kind = _CODES.get(code, RemoteErrorKind.OTHER)
     reason, remedy = {
-        Trouble.DENIED: ("access denied", f"these credentials need more rights: {_RIGHTS}"),
-        Trouble.CREDENTIALS: (
+        RemoteErrorKind.DENIED: ("access denied", f"these credentials need more rights: {_RIGHTS}"),
+        RemoteErrorKind.CREDENTIALS: (
             f"the server rejected the credentials ({code})",
             "renew them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE",
         ),
-        Trouble.NO_BUCKET: (
+        RemoteErrorKind.NO_BUCKET: (
             f"bucket {bucket!a} does not exist",
             "check its name, AWS_ENDPOINT_URL and the region; neuron-cache creates no buckets",
         ),
-        Trouble.GONE: (f"it does not exist ({code})", "check AWS_ENDPOINT_URL"),
-        Trouble.TAKEN: ("another object is there", ""),
-        Trouble.UNSUPPORTED: ("the server does not support it", ""),
-    }.get(trouble, (f"{' '.join(text.split()) or code} ({code})", ""))
-    return RemoteError(f"cannot {doing}: {reason}", remedy, trouble)
+        RemoteErrorKind.GONE: (f"it does not exist ({code})", "check AWS_ENDPOINT_URL"),
+        RemoteErrorKind.TAKEN: ("another object is there", ""),
+        RemoteErrorKind.UNSUPPORTED: ("the server does not support it", ""),
+    }.get(kind, (f"{' '.join(text.split()) or code} ({code})", ""))
+    return RemoteError(f"cannot {doing}: {reason}", remedy, kind)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

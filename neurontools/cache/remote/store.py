@@ -16,7 +16,7 @@ from neurontools.cache import layouts, logs
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entry_files import State
 from neurontools.cache.remote.bucket import Bucket
-from neurontools.cache.remote.errors import RemoteError, Trouble
+from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.remote.upload import upload_entry
 from neurontools.cache.sync.plan import is_moved
@@ -55,7 +55,7 @@ class BucketStore:
         except RemoteError as error:
             self._can_read = not error.concerns_all
             # Credentials that cannot read may still write; an unreachable bucket is waited for only once.
-            self._can_write = self._can_read or error.trouble is Trouble.DENIED
+            self._can_write = self._can_read or error.kind is RemoteErrorKind.DENIED
             self._warn("read", error)
             return False
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.archives.archive import is_portable
+from neurontools.cache.archives.archive import LeftOut, is_portable
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
 
@@ -22,14 +22,6 @@ _NEVER = {State.LOCKED: "it is being compiled", State.INTERRUPTED: "its compile 
 
 
 @dataclass(frozen=True, slots=True)
-class Unmoved:
-    """An entry that is not moved, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class SyncPlan:
     """What a sync would do. `extra` are the target's entries that the source does not have in any state."""
 
@@ -37,7 +29,7 @@ class SyncPlan:
     target: str
     move: tuple[Entry, ...]
     present: tuple[Entry, ...]
-    left_out: tuple[Unmoved, ...]
+    left_out: tuple[LeftOut, ...]
     extra: tuple[Entry, ...]
 
     @property
@@ -70,13 +62,13 @@ def make_plan(source: Scan, target: Scan, selection: SyncFilter) -> SyncPlan:
     existing = {relative_path(target.root, entry): entry for entry in target.entries}
     move: list[Entry] = []
     present: list[Entry] = []
-    left_out: list[Unmoved] = []
+    left_out: list[LeftOut] = []
     for entry in source.entries:
         if not selection.matches(entry):
             continue
         reason = _rejection_reason(entry, selection)
         if reason:
-            left_out.append(Unmoved(entry.path, reason))
+            left_out.append(LeftOut(entry.path, reason))
         elif _is_better(entry, existing.get(relative_path(source.root, entry))):
             move.append(entry)
         else:

@@ -127,7 +127,7 @@ def run_sync(
         return SyncResult((), None)
     with ExitStack() as stack:
         source = BucketSource(plan.source) if is_remote(plan.source) else DirectorySource(plan.source)
-        return _Runner(plan, source, _open_target(plan.target, stack)).run(jobs, progress)
+        return _SyncRunner(plan, source, _open_target(plan.target, stack)).run(jobs, progress)
 
 
 def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | None:
@@ -147,7 +147,7 @@ def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | 
     return prepare_pruning(Scan(plan.target, exists=True, entries=plan.extra, skipped=0), rules)
 
 
-class _Runner:
+class _SyncRunner:
     """Moves entries side by side; stops at the first error that every entry would meet."""
 
     def __init__(self, plan: SyncPlan, source: SyncSource, target: SyncTarget) -> None:

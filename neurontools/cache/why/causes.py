@@ -15,8 +15,8 @@ from neurontools.cache.why.diff_text import at_source, shorten_constant
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.cache.graphs.graph_facts import Operation
-    from neurontools.cache.why.compare import Comparison
+    from neurontools.cache.graphs.graph_facts import OperatorCall
+    from neurontools.cache.why.compare import EntryComparison
     from neurontools.cache.why.diff import GraphDiff
 
 _TRAINING = re.compile(r"dropout|bernoulli|rrelu|batch_norm|batch-norm|rng", re.IGNORECASE)
@@ -98,7 +98,7 @@ def make_cause(
     return Cause(name, confidence, text, advice or _ADVICE[name], values)
 
 
-def find_causes(comparison: Comparison, *, same_run: bool = True) -> tuple[Cause, ...]:
+def find_causes(comparison: EntryComparison, *, same_run: bool = True) -> tuple[Cause, ...]:
     """Return what explains the difference of two entries, certain causes first; () for entries that do not differ.
 
     Args:
@@ -114,7 +114,7 @@ def find_causes(comparison: Comparison, *, same_run: bool = True) -> tuple[Cause
     return tuple(sorted(found, key=lambda cause: order.index(cause.confidence)))
 
 
-def _key_causes(comparison: Comparison) -> Iterator[Cause]:
+def _key_causes(comparison: EntryComparison) -> Iterator[Cause]:
     same_graph = comparison.same_graph
     compilers, flags = comparison.about(Subject.COMPILER), comparison.about(Subject.FLAGS)
     if compilers:
@@ -126,7 +126,7 @@ def _key_causes(comparison: Comparison) -> Iterator[Cause]:
         yield make_cause(CauseName.FLAGS, text, certain=same_graph and not compilers)
 
 
-def _graph_causes(comparison: Comparison, diff: GraphDiff, *, same_run: bool) -> Iterator[Cause]:
+def _graph_causes(comparison: EntryComparison, diff: GraphDiff, *, same_run: bool) -> Iterator[Cause]:
     """Yield what explains the difference of two graphs: at least one cause."""
     alone = not comparison.about(Subject.COMPILER, Subject.FLAGS)
     libraries, collectives = comparison.about(Subject.LIBRARIES), comparison.about(Subject.COLLECTIVES)
@@ -175,7 +175,7 @@ def _cut_moved(diff: GraphDiff) -> Cause | None:
     )
 
 
-def _is_backward_only(diff: GraphDiff, extra: tuple[Operation, ...]) -> bool:
+def _is_backward_only(diff: GraphDiff, extra: tuple[OperatorCall, ...]) -> bool:
     """Whether the longer graph continues with a backward pass and the shorter one saves nothing for one."""
     shorter = diff.old if diff.added() else diff.new
     if _has_backward(shorter.names) or not _has_backward(tuple(operation.name for operation in extra)):
@@ -228,7 +228,7 @@ def _changed_dtypes(diff: GraphDiff, old: int, new: int) -> list[tuple[str, str]
     return [(a.dtype, b.dtype) for a, b in zip(left, right, strict=False) if a.dtype != b.dtype]
 
 
-def _is_state_only(operations: tuple[Operation, ...]) -> bool:
+def _is_state_only(operations: tuple[OperatorCall, ...]) -> bool:
     return bool(operations) and all(_STATE.match(operation.name) for operation in operations)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operation
+    from neurontools.cache.graphs.graph_facts import GraphFacts, OperatorCall
     from neurontools.cache.tree import CacheTree
     from neurontools.cache.walk import EntryRef
 
@@ -79,7 +79,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EntryComparison:
     """Two entries, their differences, and what could not be compared."""
 
     old: EntryFacts
@@ -171,7 +171,7 @@ def _read_neff_header(tree: CacheTree, place: EntryRef) -> NeffHeader | None:
         return None
 
 
-def compare(old: EntryFacts, new: EntryFacts) -> Comparison:
+def compare(old: EntryFacts, new: EntryFacts) -> EntryComparison:
     """Return the differences of two entries; the second is the one to explain."""
     unread = [f"{facts.entry.module}: {text}" for facts in (old, new) for text in facts.unread]
     diff = None
@@ -189,7 +189,7 @@ def compare(old: EntryFacts, new: EntryFacts) -> Comparison:
         found += _limit(list(_compare_outputs(diff)), "outputs")
         if diff.is_empty and old.graph_hash != new.graph_hash:
             found.append(_hidden_difference(diff))
-    return Comparison(old, new, tuple(found), diff, tuple(unread))
+    return EntryComparison(old, new, tuple(found), diff, tuple(unread))
 
 
 def _limit(found: list[Difference], noun: str) -> list[Difference]:
@@ -314,7 +314,7 @@ def _compare_constants(diff: GraphDiff) -> Iterator[Difference]:
             yield Difference(subject, text, a, b, new.source)
 
 
-def changed_constants(old: Operation, new: Operation) -> tuple[str, str]:
+def changed_constants(old: OperatorCall, new: OperatorCall) -> tuple[str, str]:
     """Return the constants in which two aligned operators differ, as text of each side."""
     if len(old.constants) != len(new.constants):
         return ", ".join(old.constants) or "none", ", ".join(new.constants) or "none"
@@ -322,12 +322,12 @@ def changed_constants(old: Operation, new: Operation) -> tuple[str, str]:
     return ", ".join(a for a, _ in pairs), ", ".join(b for _, b in pairs)
 
 
-def is_collective(operation: Operation) -> bool:
+def is_collective(operation: OperatorCall) -> bool:
     """Return whether an operator moves data between cores."""
     return _COLLECTIVE.search(operation.name) is not None
 
 
-def _format_kinds(operations: tuple[Operation, ...]) -> str:
+def _format_kinds(operations: tuple[OperatorCall, ...]) -> str:
     counts = Counter(operation.name for operation in operations).most_common()
     shown = [f"{name} x{count}" if count > 1 else name for name, count in counts[:_SHOWN_KINDS]]
     if len(counts) > _SHOWN_KINDS:

@@ -12,7 +12,7 @@ from neurontools.cache.why.align import align
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, Operation, Tensor
+    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
 
 CASTS = ("aten._to_copy.default", "convert")
 """Operators that change a data type and nothing else."""
@@ -75,11 +75,11 @@ class GraphDiff:
     outputs: tuple[tuple[str, ...], tuple[str, ...]]
     sizes: tuple[tuple[int, int], ...]
 
-    def added(self) -> tuple[Operation, ...]:
+    def added(self) -> tuple[OperatorCall, ...]:
         """Return the operators of the new graph only."""
         return tuple(self.new.operations[step.new] for step in self.steps if step.old < 0)
 
-    def removed(self) -> tuple[Operation, ...]:
+    def removed(self) -> tuple[OperatorCall, ...]:
         """Return the operators of the old graph only."""
         return tuple(self.old.operations[step.old] for step in self.steps if step.new < 0)
 
@@ -214,7 +214,7 @@ def _unused_inputs(graph: GraphFacts) -> list[int]:
     return [number for number in range(len(graph.inputs)) if number not in used]
 
 
-def _is_equal_or_transposed(old: Tensor, new: Tensor) -> bool:
+def _is_equal_or_transposed(old: TensorType, new: TensorType) -> bool:
     # After a transposition, another operator may use the input first.
     return old.dtype == new.dtype and sorted(old.shape) == sorted(new.shape)
 
@@ -227,7 +227,7 @@ def _output_text(graph: GraphFacts, output: Operand) -> str:
     return f"{output.tensor} of {operation.name}{where}"
 
 
-def _similarity(old: Operation, new: Operation) -> int:
+def _similarity(old: OperatorCall, new: OperatorCall) -> int:
     """Return how many tensors and constants of two operators of one name are equal, place by place."""
     operands = zip(old.operands, new.operands, strict=False)
     results = zip(old.results, new.results, strict=False)
@@ -262,7 +262,7 @@ def _changed_sizes(
 
 
 def _compare_operations(
-    old: Operation, new: Operation, sizes: tuple[tuple[int, int], ...]
+    old: OperatorCall, new: OperatorCall, sizes: tuple[tuple[int, int], ...]
 ) -> tuple[frozenset[Aspect], bool]:
     """Return in what two operators differ, and whether all of it follows from the inputs' sizes."""
     found = set()
@@ -282,7 +282,7 @@ def _compare_operations(
     return frozenset(found), may_follow and _follows_from_sizes(old, new, sizes)
 
 
-def _follows_from_sizes(old: Operation, new: Operation, sizes: tuple[tuple[int, int], ...]) -> bool:
+def _follows_from_sizes(old: OperatorCall, new: OperatorCall, sizes: tuple[tuple[int, int], ...]) -> bool:
     """Return whether every number that differs does so by the factor of an input's dimension."""
     (old_text, old_numbers), (new_text, new_numbers) = _split_numbers(old), _split_numbers(new)
     return (
@@ -295,7 +295,7 @@ def _follows_from_sizes(old: Operation, new: Operation, sizes: tuple[tuple[int, 
     )
 
 
-def _split_numbers(operation: Operation) -> tuple[str, list[int]]:
+def _split_numbers(operation: OperatorCall) -> tuple[str, list[int]]:
     words = [
         *(f"{operand.tensor} {operand.window}" for operand in operation.operands),
         *map(str, operation.results),

@@ -11,7 +11,7 @@ from neurontools.base.text import plural, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, Operation
+    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, OperatorCall
     from neurontools.cache.why.diff import DiffStep, GraphDiff
 
     # A mark and a function that formats the text: of thousands of lines, few are shown.
@@ -48,7 +48,7 @@ def diff_lines(diff: GraphDiff, *, full: bool = False, most: int | None = None) 
     return tuple(shown)
 
 
-def format_operation(graph: GraphFacts, operation: Operation) -> str:
+def format_operation(graph: GraphFacts, operation: OperatorCall) -> str:
     """Return an operator with its arguments, results and source line."""
     shown = [_format_operand(graph, operand) for operand in operation.operands[:_SHOWN_OPERANDS]]
     if len(operation.operands) > _SHOWN_OPERANDS:

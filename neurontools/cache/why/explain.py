@@ -13,8 +13,8 @@ from neurontools.cache.events import Events, LookupEvent, LookupEventKind
 from neurontools.cache.selection import find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import Cause, CauseName, find_causes, make_cause
-from neurontools.cache.why.compare import Comparison, EntryFacts, compare, read_facts
-from neurontools.cache.why.journal import Journal
+from neurontools.cache.why.compare import EntryComparison, EntryFacts, compare, read_facts
+from neurontools.cache.why.journal import CompileJournal
 from neurontools.cache.why.nearest import Neighbourhood, format_unread, likeness
 from neurontools.cache.why.sequences import CompiledGraph, SharedCause, find_shared_causes
 from neurontools.errors import NeuronToolsError
@@ -53,7 +53,7 @@ class Explanation:
 
     facts: EntryFacts | None
     causes: tuple[Cause, ...] = ()
-    comparison: Comparison | None = None
+    comparison: EntryComparison | None = None
     likeness: float = 0.0
     event: LookupEvent | None = None
     others: int = 0
@@ -61,7 +61,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class RunReport:
+class RunExplanation:
     """Why a run compiled. `shared` are causes that several of its compiles show together."""
 
     root: str
@@ -115,7 +115,7 @@ def explain_entry(root: str, name: str, progress: Progress | None = None) -> Exp
     return _explain_comparison(compare(nearest.facts, target))
 
 
-def _explain_comparison(comparison: Comparison) -> Explanation:
+def _explain_comparison(comparison: EntryComparison) -> Explanation:
     share = likeness(comparison.old, comparison.new)
     return Explanation(comparison.new, find_causes(comparison), comparison, share)
 
@@ -137,7 +137,7 @@ def _find_place(root: str, name: str) -> tuple[str, EntryRef]:
     )
 
 
-def explain_last(root: str, progress: Progress | None = None) -> RunReport:
+def explain_last(root: str, progress: Progress | None = None) -> RunExplanation:
     """Return why the last recorded run compiled.
 
     Raises:
@@ -152,7 +152,7 @@ def explain_last(root: str, progress: Progress | None = None) -> RunReport:
     return _explain_run(root, events, events[-1].run, progress)
 
 
-def explain_run(root: str, name: str, progress: Progress | None = None) -> RunReport:
+def explain_run(root: str, name: str, progress: Progress | None = None) -> RunExplanation:
     """Return why a run compiled.
 
     Args:
@@ -192,14 +192,14 @@ def _profiled_process(directory: str) -> str:
 
 def _explain_run(
     root: str, events: tuple[LookupEvent, ...], run: str, progress: Progress | None
-) -> RunReport:
+) -> RunExplanation:
     own = [event for event in events if event.run == run]
     wanted = [
         event
         for event in own
         if event.kind in {LookupEventKind.MISS, LookupEventKind.FAILURE, LookupEventKind.REPLAY}
     ]
-    journal = Journal(root, events, run)
+    journal = CompileJournal(root, events, run)
     modules = frozenset(event.module for event in own)
     neighbourhood = Neighbourhood(root, modules)
     misses: list[Explanation] = []
@@ -219,7 +219,7 @@ def _explain_run(
     ]
     comparisons = [miss.comparison for miss in misses if miss.comparison is not None]
     known = [comparison.old.graph for comparison in comparisons if comparison.old.graph is not None]
-    return RunReport(
+    return RunExplanation(
         root=root,
         run=run,
         started_unix_s=own[0].unix_s,
@@ -232,7 +232,7 @@ def _explain_run(
 
 
 def _explain_event(
-    event: LookupEvent, journal: Journal, neighbourhood: Neighbourhood, modules: frozenset[str]
+    event: LookupEvent, journal: CompileJournal, neighbourhood: Neighbourhood, modules: frozenset[str]
 ) -> Explanation:
     place = neighbourhood.find_module(event.module)
     facts = None if place is None else neighbourhood.facts(place)

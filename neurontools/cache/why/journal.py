@@ -18,7 +18,7 @@ _CLOCK_SKEW_S = 2.0
 _LOOKUPS = frozenset({LookupEventKind.MISS, LookupEventKind.HIT})
 
 
-class Journal:
+class CompileJournal:
     """The journal of one cache as it concerns one run.
 
     Args:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from neurontools.cache.why.causes import Cause
-    from neurontools.cache.why.compare import Comparison, EntryFacts
+    from neurontools.cache.why.compare import EntryComparison, EntryFacts
     from neurontools.cache.why.diff import DiffStep, GraphDiff
-    from neurontools.cache.why.explain import Explanation, RunReport
+    from neurontools.cache.why.explain import Explanation, RunExplanation
 
 SCHEMA = 1
 DEFAULT_LINES = 40
@@ -116,7 +116,7 @@ def _format_alone(explanation: Explanation, facts: EntryFacts) -> str:
     return f"nothing to compare it with: {none} like it{unread}"
 
 
-def format_run(report: RunReport, style: ReportStyle) -> str:
+def format_run(report: RunExplanation, style: ReportStyle) -> str:
     """Return why a run compiled."""
     replayed = sum(_kind(miss) is LookupEventKind.REPLAY for miss in report.misses)
     compiled = plural(len(report.misses) + report.left_out - replayed, "compile")
@@ -175,7 +175,7 @@ def _format_miss(number: int, miss: Explanation, style: ReportStyle, shared: Cau
         yield from _format_graphs(comparison, style)
 
 
-def _explained_by_shared(report: RunReport) -> dict[str, Cause]:
+def _explained_by_shared(report: RunExplanation) -> dict[str, Cause]:
     """Return by module the cause of each compile that a shared cause explains.
 
     The first of a sequence keeps its own cause: it is not new because others came after it.
@@ -203,7 +203,7 @@ def _format_causes(causes: Iterable[Cause], style: ReportStyle, indent: int) -> 
             yield ""
 
 
-def _format_differences(comparison: Comparison, style: ReportStyle) -> Iterator[str]:
+def _format_differences(comparison: EntryComparison, style: ReportStyle) -> Iterator[str]:
     if not comparison.differences:
         return
     yield style.paint("what differs", _BOLD)
@@ -217,7 +217,7 @@ def _format_differences(comparison: Comparison, style: ReportStyle) -> Iterator[
     yield ""
 
 
-def _format_graphs(comparison: Comparison, style: ReportStyle) -> Iterator[str]:
+def _format_graphs(comparison: EntryComparison, style: ReportStyle) -> Iterator[str]:
     diff = comparison.diff
     if diff is None or diff.is_empty:
         return
@@ -287,7 +287,7 @@ def explanation_json(explanation: Explanation, *, full: bool = False) -> dict[st
     return found | {"graph": None if diff is None else _diff_json(diff, full=full)}
 
 
-def run_json(report: RunReport, *, full: bool = False) -> dict[str, Any]:
+def run_json(report: RunExplanation, *, full: bool = False) -> dict[str, Any]:
     """Return why a run compiled."""
     return {
         "schema": SCHEMA,

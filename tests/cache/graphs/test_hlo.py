@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neurontools.cache import layouts
-from neurontools.cache.graphs.graph_facts import GraphForm, Tensor
+from neurontools.cache.graphs.graph_facts import GraphForm, TensorType
 from neurontools.cache.graphs.graph_reader import UnreadableGraphError, read_graph
 from neurontools.cache.graphs.hlo import HloError, read_hlo
 from neurontools.cache.why.diff import diff_graphs
@@ -30,7 +30,7 @@ WHOLE = hlo_modules.mlp()
 def test_a_module_is_read_with_shapes_sources_constants_and_aliases() -> None:
     facts = read_graph(WHOLE)
     assert facts.form is GraphForm.HLO
-    assert facts.inputs == (Tensor("f32", (8, 16)), Tensor("f32", (16, 4)))
+    assert facts.inputs == (TensorType("f32", (8, 16)), TensorType("f32", (16, 4)))
     assert facts.names == ("dot", "constant", "multiply", "all-reduce", "tuple")
     assert [operation.source for operation in facts.operations[:2]] == [
         "/home/u/train.py:11",
@@ -41,7 +41,7 @@ def test_a_module_is_read_with_shapes_sources_constants_and_aliases() -> None:
     assert [operand.producer for operand in facts.operations[2].operands] == [0, 1]
     assert facts.operations[3].constants[0] == "replica_group=[0, 1]"
     assert facts.operations[3].constants[1].startswith("calls add ")
-    assert [output.tensor for output in facts.outputs] == [Tensor("f32", (8, 4))]
+    assert [output.tensor for output in facts.outputs] == [TensorType("f32", (8, 4))]
     assert facts.aliases == ("output [0] is parameter 1",)
     assert facts.unread == ()
 
@@ -60,7 +60,7 @@ def test_numbers_may_come_one_by_one_and_unknown_types_have_a_number() -> None:
     plain = number(2, 77) + number(3, 2) + number(3, 3)
     ops = [Op(1, "parameter", plain, extra=number(9, 0)), Op(2, "negate", plain, (1,))]
     facts = read_graph(module(computation("main", 1, 2, ops), entry=1))
-    assert facts.inputs == (Tensor("type77", (2, 3)),)
+    assert facts.inputs == (TensorType("type77", (2, 3)),)
     assert len(facts.outputs) == 1
 
 

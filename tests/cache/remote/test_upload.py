@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache.remote.errors import RemoteError, Trouble
+from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind
 from tests.cache.remote.conftest import client, connect, fill, keys
 from tests.cache.remote.wires import refusing
 
@@ -62,7 +62,7 @@ def test_a_large_upload_that_fails_leaves_no_parts(
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", cut)
     with pytest.raises(RemoteError, match="cut") as caught:
         connect(bucket).upload(f"{bucket}/large", str(large))
-    assert caught.value.trouble is Trouble.UNREACHABLE
+    assert caught.value.kind is RemoteErrorKind.UNREACHABLE
     assert keys(bucket) == {}
     assert unfinished(bucket) == 0
     monkeypatch.undo()

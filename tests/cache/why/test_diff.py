@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, Operation, Tensor
+from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 from neurontools.cache.graphs.graph_reader import facts_of_graph
 from neurontools.cache.why.align import align
 from neurontools.cache.why.diff import Aspect, diff_graphs
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=14)
-SQUARE = Tensor("f32", (8, 8))
+SQUARE = TensorType("f32", (8, 8))
 
 
 def chain(names: list[str], sizes: tuple[int, ...] = (8, 8)) -> GraphFacts:
     """A graph in which each operator takes the result of the one before."""
-    tensor = Tensor("f32", sizes)
+    tensor = TensorType("f32", sizes)
     operations = tuple(
-        Operation(name, (Operand(number - 1, 0, tensor),), (tensor,), (), f"train.py:{number + 1}")
+        OperatorCall(name, (Operand(number - 1, 0, tensor),), (tensor,), (), f"train.py:{number + 1}")
         for number, name in enumerate(names)
     )
     last = (Operand(len(names) - 1, 0, tensor),) if names else ()
@@ -109,10 +109,10 @@ def test_a_changed_constant_is_found_where_it_is(names: list[str], draw: st.Data
 def test_an_insertion_stands_where_the_source_says() -> None:
     """Of two equal operators in a row, the one with other shapes is the new one."""
     old = chain(["a", "relu", "b"])
-    big = Tensor("f32", (9, 9))
+    big = TensorType("f32", (9, 9))
     new = chain(["a", "relu", "relu", "b"])
     operations = list(new.operations)
-    operations[1] = Operation("relu", (Operand(0, 0, SQUARE),), (big,), (), "train.py:7")
+    operations[1] = OperatorCall("relu", (Operand(0, 0, SQUARE),), (big,), (), "train.py:7")
     diff = diff_graphs(old, replace(new, operations=tuple(operations)))
     assert [operation.source for operation in diff.added()] == ["train.py:7"]
 
@@ -163,8 +163,8 @@ def test_very_long_graphs_come_to_an_end() -> None:
 
 
 def test_operators_that_take_their_own_results_come_to_an_end() -> None:
-    loop = Operation("convert", (Operand(1, 0, SQUARE),), (SQUARE,))
-    first = Operation("add", (Operand(1, 0, SQUARE),), (SQUARE,))
+    loop = OperatorCall("convert", (Operand(1, 0, SQUARE),), (SQUARE,))
+    first = OperatorCall("add", (Operand(1, 0, SQUARE),), (SQUARE,))
     odd = GraphFacts(GraphForm.HLO, (SQUARE,), ("",), (first, loop))
     assert diff_graphs(odd, odd).is_empty
     assert not diff_graphs(odd, chain(["add"])).is_empty

@@ -100,7 +100,7 @@ def test_flags_that_cannot_be_read_are_not_said_to_be_gone(
         shown.split()
     )
     assert main(["show", other]) == 0
-    assert "flags       unreadable or not a JSON list" in capsys.readouterr().out
+    assert "flags       unreadable or not a JSON list of flags" in capsys.readouterr().out
 
 
 def test_a_graph_that_is_gone_is_taken_from_the_neff(tree: Tree) -> None:
