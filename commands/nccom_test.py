@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from neurontools.collectives.benchmark import Benchmark
     from neurontools.collectives.machine_ranks import MachineView, Ranks
-    from neurontools.collectives.options import Options
+    from neurontools.collectives.operations import Options
     from neurontools.collectives.report import Style
     from neurontools.collectives.running import Row
 

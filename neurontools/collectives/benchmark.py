@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from neurontools.collectives import groups
-from neurontools.collectives.constants import allowed_ranks
+from neurontools.collectives.fabric import allowed_ranks
 from neurontools.collectives.model import Workload, parse_algorithm, timed
 from neurontools.collectives.operations import DataType, Operation, divisor, parse_datatype, parse_operation
 from neurontools.collectives.running import check_statistics
@@ -19,8 +19,7 @@ from neurontools.machine.instances.catalogue import instance_type
 if TYPE_CHECKING:
     from neurontools.collectives.algorithms import Algorithm
     from neurontools.collectives.fabric import Fabric
-    from neurontools.collectives.operations import DataType
-    from neurontools.collectives.options import Options
+    from neurontools.collectives.operations import DataType, Options
 
 DEFAULT_CC_DIM = 1
 

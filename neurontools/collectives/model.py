@@ -14,8 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
-from neurontools.collectives.constants import constants
-from neurontools.collectives.fabric import Fabric, find_fabric, route
+from neurontools.collectives.fabric import Fabric, constants, find_fabric, route
 from neurontools.collectives.operations import Operation, block_count, bus_factor
 from neurontools.errors import NeuronToolsError, UsageError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.collectives.checking import CheckReport, check, check_budget
-from neurontools.collectives.constants import constants
+from neurontools.collectives.fabric import constants
 from neurontools.collectives.model import timed
 from neurontools.collectives.operations import bus_factor, input_bytes, output_bytes
 from neurontools.errors import UsageError

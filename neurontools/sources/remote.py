@@ -1,18 +1,196 @@
-"""A remote machine as a source: the metrics of its neuron-monitor-prometheus, scraped over HTTP."""
+"""A remote machine as a source: the metrics of its neuron-monitor-prometheus, scraped over HTTP or HTTPS."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.snapshot import Snapshot
 from neurontools.sources.prometheus_text import ScrapeReader, parse_samples
 from neurontools.sources.recording import known_instance, reported_devices
 from neurontools.sources.reported_machine import ReportedMachine, unknown_process
-from neurontools.sources.scraping import ScrapeError, Scraper, host_of, scrape_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPResponse
+    from ssl import SSLContext
+    from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
+
+UNCHECKED = "https+insecure"
+"""The scheme of HTTPS with whatever certificate the other side has."""
+
+_SCHEMES = ("http", "https", UNCHECKED)
+_TIMEOUT_S = 5.0
+_LONGEST_BYTES = 64 << 20
+
+
+class ScrapeError(NeuronToolsError):
+    """A remote machine did not answer, or reports no Neuron devices."""
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is the address of an exporter, not a file."""
+    return text.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
+
+
+def host_of(url: str) -> str:
+    """Return host and port of an address, without what it says of a user."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def scrape_url(text: str) -> str:
+    """Return the address that is scraped: `/metrics` where none is given.
+
+    Raises:
+        UsageError: it is none of HTTP.
+    """
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in _SCHEMES and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(
+            f"{_without_user(text)!r} is not the address of an exporter", "use e.g. http://host:8000/metrics"
+        )
+    return urlunsplit(parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics"))
+
+
+class Scraper:
+    """Fetches one exporter's text, each time anew.
+
+    Args:
+        url: as `scrape_url` returns it; a user and password in it are sent as HTTP's basic authentication.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.address = _without_user(url)
+        """The address as it may be shown."""
+
+    def text(self) -> str:
+        """Fetch it.
+
+        Raises:
+            ScrapeError: it is not there, does not answer in time, sends too much, is not trusted or redirects in a way
+                that is not followed.
+        """
+        from http.client import HTTPException
+        from urllib.error import HTTPError, URLError
+
+        try:
+            with self._opener.open(self._request(), timeout=_TIMEOUT_S) as answer:
+                return self._read(answer)
+        except HTTPError as error:
+            error.close()
+            raise ScrapeError(f"{self.address} answers {_answered(error.code, error.msg)}") from error
+        except URLError as error:
+            raise self._unreachable(error.reason) from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise ScrapeError(f"cannot read {self.address}: {_failure_text(error)}") from error
+
+    @cached_property
+    def _opener(self) -> OpenerDirector:
+        from urllib.request import HTTPSHandler, build_opener
+
+        handlers = [_redirect_handler()]
+        if urlsplit(self._url).scheme == "http":
+            return build_opener(*handlers)
+        return build_opener(*handlers, HTTPSHandler(context=self._context()))
+
+    def _context(self) -> SSLContext:
+        import ssl
+
+        context = ssl.create_default_context()
+        if urlsplit(self._url).scheme == UNCHECKED:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _request(self) -> Request:
+        from base64 import b64encode
+        from urllib.parse import unquote
+        from urllib.request import Request
+
+        parts = urlsplit(self.address)
+        url = urlunsplit(parts._replace(scheme="https" if parts.scheme == UNCHECKED else parts.scheme))
+        headers = {"Accept": "text/plain", "User-Agent": "neurontools"}
+        request = Request(url, headers=headers)  # noqa: S310  HTTP, checked
+        user, at, _ = urlsplit(self._url).netloc.rpartition("@")
+        if at:
+            # Not sent on when another address is redirected to.
+            request.add_unredirected_header(
+                "Authorization", f"Basic {b64encode(unquote(user).encode()).decode()}"
+            )
+        return request
+
+    def _read(self, answer: HTTPResponse) -> str:
+        data = answer.read(_LONGEST_BYTES + 1)
+        if len(data) > _LONGEST_BYTES:
+            raise ScrapeError(f"{self.address} sends more than {_LONGEST_BYTES >> 20} MiB")
+        return data.decode("utf-8", "replace")
+
+    def _unreachable(self, reason: object) -> ScrapeError:
+        import ssl
+
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return ScrapeError(
+                f"the certificate of {host_of(self.address)} is not trusted ({reason.verify_message}); "
+                f"SSL_CERT_FILE or {UNCHECKED}://",
+                f"SSL_CERT_FILE=cert.pem names certificates to trust, {UNCHECKED}://... takes any",
+            )
+        if isinstance(reason, ssl.SSLError):
+            return ScrapeError(
+                f"{host_of(self.address)} does not speak HTTPS",
+                "check whether the address is http://, or a proxy or an old TLS version is in between",
+            )
+        return ScrapeError(f"cannot reach {self.address}: {_failure_text(reason)}")
+
+
+def _redirect_handler() -> HTTPRedirectHandler:
+    """Return what follows at most five redirects: to HTTP and HTTPS alone, never from an encrypted address to plain HTTP."""
+    from urllib.error import URLError
+    from urllib.request import HTTPRedirectHandler
+
+    class SafeRedirects(HTTPRedirectHandler):
+        """Follows at most five redirects."""
+
+        max_redirections = 5
+        max_repeats = 2
+        inf_msg = "a redirect in a circle, or too many of them; "
+
+        def redirect_request(
+            self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        ) -> Request | None:
+            """Return the request that follows, unless it is less safe than the one before."""
+            before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+            if after not in {"http", "https"} or (before, after) == ("https", "http"):
+                fp.close()
+                what = "not encrypted; give that address if it is meant" if after == "http" else "not HTTP"
+                raise URLError(f"it redirects to {newurl}, which is {what}")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return SafeRedirects()
+
+
+def _without_user(url: str) -> str:
+    start, scheme, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{start}{scheme}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _answered(code: int, reason: str) -> str:
+    return f"{code} {reason.splitlines()[0]}" if reason else str(code)
+
+
+def _failure_text(reason: object) -> str:
+    if isinstance(reason, TimeoutError):
+        return "no answer in time"
+    return (isinstance(reason, OSError) and reason.strerror) or str(reason)
+
 
 _REMOTE = "remote"
 _FIRST_PERIOD_S = 1.0

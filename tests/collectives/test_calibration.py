@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from neurontools.collectives.constants import CalibrationPoint, calibration, constants
+from neurontools.collectives.fabric import CalibrationPoint, calibration, constants
 from neurontools.collectives.model import modelled_time
 from neurontools.commands.nccom_test import main
 

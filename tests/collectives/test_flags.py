@@ -12,7 +12,7 @@ from neurontools.commands import nccom_flags
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from neurontools.collectives.options import Options
+    from neurontools.collectives.operations import Options
 
 
 def options(line: str | list[str]) -> Options:

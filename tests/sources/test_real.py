@@ -50,7 +50,9 @@ class Host:
         (directory / "fd").mkdir(parents=True)
         (directory / "comm").write_text(f"{name}\n")
         (directory / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
-        (directory / "stat").write_text(f"{pid} (a ) b) S {' '.join(['0'] * 18)} {start_ticks} 0 0\n")
+        (directory / "stat").write_text(
+            f"{pid} (a ) b) S {' '.join(['0'] * 18)} {start_ticks} {' '.join(['0'] * 30)}\n"
+        )
         (directory / "fd" / "0").symlink_to("/dev/null")
         for number, device in enumerate(devices, start=3):
             (directory / "fd" / str(number)).symlink_to(f"/dev/neuron{device}")

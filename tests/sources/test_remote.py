@@ -18,9 +18,8 @@ from neurontools.monitor.exporter import Exporter
 from neurontools.monitor.scrape_server import ScrapeAddress, ScrapeServer
 from neurontools.sources import open_source
 from neurontools.sources.prometheus_text import ExpositionError, Sample, parse_samples
-from neurontools.sources.remote import RemoteSource
+from neurontools.sources.remote import RemoteSource, ScrapeError, scrape_url
 from neurontools.sources.retrying import RetryingSource, SourceProblem
-from neurontools.sources.scraping import ScrapeError, scrape_url
 from tests.sources.lines import TRN2, line, runtime
 
 

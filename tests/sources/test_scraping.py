@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from neurontools.sources.remote import ScrapeError, Scraper, scrape_url
 from neurontools.sources.retrying import RetryingSource
-from neurontools.sources.scraping import ScrapeError, Scraper, scrape_url
 
 
 class Served:

@@ -66,7 +66,7 @@ class SeveralSource:
     @property
     def source_names(self) -> tuple[str, ...]:
         """Where each machine's data comes from, for the title bar."""
-        from neurontools.sources.scraping import host_of
+        from neurontools.sources.remote import host_of
 
         return tuple(
             f"remote:{host_of(place.url)}" if place.url else feed.name
@@ -114,7 +114,7 @@ def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineA
         UsageError: a name or address is invalid or repeated, or there are too many.
     """
     from neurontools.machine.machine_names import check_name
-    from neurontools.sources.scraping import host_of, is_url, scrape_url
+    from neurontools.sources.remote import host_of, is_url, scrape_url
 
     places = [MachineAddress(check_name(name), machine=name) for name in machines]
     for text in remotes:
