@@ -124,7 +124,7 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
 def _calling(peer: _Peer) -> list[Row]:
     import torch
 
-    from neurontools.customop.resident import resident
+    from neurontools.customop.marshalling import resident
 
     torch.set_num_threads(1)
     x = torch.randn(SMALL)
@@ -163,7 +163,7 @@ def _calling(peer: _Peer) -> list[Row]:
 def _computing(peer: _Peer) -> list[Row]:
     import torch
 
-    from neurontools.customop.resident import resident
+    from neurontools.customop.marshalling import resident
 
     x = torch.randn(LARGE)
     there, out = resident(x), torch.empty(LARGE)
@@ -239,8 +239,8 @@ def _load(style: str) -> Callable[[Any], Any]:
 
 
 def _worker_mib() -> float:
+    from neurontools.customop.executors import WorkerExecutor
     from neurontools.customop.ops import operation
-    from neurontools.customop.worker import WorkerExecutor
 
     largest = 0.0
     for style in STYLES:

@@ -146,7 +146,7 @@ def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
 
 
 def _watch(arguments: argparse.Namespace) -> NoReturn:
-    from neurontools.customop.building.watch import stamps, wait_for_change
+    from neurontools.customop.building.freshness import stamps, wait_for_change
 
     watched: set[str] = set()
     while True:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.commands.customop_build import Paint
     from neurontools.customop.building.project import CheckWords
-    from neurontools.customop.checking.check_report import CheckReport, CheckSettings
+    from neurontools.customop.checking.report import CheckReport, CheckSettings
 
 _WIDTH = 11
 _COLOURS = {"ok": "32", "FAILED": "1;31", "warning": "1;35"}
@@ -63,8 +63,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Check operators; 1 when something is wrong."""
     from neurontools.customop.checking.check import check
+    from neurontools.customop.environment import EXEC_TIMEOUT
     from neurontools.customop.package import find_operator, read_package
-    from neurontools.customop.settings import EXEC_TIMEOUT
 
     library, words = _library(arguments)
     package = read_package(library)
@@ -121,8 +121,8 @@ def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]
 
 
 def _settings(arguments: argparse.Namespace, words: CheckWords | None) -> CheckSettings:
-    from neurontools.customop.checking.check_inputs import parse_pattern
-    from neurontools.customop.checking.check_report import CheckSettings
+    from neurontools.customop.checking.inputs import parse_pattern
+    from neurontools.customop.checking.report import CheckSettings
 
     backward = words.backward if arguments.backward is None and words else arguments.backward
     return CheckSettings(

@@ -45,7 +45,7 @@ def _report_json(report: RunReport) -> str:
 
 
 def _report_text(report: RunReport) -> str:
-    from neurontools.customop.quantities import duration
+    from neurontools.base.units import format_ns
 
     output = report.output
     sizes = "x".join(map(str, output.sizes)) or "scalar"
@@ -59,10 +59,10 @@ def _report_text(report: RunReport) -> str:
         report.schema,
         f"  output    {sizes}:{output.dtype}  {values}",
         (
-            f"  measured  {duration(report.measured_best_ns)} best, {duration(report.measured_median_ns)} median"
+            f"  measured  {format_ns(report.measured_best_ns)} best, {format_ns(report.measured_median_ns)} median"
             f" of {report.repeat} on this computer"
         ),
-        f"  modelled  {duration(report.modelled_ns)} on a NeuronCore-v2, without the arithmetic of the kernel's own loops",
+        f"  modelled  {format_ns(report.modelled_ns)} on a NeuronCore-v2, without the arithmetic of the kernel's own loops",
         f"  checks    passed: {', '.join(report.checks)}",
     ]
     if report.repeat > 1:

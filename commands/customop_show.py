@@ -33,7 +33,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print what is installed; 1 when something is missing that nothing works without."""
-    from neurontools.customop.examination import examine
+    from neurontools.customop.doctor import examine
 
     findings = examine(console.notice)
     if arguments.json:

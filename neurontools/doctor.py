@@ -111,7 +111,7 @@ def _buckets() -> Check:
 
 
 def _compiler() -> Check:
-    from neurontools.customop.building.compilers import find_compiler
+    from neurontools.customop.building.toolchain import find_compiler
 
     try:
         found = find_compiler()

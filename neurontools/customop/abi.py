@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from neurontools.customop.interface import MAX_ARGUMENTS
+from neurontools.customop.signature import MAX_ARGUMENTS
 
 MAGIC = 0x4F43544E
 MAX_DIM = 8

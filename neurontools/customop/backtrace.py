@@ -10,13 +10,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from neurontools.customop.building.toolchain import INCLUDE, SOURCE, home
-from neurontools.customop.memfile import executable_file
+from neurontools.customop.errors import remedy_for
+from neurontools.customop.package import executable_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TIMEOUT_S = 30.0
 _PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: \(.*\))?\Z")  # behind it: (discriminator 3)
+_FIELDS = 3  # text, core, addresses
 
 
 def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str]) -> str:
@@ -79,3 +81,26 @@ def short_path(path: str) -> str:
     path = os.path.normpath(path)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def readable(warnings: Sequence[str], library: bytes, sources: Sequence[str]) -> tuple[str, ...]:
+    """Return warnings as `tcm: what, on core 0 at kernel.cpp:12; what to do`.
+
+    Args:
+        warnings: lines of the runtime: text, core and hexadecimal addresses, separated by tabs.
+        library: the ELF file that the addresses are of.
+        sources: absolute paths of the user's files.
+    """
+    return tuple(_readable(line, library, sources) for line in warnings)
+
+
+def _readable(line: str, library: bytes, sources: Sequence[str]) -> str:
+    fields = line.split("\t")
+    if len(fields) != _FIELDS:
+        return line
+    text, core, places = fields
+    frames = [int(place, 16) for place in places.split(",") if place]
+    location = user_location(library, frames, sources)
+    kind, _, reason = text.partition(": ")
+    place = f" at {location}" if location else ""
+    return f"{text} on core {core}{place}; {remedy_for(kind, reason)}"

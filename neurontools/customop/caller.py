@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.marshalling import execute, import_torch, values_of
-from neurontools.customop.prepared import PreparedCall
-from neurontools.customop.resident import tensor_in
-from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.calls import PreparedCall
+from neurontools.customop.executors import WorkerExecutor
+from neurontools.customop.marshalling import execute, import_torch, tensor_in, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,8 +2,74 @@
 
 from __future__ import annotations
 
-from neurontools.customop.remedies import remedy_for
 from neurontools.errors import NeuronToolsError
+
+# kind, words of the reason ("" for all), what to do; the first that fits
+_REMEDIES = (
+    ("bounds", "is out of bounds", "compare the index with size(i) of the tensor"),
+    (
+        "bounds",
+        "tcm",
+        "offset and length are elements: keep offset + length within numel(), and shorten the last piece",
+    ),
+    ("bounds", "dimension", "compare the number with dim() of the tensor"),
+    ("bounds", "", "compare offsets with numel(); --sanitize finds every access outside a tensor"),
+    ("const", "", "take the argument as torch::Tensor to write to it, or write to a new tensor"),
+    ("tcm", "null pointer", "test what tcm_malloc returns; free blocks, or ask for less than 16384 bytes"),
+    ("tcm", "has", "copy at most as many elements as the block has room for"),
+    ("tcm", "write ", "compare what is written with the size given to tcm_malloc; --sanitize names the line"),
+    ("tcm", "tcm_free", "free each block once, with the pointer that tcm_malloc returned"),
+    ("tcm", "not from tcm_malloc", "copy into blocks of tcm_malloc: other memory is not TCM on the device"),
+    ("tcm", "not freed", "call tcm_free on every way out of the kernel"),
+    ("null", "", "test pointers before using them; tcm_malloc returns nullptr when its pool is full"),
+    ("address", "", "build with --sanitize to see where the pointer comes from"),
+    ("stack", "", "end the recursion, or move large arrays into TCM or tensors; --stack-size declares more"),
+    ("arithmetic", "", "test the divisor"),
+    ("illegal", "", "look for undefined behaviour, or a __builtin_trap(), at this line; try --sanitize"),
+    ("abort", "heap", "build with --sanitize to find what damaged the heap"),
+    ("abort", "", "report errors with TORCH_CHECK(condition, message)"),
+    ("exit", "", "return from the kernel; report errors with TORCH_CHECK(condition, message)"),
+    ("assert", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
+    ("check", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
+    ("exception", "", "catch it in the kernel: what exceptions do on the device is not documented"),
+    ("timeout", "", "end the loop; NEURON_RT_EXEC_TIMEOUT gives more seconds"),
+    ("worker", "", "look for what ends the process: kill(), a limit of memory, another program"),
+    (
+        "overlap",
+        "",
+        "give each core its own range of elements: begin at get_cpu_id() * share, the last takes the rest",
+    ),
+    (
+        "coverage",
+        "",
+        "write every element of get_dst_tensor(), also where 8 does not divide numel(): the last core takes the rest",
+    ),
+    (
+        "output",
+        "get_dst_tensor",
+        "write to get_dst_tensor().tcm_accessor() on every core; what is returned is ignored",
+    ),
+    ("output", "", "let kernel and shape function make tensors of the same sizes and dtype"),
+    ("multicore", "", "use tcm_accessor() and get_dst_tensor(), or build without --multicore"),
+    ("stream", "", "per tensor many readers or one writer; as many calls as elements; none after close()"),
+    ("coherence", "", "close() the stream first, or set_accessor_coherence_policy(INCOHERENT_QUIET)"),
+    ("dtype", "with", "use the C++ type of the tensor's dtype, such as float for kFloat"),
+    ("dtype", "promises", "return a tensor of such a dtype from the shape function"),
+    ("dtype", "", "convert one side: the device's operations do as torch does, for its seven dtypes"),
+    ("rank", "", "use accessor<T, N> with N = dim(), or refuse other ranks with TORCH_CHECK"),
+    ("shape", "touch", "compute sizes from sizes() and numbers; data exists in the kernel only"),
+    ("shape", "shape function", "do that in the kernel"),
+    ("shape", "broadcast", "make both operands the same size first"),
+    ("shape", "", "give sizes that are not negative, in at most 8 dimensions"),
+    ("domain", "", "use a number that the dtype can hold"),
+    ("limit", "dtype", "convert the argument first, such as x.float() or x.int()"),
+    ("limit", "", "reshape the argument: at most 8 dimensions up to 65535, or 4 up to 4294967295"),
+    ("undefined", "", "give the tensor a value: torch::zeros, torch::empty or an argument"),
+    ("index", "", "compare the index with size() of the list"),
+    ("memory", "", "use smaller tensors, or fewer temporaries"),
+    ("sanitizer", "", "correct the access in this line; the report comes from the compiler's sanitizers"),
+    ("load", "", "build the library again"),
+)
 
 
 class CustomOpBuildError(NeuronToolsError):
@@ -45,3 +111,16 @@ class NeuronCustomOpError(NeuronToolsError):
         self.core = core
         self.location = location
         self.arguments = arguments
+
+
+def remedy_for(kind: str, reason: str) -> str:
+    """Return what to do about a fault, one line.
+
+    Args:
+        kind: which check found it.
+        reason: what it said.
+    """
+    for check, words, remedy in _REMEDIES:
+        if check == kind and words in reason:
+            return remedy
+    return "neuron-customop debug stops in the kernel"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.building.freshness import changed_sources
+from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.instance import check_instance
-from neurontools.customop.memfile import executable_file
-from neurontools.customop.package import Package, read_package
+from neurontools.customop.package import Package, executable_file, read_package
 from neurontools.customop.signature import parse_description
 
 if TYPE_CHECKING:

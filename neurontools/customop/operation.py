@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.customop import abi, cost, gpsimd_log
-from neurontools.customop.backtrace import user_location
-from neurontools.customop.building.warning_lines import readable
+from neurontools.customop import abi, cost
+from neurontools.customop.backtrace import readable, user_location
 from neurontools.customop.calls import (
     Buffer,
     CoreWork,
@@ -19,14 +20,15 @@ from neurontools.customop.calls import (
     set_tensor,
 )
 from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
+from neurontools.customop.environment import check_instance, execution_timeout_s
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
-from neurontools.customop.inprocess import InProcessExecutor
-from neurontools.customop.instance import check_instance
-from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.executors import InProcessExecutor, WorkerExecutor
+from neurontools.runtime.log import Component, Level, RuntimeLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.customop.calls import Failure, Outcome
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
 
@@ -35,6 +37,9 @@ _SHAPES_MAX = 1024
 _SMALL_DIM_MAX = 65535  # customops.md section 5: up to 8 dimensions of 65535, or up to 4 of 4294967295
 _LARGE_DIM_MAX = 4294967295
 _LARGE_DIM_COUNT = 4
+_CONSUME = "pool_stdio_queue_consume_all_entries"
+_logger = logging.getLogger("neurontools.customop")
+_warned: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Operation:
         index: position of the operator in its manifest.
         executor: what runs the library's functions.
         cores: how many cores run a kernel; None: all of them when the library is a multicore one, else one.
-        count_places: count by place in the source too, see `neurontools.customop.bench.places`.
+        count_places: count by place in the source too, see `neurontools.customop.bench.report`.
     """
 
     def __init__(
@@ -195,7 +200,7 @@ class Operation:
         if outcome.warnings:
             outcome = replace(outcome, warnings=readable(outcome.warnings, library, self._sources()))
             called_with = describe(values)
-        gpsimd_log.log_outcome(self.entry.qualified, outcome, called_with)
+        log_outcome(self.entry.qualified, outcome, called_with)
         failure = outcome.failure
         if failure is None:
             return outcome
@@ -245,3 +250,49 @@ def _describe(value: Value) -> str:
         return repr(value)
     sizes = "x".join(str(size) for size in value.sizes) or "scalar"
     return f"{sizes}:{BY_CODE[value.dtype].name if value.dtype in BY_CODE else value.dtype}"
+
+
+def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
+    """Log what a call printed, how it failed on the device, and once per operator each warning of the checks.
+
+    Args:
+        op: qualified name of the operator.
+        outcome: how the call ended.
+        called_with: its arguments as text, needed only when there are warnings.
+    """
+    for warning in outcome.warnings:
+        if (op, warning) not in _warned:
+            _warned.add((op, warning))
+            _logger.warning("custom operator %s: %s [called with %s]", op, warning, called_with)
+    fatal = outcome.failure if outcome.failure is not None and outcome.failure.fatal else None
+    if not outcome.printed and not outcome.complained and fatal is None:
+        return
+    log = RuntimeLog(os.environ)
+    if outcome.printed:
+        log.write(
+            Level.INFO, Component.TDRV, _CONSUME, _block("Printing stdout from GPSIMD:", outcome.printed)
+        )
+    if outcome.complained:
+        log.write(
+            Level.ERROR, Component.TDRV, _CONSUME, _block("Printing stderr from GPSIMD:", outcome.complained)
+        )
+    if fatal is not None:
+        _log_fatal(log, fatal)
+
+
+def _log_fatal(log: RuntimeLog, failure: Failure) -> None:
+    if failure.kind == "timeout":
+        limit_ms = round(execution_timeout_s() * 1000)
+        message = (
+            f"(FATAL-RT-UNDEFINED-STATE) inference timeout ({limit_ms} ms) on Neuron Device 0 NC 0, "
+            "waiting for execution completion notification"
+        )
+        log.write(Level.ERROR, Component.TDRV, "exec_consume_tpb_status_notifications", message)
+    else:
+        message = f"GPSIMD EXCEPTION OCCURRED: {failure.kind.upper()}: {failure.message}"
+        log.write(Level.ERROR, Component.TDRV, "exec_consume_tpb_status_notifications", message)
+    log.write(Level.ERROR, Component.NMGR, "dlr_infer", "Inference completed with err: 5")
+
+
+def _block(header: str, text: str) -> str:
+    return f"{header}\n{text.rstrip()}"

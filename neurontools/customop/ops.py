@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import sys
@@ -9,14 +10,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.call_times import remember_operator
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.identity import code_digest
 from neurontools.customop.marshalling import Codes, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.probe import remember_operator
 from neurontools.customop.takeover import announce_takeover
-from neurontools.customop.untraced import untraced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,3 +215,44 @@ def _close_unused(digests: set[str]) -> None:
         _registry.libraries.pop(digest, None)
         if executor is not None:
             executor.close()
+
+
+def code_digest(package: Package) -> str:
+    """Return a digest (hex) of a library's code, the same wherever the library and its sources lie.
+
+    The compiled parts cannot give it: their debugging information holds paths.
+    """
+    manifest = package.manifest
+    facts = (
+        manifest.abi,
+        manifest.machine,
+        manifest.compiler,
+        (manifest.multicore, manifest.release, manifest.sanitize, manifest.stack_bytes),
+        manifest.cflags,
+        manifest.operators,
+        sorted((os.path.basename(source.path), source.sha256) for source in manifest.sources),
+        hashlib.sha256(package.parts.worker).hexdigest(),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that torch.compile runs as it is, with all that it calls.
+
+    Where a compiled function is not one graph, as behind a size that values decide, torch.compile looks into each
+    Python function that is called, implementations of operators too. A rule for the function's code prevents that
+    without a cost for each call and without loading the compiler.
+    """
+    try:
+        from torch._C._dynamo.eval_frame import (
+            _FrameAction,
+            _FrameExecStrategy,
+            set_code_exec_strategy,
+        )
+    except ImportError:  # an older torch
+        from torch._compile import _disable_dynamo
+
+        disabled: Callable[..., Any] = _disable_dynamo(function)
+        return disabled
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    return function

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from neurontools.customop import interface
-from neurontools.customop.elf import is_elf, shared_library_problem
+from neurontools.base.files import atomic_file
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.manifest import Manifest, manifest_from_bytes
+from neurontools.customop.signature import ABI_VERSION
 
 _FOOTER = struct.Struct("<QQQQ8s")  # bytes of shape, kernel, worker, manifest
 _MAGIC = b"NTCUSTOP"
 _BUILD_AGAIN = "build it again with neuron-customop build or custom_op.load"
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_NAMES = {62: "x86_64", 183: "aarch64", 40: "arm", 243: "riscv", 3: "i386"}
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SHARED_LIBRARY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +67,12 @@ def write_package(path: Path, manifest: Manifest, parts: Parts) -> None:
     Raises:
         CustomOpLibraryError: the directory or the disk refuses.
     """
-    import tempfile
-
     description = manifest.to_bytes()
     footer = _FOOTER.pack(len(parts.shape), len(parts.kernel), len(parts.worker), len(description), _MAGIC)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.writelines((parts.shape, parts.kernel, parts.worker, description, footer))
-                os.fchmod(file.fileno(), 0o755)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(scratch, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(scratch)
-            raise
+        with atomic_file(path, mode=0o755) as file:
+            file.writelines((parts.shape, parts.kernel, parts.worker, description, footer))
     except OSError as error:
         raise CustomOpLibraryError(
             f"cannot write {path}: {error.strerror}", "choose another directory"
@@ -104,9 +97,9 @@ def read_package(path: str | os.PathLike[str]) -> Package:
         problem = shared_library_problem(part)
         if problem:
             raise CustomOpLibraryError(f"cannot load {name}: {problem}", _BUILD_AGAIN)
-    if manifest.abi != interface.VERSION:
+    if manifest.abi != ABI_VERSION:
         raise CustomOpLibraryError(
-            f"cannot load {name}: built for interface {manifest.abi}, this version has {interface.VERSION}",
+            f"cannot load {name}: built for interface {manifest.abi}, this version has {ABI_VERSION}",
             _BUILD_AGAIN,
         )
     if parts.sha256 != manifest.parts_sha256:
@@ -151,3 +144,68 @@ def _split(name: str, data: bytes) -> tuple[Manifest, Parts]:
         return manifest_from_bytes(pieces[3]), Parts(pieces[0], pieces[1], pieces[2])
     except ValueError as error:
         raise CustomOpLibraryError(f"cannot load {name}: {error}", _BUILD_AGAIN) from error
+
+
+def is_elf(data: bytes) -> bool:
+    """Return whether data begins as an ELF file does."""
+    return data.startswith(b"\x7fELF")
+
+
+def shared_library_problem(data: bytes) -> str:
+    """Return what keeps data from being a 64-bit shared library for this processor, "" when nothing does."""
+    if not is_elf(data):
+        return "it is not an ELF file"
+    if len(data) < _HEADER.size:
+        return "it is truncated"
+    (
+        ident,
+        kind,
+        machine,
+        _,
+        _,
+        program_at,
+        section_at,
+        _,
+        _,
+        program_size,
+        programs,
+        section_size,
+        sections,
+        _,
+    ) = _HEADER.unpack_from(data)
+    if ident[4] != 2 or ident[5] != 1:
+        return "it is not a 64-bit little-endian ELF file"
+    if machine != _MACHINES.get(platform.machine()):
+        return f"it is for {_NAMES.get(machine, f'machine {machine}')}, this computer is {platform.machine()}"
+    if kind != _SHARED_LIBRARY:
+        return "it is not a shared library"
+    if max(program_at + programs * program_size, section_at + sections * section_size) > len(data):
+        return "it is truncated"
+    return ""
+
+
+def section(data: bytes, name: str) -> bytes:
+    """Return the contents of a section of a 64-bit ELF file, nothing when it has none of that name."""
+    header = _HEADER.unpack_from(data)
+    at, size, count, names = header[6], header[11], header[12], header[13]
+    entries = [_SECTION.unpack_from(data, at + index * size) for index in range(count)]
+    strings = entries[names][4]
+    for entry in entries:
+        begin = strings + entry[0]
+        if data[begin : data.index(b"\0", begin)] == name.encode():
+            return data[entry[4] : entry[4] + entry[5]]
+    return b""
+
+
+def executable_file(name: str, contents: bytes) -> int:
+    """Return a descriptor of an anonymous file with contents that can be loaded or run."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(contents)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fchmod(fd, 0o500)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

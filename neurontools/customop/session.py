@@ -11,20 +11,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
-from neurontools.customop.arena import PAGE_BYTES, process_arena
-from neurontools.customop.calls import Buffer, Failure, Outcome, outcome_of
+from neurontools.customop.arena import PAGE_BYTES, Staging, process_arena
+from neurontools.customop.calls import (
+    CAPTURES,
+    FLAG,
+    OUTPUT_PLACE,
+    Buffer,
+    Failure,
+    Outcome,
+    outcome_of,
+    pack_place,
+)
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.mailbox import Mailbox, WorkerGoneError
-from neurontools.customop.memfile import Collector, executable_file
-from neurontools.customop.prepared import CAPTURES, FLAG, OUTPUT_PLACE, pack_place
-from neurontools.customop.staging import Staging
+from neurontools.customop.package import executable_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.customop.arena import Block
+    from neurontools.customop.calls import PreparedCall
     from neurontools.customop.package import Parts
-    from neurontools.customop.prepared import PreparedCall
 
 _FIRST_FD = 32  # above every number that the worker's descriptors get
 _BACKTRACE_S = 1.0
@@ -45,8 +52,8 @@ class Session:
         self.arena = process_arena()
         self.staging = Staging(self.arena, fresh_memory)
         self.mailbox = Mailbox()
-        self._stdout = Collector("neuron-customop-stdout")
-        self._stderr = Collector("neuron-customop-stderr")
+        self._stdout = OutputCollector("neuron-customop-stdout")
+        self._stderr = OutputCollector("neuron-customop-stderr")
         try:
             self._start(parts, name)
         except BaseException:
@@ -261,6 +268,30 @@ class Session:
         self._stderr.close()
         self.staging.close()
         self.mailbox.close()
+
+
+class OutputCollector:
+    """Collects what is written to a descriptor of another process, up to a limit that keeps the newest."""
+
+    def __init__(self, name: str) -> None:
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
+
+    def take(self, limit_bytes: int) -> str:
+        """Return the newest bytes as text and forget all."""
+        size = os.fstat(self.fd).st_size
+        if size == 0:
+            return ""
+        kept = min(size, limit_bytes)
+        data = os.pread(self.fd, kept, size - kept)
+        os.ftruncate(self.fd, 0)
+        os.lseek(self.fd, 0, os.SEEK_SET)
+        return data.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def _undefined_behaviour(complained: str) -> Failure:

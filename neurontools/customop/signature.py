@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.interface import MAX_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +32,8 @@ _ADVICE = {
     "long long": "use int64_t",
     "short": "use int64_t",
 }
+ABI_VERSION = 4
+MAX_ARGUMENTS = 16
 
 
 @dataclass(frozen=True, slots=True)

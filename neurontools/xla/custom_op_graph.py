@@ -58,7 +58,7 @@ def in_machine_memory(host: torch.Tensor) -> torch.Tensor:
     so does everything when there is no room: it is copied at each call then.
     """
     from neurontools.customop.errors import CustomOpLibraryError
-    from neurontools.customop.resident import resident
+    from neurontools.customop.marshalling import resident
 
     if not host.is_contiguous():
         return host
@@ -111,8 +111,8 @@ def _call_ns(graph: Graph, library: LoadedLibrary) -> tuple[tuple[int, int], ...
 
 
 def _modelled_ns(node: Node) -> int:
-    from neurontools.customop.call_times import operator_ns
     from neurontools.customop.cost import TensorOperand
+    from neurontools.customop.probe import operator_ns
 
     operands = tuple(
         TensorOperand(value.shape, value.dtype)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.commands.customop import main
-from neurontools.customop import interface
 from neurontools.customop.package import Package, Parts, write_package
+from neurontools.customop.signature import ABI_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,10 +186,10 @@ def test_a_library_for_another_version_or_processor(
     scratch: Path, package: Callable[[str], Package], capsys: pytest.CaptureFixture[str]
 ) -> None:
     contents = package("faults")
-    old = interface.VERSION - 1
+    old = ABI_VERSION - 1
     write_package(scratch / "old.so", replace(contents.manifest, abi=old), contents.parts)
     error, hint = refusal(capsys, "load", "old.so")
-    assert error == f"cannot load old.so: built for interface {old}, this version has {interface.VERSION}"
+    assert error == f"cannot load old.so: built for interface {old}, this version has {ABI_VERSION}"
     assert hint == "build it again with neuron-customop build or custom_op.load"
     kernel = bytearray(contents.parts.kernel)
     kernel[18:20] = (243).to_bytes(2, "little")

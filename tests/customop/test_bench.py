@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
@@ -22,14 +20,13 @@ from neurontools.customop.bench.inputs import (
     parse_sweep,
     parse_template,
 )
-from neurontools.customop.bench.places import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.report import OUTPUT, TEMPORARY, Way
 from neurontools.customop.bench.text import report_text
 from neurontools.customop.building.build import build
-from neurontools.customop.call_times import operator_ns, remember_operator
-from neurontools.customop.checking.check_inputs import Pattern
+from neurontools.customop.checking.inputs import Pattern
 from neurontools.customop.cost import TensorOperand
 from neurontools.customop.package import Package, find_operator, read_package
-from neurontools.customop.quantities import amount, duration, percent, percents
+from neurontools.customop.probe import operator_ns, remember_operator
 from neurontools.customop.runner import TensorInput
 from neurontools.errors import UsageError
 from tests.customop.conftest import request_for
@@ -326,33 +323,3 @@ def test_default_inputs_are_of_the_dtype(package: Read) -> None:
     assert default_templates(entry, "int8") == (Pattern(None, "int8"), 0.5, 1, 0.5)
     with pytest.raises(UsageError, match="the device has no such dtype"):
         default_templates(entry, "int64")
-
-
-@given(st.lists(st.floats(0.0001, 1e6), min_size=1, max_size=9))
-def test_shares_are_written_so_that_they_add_up(weights: list[float]) -> None:
-    shares = [weight / sum(weights) for weight in weights]
-    assert sum(round(float(text.removesuffix(" %")) * 10) for text in percents(shares)) == 1000
-
-
-def test_quantities() -> None:
-    assert [duration(ns) for ns in (0, 999, 1250, 52_433_000, 3e9)] == [
-        "0 ns",
-        "999 ns",
-        "1.250 us",
-        "52.433 ms",
-        "3.000 s",
-    ]
-    assert [amount(n) for n in (1, 64, 4096, 1572864, 1 << 30)] == [
-        "1 byte",
-        "64 bytes",
-        "4 KiB",
-        "1.5 MiB",
-        "1 GiB",
-    ]
-    assert [percent(s) for s in (0, 0.001, 0.4, 0.999, 1)] == [
-        "0 %",
-        "less than 1 %",
-        "40 %",
-        "over 99 %",
-        "100 %",
-    ]

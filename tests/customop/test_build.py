@@ -13,8 +13,8 @@ import pytest
 from neurontools.customop.building import toolchain
 from neurontools.customop.building.build import build
 from neurontools.customop.building.compilation import Unit, compile_units, describe, link
-from neurontools.customop.building.compilers import find_compiler
 from neurontools.customop.building.request import BuildRequest, with_stack
+from neurontools.customop.building.toolchain import find_compiler
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.signature import (
     DescribedOperator,

@@ -11,10 +11,9 @@ import torch
 
 from neurontools.commands.customop import main
 from neurontools.customop.checking.check import check
-from neurontools.customop.checking.check_inputs import Pattern, cases, parse_pattern
-from neurontools.customop.checking.check_reference import TOLERANCES
-from neurontools.customop.checking.check_report import CheckReport, CheckSettings
-from neurontools.customop.checking.differences import first_difference
+from neurontools.customop.checking.inputs import Pattern, cases, parse_pattern
+from neurontools.customop.checking.reference import TOLERANCES, first_difference
+from neurontools.customop.checking.report import CheckReport, CheckSettings
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError

@@ -10,9 +10,9 @@ import torch
 
 from neurontools.commands.customop import main
 from neurontools.customop.checking.check import check
-from neurontools.customop.checking.check_inputs import Pattern, cases, parse_pattern, pattern_words
-from neurontools.customop.checking.check_report import CheckReport, CheckSettings
-from neurontools.customop.checking.mixed_inputs import mixed_inputs
+from neurontools.customop.checking.discovery import mixed_inputs
+from neurontools.customop.checking.inputs import Pattern, cases, parse_pattern, pattern_words
+from neurontools.customop.checking.report import CheckReport, CheckSettings
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, make_tensor, parse_input
 from neurontools.errors import UsageError

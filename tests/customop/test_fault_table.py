@@ -16,11 +16,10 @@ import torch
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.errors import NeuronCustomOpError, remedy_for
 from neurontools.customop.marshalling import Codes, execute, infer
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.package import read_package
-from neurontools.customop.remedies import remedy_for
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -76,7 +75,7 @@ def test_a_fault_is_one_complete_message(
         pytest.skip("this processor divides by zero without a trap")
     if fault.kind == "timeout":
         monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.3")
-    monkeypatch.setattr("neurontools.customop.gpsimd_log._warned", set())
+    monkeypatch.setattr("neurontools.customop.operation._warned", set())
     line, remedy = told(operation(f"{fault.library}::{fault.op}"), fault, caplog)
     check_complete(fault, line, remedy)
     check_page(fault, line, remedy)

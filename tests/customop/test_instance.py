@@ -12,8 +12,8 @@ import pytest
 
 from neurontools import env
 from neurontools.commands.customop import main
+from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import UnsupportedInstanceError
-from neurontools.customop.instance import check_instance
 from neurontools.customop.ops import register
 from neurontools.machine import launch
 from neurontools.machine.machine_config import StartOptions
@@ -51,7 +51,7 @@ def test_the_machine_that_runs_counts(home: Path) -> None:
     machine = "other"
     launch.start(StartOptions(machine=machine, instance_type="trn2.3xlarge"))
     try:
-        code = "from neurontools.customop.instance import check_instance; check_instance()"
+        code = "from neurontools.customop.environment import check_instance; check_instance()"
         run = subprocess.run(
             [sys.executable, "-c", f"import os; os.environ['{env.MACHINE}'] = '{machine}'; {code}"],
             capture_output=True,

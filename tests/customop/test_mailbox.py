@@ -13,10 +13,10 @@ import torch
 
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
 from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import Operation
-from neurontools.customop.worker import WorkerExecutor
 
 Find = Callable[[str], Operation]
 Call = Callable[..., torch.Tensor]

@@ -13,10 +13,9 @@ import torch
 from neurontools.customop import arena
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes
+from neurontools.customop.executors import WorkerExecutor
+from neurontools.customop.marshalling import Codes, is_resident, resident
 from neurontools.customop.operation import Operation
-from neurontools.customop.resident import is_resident, resident
-from neurontools.customop.worker import WorkerExecutor
 
 Find = Callable[[str], Operation]
 

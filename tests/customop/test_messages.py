@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.customop.building.compilers import find_compiler
-from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE
+from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE, find_compiler
 
 PROGRAM = Path(__file__).parent / "kernels" / "messages.cpp"
 TEXT = """\

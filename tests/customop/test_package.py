@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.customop.elf import shared_library_problem
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.manifest import manifest_from_bytes
-from neurontools.customop.package import Package, read_package, write_package
+from neurontools.customop.package import Package, read_package, shared_library_problem, write_package
 
 Read = Callable[[str], Package]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from neurontools.customop.building.compilers import find_compiler
-from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE
+from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE, find_compiler
 
 PROGRAM = Path(__file__).parent / "kernels" / "ranges.cpp"
 

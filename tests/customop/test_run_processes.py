@@ -25,7 +25,7 @@ from neurontools.customop.load import load_library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.customop.worker import WorkerExecutor
+    from neurontools.customop.executors import WorkerExecutor
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.watch import stamps, wait_for_change
+from neurontools.customop.building.freshness import stamps, wait_for_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable

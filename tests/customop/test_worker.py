@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
+from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import Operation
 from neurontools.customop.package import Package
-from neurontools.customop.worker import WorkerExecutor
 from neurontools.errors import UsageError
 
 Find = Callable[[str], Operation]
@@ -145,7 +145,7 @@ PROGRAM = """
 import sys, time
 import torch
 from neurontools.customop.package import read_package
-from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.operation import Operation
 from neurontools.customop.marshalling import Codes, execute
 package = read_package(sys.argv[1])
@@ -237,8 +237,7 @@ def test_in_process_gives_the_same_results(operation: Find, monkeypatch: pytest.
 
 def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:
     from neurontools.customop import abi
-    from neurontools.customop.building.compilers import find_compiler
-    from neurontools.customop.building.toolchain import INCLUDE
+    from neurontools.customop.building.toolchain import INCLUDE, find_compiler
 
     names = ("Tensor", "Argument", "Request", "CoreCounters", "Reply")
     checks = [

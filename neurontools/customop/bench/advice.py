@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
-from neurontools.customop.bench.places import OUTPUT, TEMPORARY, Way
-from neurontools.customop.bench.report import LAUNCH, Advice
-from neurontools.customop.quantities import amount, duration, percent
+from neurontools.base.units import format_binary_size, format_ns, format_percent
+from neurontools.customop.bench.report import LAUNCH, OUTPUT, TEMPORARY, Advice, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.customop.bench.places import Place
-    from neurontools.customop.bench.report import BenchReport
+    from neurontools.customop.bench.report import BenchReport, Place
 
 _WORTH = 0.1  # smaller shares of the time get no advice
 _UNEVEN = 0.9  # a lower balance of the cores gets advice
@@ -70,8 +68,8 @@ def _elements(subject: _Subject) -> Iterator[Advice]:
     hottest = max(places, key=lambda place: place.count)
     yield Advice(
         "element",
-        f"the element accessor costs {percent(share)} of the time: move to TCM copies, about"
-        f" {duration(better_ns)} for the same data ({taken_ns / max(better_ns, 1):.0f} times faster)",
+        f"the element accessor costs {format_percent(share)} of the time: move to TCM copies, about"
+        f" {format_ns(better_ns)} for the same data ({taken_ns / max(better_ns, 1):.0f} times faster)",
         hottest.location,
         round(max(0.0, taken_ns - better_ns)),
     )
@@ -81,7 +79,7 @@ def _elements(subject: _Subject) -> Iterator[Advice]:
             place = max((place for place in places if place.tensor == tensor), key=lambda place: place.count)
             yield Advice(
                 "fits",
-                f"{_name(tensor)} ({amount(nbytes)}) fits in TCM and is read {count / nbytes:.0f} times over:"
+                f"{_name(tensor)} ({format_binary_size(nbytes)}) fits in TCM and is read {count / nbytes:.0f} times over:"
                 " copy it there once, before the loop",
                 place.location,
                 round(place.modelled_ns - rates.transfer_ns(nbytes)),
@@ -101,7 +99,7 @@ def _unbuffered(subject: _Subject) -> Iterator[Advice]:
     )
     yield Advice(
         "streams",
-        f"{streams} {percent(share)} of the time: at most {gpsimd.rates().fast_streams} fit in TCM"
+        f"{streams} {format_percent(share)} of the time: at most {gpsimd.rates().fast_streams} fit in TCM"
         " at once, beside what tcm_malloc took; close streams before opening others",
         places[0].location,
         round(sum(place.modelled_ns for place in places) - better_ns),
@@ -121,9 +119,9 @@ def _small_copies(subject: _Subject) -> Iterator[Advice]:
             continue
         yield Advice(
             "tiles",
-            f"{sum(place.count for place in places)} copies of {amount(usual)}: use larger tiles,"
-            f" {amount(rates.piece_bytes)} takes {duration(rates.transfer_ns(rates.piece_bytes))} and {amount(usual)}"
-            f" takes {duration(rates.transfer_ns(usual))}",
+            f"{sum(place.count for place in places)} copies of {format_binary_size(usual)}: use larger tiles,"
+            f" {format_binary_size(rates.piece_bytes)} takes {format_ns(rates.transfer_ns(rates.piece_bytes))} and {format_binary_size(usual)}"
+            f" takes {format_ns(rates.transfer_ns(usual))}",
             ", ".join(dict.fromkeys(place.location for place in places if place.location)),
             round(saved_ns),
         )
@@ -144,7 +142,7 @@ def _read_again(subject: _Subject) -> Iterator[Advice]:
         taken_ns = sum(place.modelled_ns for place in places)
         if nbytes == 0 or moved < 2 * nbytes or taken_ns < _WORTH * subject.report.modelled_ns:
             continue
-        times = f"{_name(tensor)} ({amount(nbytes)}) is copied {moved / nbytes:.0f} times over"
+        times = f"{_name(tensor)} ({format_binary_size(nbytes)}) is copied {moved / nbytes:.0f} times over"
         fits = nbytes <= rates.tcm_bytes // 2
         remedy = (
             "it fits in TCM: copy it there once, before the loop"
@@ -169,8 +167,8 @@ def _functions(subject: _Subject) -> Iterator[Advice]:
     taken_ns = sum(place.modelled_ns for place in subject.places(Way.FUNCTION))
     yield Advice(
         "functions",
-        f"tensor functions cost {percent(share)} of the time: each one moves all its operands, {amount(moved)} in"
-        f" all; one loop over pieces in TCM that does all steps moves {amount(needed)}",
+        f"tensor functions cost {format_percent(share)} of the time: each one moves all its operands, {format_binary_size(moved)} in"
+        f" all; one loop over pieces in TCM that does all steps moves {format_binary_size(needed)}",
         "",
         round(taken_ns - rates.transfer_ns(needed)),
     )
@@ -186,7 +184,7 @@ def _moves(subject: _Subject) -> Iterator[Advice]:
             if place.way is Way.MOVE
             else "the returned tensor is copied to the output, {} of the time: write to get_dst_tensor() instead"
         )
-        yield Advice("move", text.format(percent(share)), place.location, round(place.modelled_ns))
+        yield Advice("move", text.format(format_percent(share)), place.location, round(place.modelled_ns))
 
 
 def _balance(subject: _Subject) -> Iterator[Advice]:
@@ -199,7 +197,7 @@ def _balance(subject: _Subject) -> Iterator[Advice]:
     rest = f"; {len(idle)} of {report.cores} cores do nothing" if idle else ""
     yield Advice(
         "balance",
-        f"core {slowest.core} does {percent(slowest.share)} of the work{rest}: split evenly, {100 / report.cores:.3g} %"
+        f"core {slowest.core} does {format_percent(slowest.share)} of the work{rest}: split evenly, {100 / report.cores:.3g} %"
         " for each core",
         max(subject.slowest, key=lambda place: place.modelled_ns).location if subject.slowest else "",
         round(slowest.modelled_ns - even_ns),
@@ -221,7 +219,7 @@ def _more_cores(subject: _Subject) -> Iterator[Advice]:
     yield Advice(
         "cores",
         f"{limit}TCM accessors, get_dst_tensor() and build --multicore share the work, about"
-        f" {duration(report.modelled_ns - saved_ns)} on all 8",
+        f" {format_ns(report.modelled_ns - saved_ns)} on all 8",
         "",
         round(saved_ns),
     )
@@ -232,7 +230,7 @@ def _launch(subject: _Subject) -> Iterator[Advice]:
     if share >= 0.5:
         yield Advice(
             "launch",
-            f"the launch costs {percent(share)} of the time: give a call more work, such as a larger batch",
+            f"the launch costs {format_percent(share)} of the time: give a call more work, such as a larger batch",
         )
 
 
@@ -244,8 +242,8 @@ def _limit(subject: _Subject) -> Iterator[Advice]:
     cores = "the core" if report.cores == 1 else f"all {report.cores} cores"
     yield Advice(
         "limit",
-        f"already at the limit of copies: {cores} move {amount(moved)} for {amount(report.tensor_bytes)} of tensors,"
-        f" in pieces of up to {amount(max(place.largest_bytes for place in subject.slowest))}",
+        f"already at the limit of copies: {cores} move {format_binary_size(moved)} for {format_binary_size(report.tensor_bytes)} of tensors,"
+        f" in pieces of up to {format_binary_size(max(place.largest_bytes for place in subject.slowest))}",
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
+from neurontools.base.files import write_atomic
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -61,13 +61,9 @@ def save(path: Path, reports: Sequence[BenchReport]) -> None:
         "rates": _rates_digest(),
         "operators": {_name(report): report.modelled_ns for report in reports},
     }
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(fresh, path)
+        write_atomic(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
     except OSError as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
         raise BaselineError(
             f"cannot write the baseline {path}: {error.strerror}", "give the path of a file"
         ) from error

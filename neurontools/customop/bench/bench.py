@@ -17,7 +17,6 @@ from neurontools.customop.bench.inputs import (
     parse_template,
     wants_shape,
 )
-from neurontools.customop.bench.places import Way
 from neurontools.customop.bench.report import (
     COMPUTE,
     LAUNCH,
@@ -26,9 +25,10 @@ from neurontools.customop.bench.report import (
     CoreTime,
     Measured,
     Part,
+    Way,
 )
 from neurontools.customop.bench.runs import CountedRun, count_per_core_count, count_run, measure
-from neurontools.customop.checking.check_inputs import Case
+from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import Operation, new_executor

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.customop.checking.check_inputs import Pattern, parse_pattern
+from neurontools.customop.checking.inputs import Pattern, parse_pattern
 from neurontools.customop.dtypes import DEVICE_NAMES
+from neurontools.customop.probe import MADE_UP_INTEGER, MADE_UP_REAL
 from neurontools.customop.runner import TensorInput, parse_input
-from neurontools.customop.trial import MADE_UP_INTEGER, MADE_UP_REAL
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

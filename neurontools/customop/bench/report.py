@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from neurontools.customop.bench.places import Place
+from neurontools import gpsimd
 
 COMPUTE = "arithmetic of tensor functions"
 LAUNCH = "launch"
+OUTPUT = -2
+TEMPORARY = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +149,50 @@ class BenchReport:
         if slowest == 0:
             return 1.0
         return sum(core.modelled_ns for core in self.core_times) / len(self.core_times) / slowest
+
+
+class Way(StrEnum):
+    """How a kernel accesses a tensor, in the order of `neurontools::Way` in `counting.hpp`."""
+
+    ELEMENT = "element accesses"
+    STREAM = "stream copies"
+    TCM = "TCM copies"
+    FUNCTION = "tensor functions"
+    MOVE = "moves in HBM"
+    RETURNED = "returned tensor"
+    UNBUFFERED = "streams without a buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Accesses of one place in the source to one tensor on one core.
+
+    Args:
+        way: kind of access.
+        core: GPSIMD core.
+        tensor: position of the argument, -1 for a tensor that the kernel made, -2 for the output.
+        count: number of accesses or copies.
+        nbytes: bytes of these.
+        largest_bytes: bytes of the largest access or copy.
+        location: `file:line` in the user's sources, "" when unknown.
+    """
+
+    way: Way
+    core: int
+    tensor: int
+    count: int
+    nbytes: int
+    largest_bytes: int
+    location: str
+
+    @property
+    def modelled_ns(self) -> float:
+        """Modelled time of the accesses."""
+        rates = gpsimd.rates()
+        match self.way:
+            case Way.ELEMENT | Way.UNBUFFERED:
+                return self.count * rates.element_access_ns
+            case Way.MOVE | Way.RETURNED:
+                return self.count * rates.move_latency_ns + self.nbytes * rates.move_ns_per_byte
+            case _:
+                return self.count * rates.transfer_latency_ns + self.nbytes * rates.transfer_ns_per_byte

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import abi, cost
-from neurontools.customop.bench.places import read_places
-from neurontools.customop.bench.report import CoreCount, Measured
+from neurontools.customop.backtrace import user_location
+from neurontools.customop.bench.report import CoreCount, Measured, Place, Way
 from neurontools.customop.caller import Caller
+from neurontools.customop.calls import new_request
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import Operation
@@ -19,7 +20,6 @@ from neurontools.customop.operation import Operation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.customop.bench.places import Place
     from neurontools.customop.calls import CoreWork, Executor
     from neurontools.customop.marshalling import Codes
     from neurontools.customop.package import Package
@@ -147,3 +147,29 @@ def _balance(times: Sequence[float]) -> float:
 def _percentile(values: Sequence[int], share: float) -> int:
     """Return the smallest value that is not below this share of the values."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def read_places(executor: Executor, package: Package) -> tuple[Place, ...]:
+    """Return what the last run counted, if it ran with `count_places`.
+
+    Args:
+        executor: ran the kernel.
+        package: its library.
+    """
+    sources = tuple(entry.path for entry in package.manifest.sources)
+    places: list[Place] = []
+    while True:
+        request = new_request(abi.PLACES_COMMAND, len(places), 0)
+        lines = executor.call(request, {}, None).warnings
+        places += (_place(line, package.parts.kernel, sources) for line in lines)
+        if not lines:
+            return tuple(place for place in places if place.count)
+
+
+def _place(line: str, library: bytes, sources: tuple[str, ...]) -> Place:
+    *numbers, frames = line.split("\t")
+    way, core, tensor, count, nbytes, largest = map(int, numbers)
+    addresses = [int(frame, 16) for frame in frames.split(",") if frame]
+    return Place(
+        tuple(Way)[way], core, tensor, count, nbytes, largest, user_location(library, addresses, sources)
+    )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from neurontools.customop.bench.places import OUTPUT, TEMPORARY
-from neurontools.customop.quantities import duration, percent, percents
+from neurontools.base.units import format_ns, format_percent, format_percentages
+from neurontools.customop.bench.report import OUTPUT, TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neurontools.customop.bench.baseline import Comparison
-    from neurontools.customop.bench.places import Place
-    from neurontools.customop.bench.report import Advice, BenchReport
+    from neurontools.customop.bench.report import Advice, BenchReport, Place
 
 _LABEL = 11
 _PLACES_MAX = 6
@@ -26,7 +25,9 @@ def report_text(report: BenchReport, width: int) -> str:
     lines.append(_row("modelled", _headline(report)))
     lines += _indented(_parts_table(report, width - 4))
     if len(report.core_counts) > 1:
-        lines.append(_row("cores", f"balance of {report.cores}: {percent(report.balance)}; modelled on"))
+        lines.append(
+            _row("cores", f"balance of {report.cores}: {format_percent(report.balance)}; modelled on")
+        )
         lines += _indented(_cores_table(report))
     lines += _wrapped("excluded", _EXCLUDED, width)
     lines += measured_lines(report, width)
@@ -41,8 +42,8 @@ def measured_lines(report: BenchReport, width: int) -> list[str]:
         return []
     calls = f"{_calls(measured.calls)} after {measured.warm_up} to warm up"
     text = (
-        f"kernel {duration(measured.kernel_median_ns)} median, {duration(measured.kernel_p99_ns)} p99; call by"
-        f" torch.ops {duration(measured.call_median_ns)} median, {duration(measured.call_p99_ns)} p99; {calls}, on this"
+        f"kernel {format_ns(measured.kernel_median_ns)} median, {format_ns(measured.kernel_p99_ns)} p99; call by"
+        f" torch.ops {format_ns(measured.call_median_ns)} median, {format_ns(measured.call_p99_ns)} p99; {calls}, on this"
         " computer: says nothing about the device"
     )
     return _wrapped("measured", text, width)
@@ -62,7 +63,7 @@ def closing_lines(report: BenchReport, width: int) -> list[str]:
 
 def advice_text(advice: Advice) -> str:
     """Return advice as one line: what to do, what it saves, where."""
-    saves = f" (saves about {duration(advice.saves_ns)})" if advice.saves_ns else ""
+    saves = f" (saves about {format_ns(advice.saves_ns)})" if advice.saves_ns else ""
     place = f" at {advice.location}" if advice.location else ""
     return f"{advice.text}{place}{saves}"
 
@@ -72,10 +73,10 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
     rows = [("input", "modelled", "ns/element", "most of it", "measured")]
     for report in reports:
         most = max(report.parts, key=lambda part: part.share)
-        measured = duration(report.measured.kernel_median_ns) if report.measured else "-"
+        measured = format_ns(report.measured.kernel_median_ns) if report.measured else "-"
         each = f"{report.modelled_ns / max(report.elements, 1):.3g}"
-        name = f"{most.name} {percent(most.share)}"
-        rows.append((" ".join(report.inputs), duration(report.modelled_ns), each, name, measured))
+        name = f"{most.name} {format_percent(most.share)}"
+        rows.append((" ".join(report.inputs), format_ns(report.modelled_ns), each, name, measured))
     lines = [reports[-1].schema, *_indented(_narrowed(rows, (4, 2), width - 2, left=(0, 3)), 2)]
     return "\n".join([*lines, *closing_lines(reports[-1], width)])
 
@@ -88,18 +89,18 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
         taken = [
             sum(part.modelled_ns for part in report.parts if part.name == name) for report in (first, second)
         ]
-        rows.append((name, *(duration(time) if time else "-" for time in taken), ""))
+        rows.append((name, *(format_ns(time) if time else "-" for time in taken), ""))
     rows.append(
         (
             "modelled",
-            duration(first.modelled_ns),
-            duration(second.modelled_ns),
+            format_ns(first.modelled_ns),
+            format_ns(second.modelled_ns),
             ratio_text(first.modelled_ns, second.modelled_ns),
         )
     )
     if first.measured and second.measured:
         kernels = first.measured.kernel_median_ns, second.measured.kernel_median_ns
-        rows.append(("measured here", *map(duration, kernels), ratio_text(*kernels)))
+        rows.append(("measured here", *map(format_ns, kernels), ratio_text(*kernels)))
     heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in _named(first, second)]
     notes = [
         _row("note", f"{name}: {note}") for name, report in _named(first, second) for note in report.notes
@@ -112,11 +113,11 @@ def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> lis
     lines = []
     for found in comparisons:
         if found.baseline_ns is None:
-            lines.append(_row("new", f"{found.name}: {duration(found.modelled_ns)}, not in the baseline"))
+            lines.append(_row("new", f"{found.name}: {format_ns(found.modelled_ns)}, not in the baseline"))
             continue
         change = (found.modelled_ns - found.baseline_ns) / found.baseline_ns * 100
         state = "SLOWER" if found.is_slower(threshold) else "ok"
-        times = f"{duration(found.baseline_ns)} -> {duration(found.modelled_ns)}"
+        times = f"{format_ns(found.baseline_ns)} -> {format_ns(found.modelled_ns)}"
         lines.append(_row(state, f"{found.name}: {times} ({change:+.1f} %)"))
     return lines
 
@@ -133,16 +134,16 @@ def ratio_text(first_ns: float, second_ns: float) -> str:
 def _headline(report: BenchReport) -> str:
     cores = "one GPSIMD core" if report.cores == 1 else f"{report.cores} GPSIMD cores"
     slowest = f", of which core {report.slowest_core} is the slowest:" if report.cores > 1 else ""
-    return f"{duration(report.modelled_ns)} on {cores} of a NeuronCore-v2{slowest}"
+    return f"{format_ns(report.modelled_ns)} on {cores} of a NeuronCore-v2{slowest}"
 
 
 def _parts_table(report: BenchReport, width: int) -> list[str]:
-    shares = percents([part.share for part in report.parts])
+    shares = format_percentages([part.share for part in report.parts])
     rows: list[tuple[str, ...]] = [("", "count", "bytes", "time", "share")]
     for part, share in zip(report.parts, shares, strict=True):
         count = f"{part.count:,}" if part.count else "-"
         nbytes = f"{part.nbytes:,}" if part.nbytes else "-"
-        rows.append((part.name, count, nbytes, duration(part.modelled_ns), share))
+        rows.append((part.name, count, nbytes, format_ns(part.modelled_ns), share))
         rows += map(_place_row, _places_of(report, part.name))
     return _narrowed(rows, (2, 1), width)
 
@@ -157,7 +158,7 @@ def _place_row(place: Place) -> tuple[str, ...]:
     tensor = names.get(place.tensor, f"input {place.tensor}")
     # The file's name is enough here: advice has the path.
     name = f"  {_base(place.location)} {tensor}" if place.location else f"  {tensor}"
-    return name, f"{place.count:,}", f"{place.nbytes:,}", duration(place.modelled_ns), ""
+    return name, f"{place.count:,}", f"{place.nbytes:,}", format_ns(place.modelled_ns), ""
 
 
 def _cores_table(report: BenchReport) -> list[str]:
@@ -168,7 +169,7 @@ def _cores_table(report: BenchReport) -> list[str]:
             failing.setdefault(row.problem, []).append(str(row.cores))
             continue
         speedup = "-" if row.speedup is None else f"{row.speedup:.2f}"
-        rows.append((str(row.cores), duration(row.modelled_ns), speedup, percent(row.balance)))
+        rows.append((str(row.cores), format_ns(row.modelled_ns), speedup, format_percent(row.balance)))
     problems = [f"fails on {', '.join(cores)}: {problem}" for problem, cores in failing.items()]
     return [*_table(rows, left=()), *problems]
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.compilers import find_compiler
 from neurontools.customop.building.freshness import build_key, up_to_date
 from neurontools.customop.building.request import BuildRequest, check_request
-from neurontools.customop.building.toolchain import home
+from neurontools.customop.building.toolchain import find_compiler, home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +52,11 @@ def build(request: BuildRequest, on_progress: Callable[[str], None] | None = Non
     if current is not None:
         return BuildResult(path, current, rebuilt=False, warnings=(), seconds=time.monotonic() - start)
     # Loaded late: a build that finds nothing to do takes a third of the time without them.
-    from neurontools.customop.building.making import make
-    from neurontools.customop.locks import held
+    from neurontools.customop.building.build_steps import make
+    from neurontools.customop.building.toolchain import build_lock
     from neurontools.customop.package import write_package
 
-    with held(path, lambda: say(f"waiting for another build of {path.name}")):
+    with build_lock(path, lambda: say(f"waiting for another build of {path.name}")):
         current = up_to_date(path, key)
         if current is not None:
             return BuildResult(path, current, rebuilt=False, warnings=(), seconds=time.monotonic() - start)

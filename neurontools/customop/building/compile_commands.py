@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.compilers import find_compiler
+from neurontools.base.files import write_atomic
 from neurontools.customop.building.request import absolute
-from neurontools.customop.building.toolchain import user_flags
-from neurontools.customop.locks import held
+from neurontools.customop.building.toolchain import build_lock, find_compiler, user_flags
 
 if TYPE_CHECKING:
     from neurontools.customop.building.request import BuildRequest
@@ -40,7 +38,7 @@ def write_compile_commands(request: BuildRequest, directory: Path) -> Path:
     ours = _entries(request)
     if _merged(_read(path), ours) == _read(path):
         return path
-    with held(path, lambda: None):
+    with build_lock(path, lambda: None):
         _replace(path, _merged(_read(path), ours))
     return path
 
@@ -74,9 +72,4 @@ def _read(path: Path) -> list[Entry]:
 
 def _replace(path: Path, entries: list[Entry]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(entries, file, indent=1)
-        file.write("\n")
-        os.fchmod(file.fileno(), 0o644)
-    os.replace(scratch, path)
+    write_atomic(path, json.dumps(entries, indent=1) + "\n", sync=False)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,21 +16,23 @@ from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.package import read_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from neurontools.customop.building.compilers import Compiler
     from neurontools.customop.building.request import BuildRequest
+    from neurontools.customop.building.toolchain import Compiler
     from neurontools.customop.manifest import Manifest, SourceEntry
 
 _DECISIVE = (
     "building/compilation",
-    "building/making",
+    "building/build_steps",
     "manifest",
     "package",
     "signature",
     "building/toolchain",
-    "building/units",
+    "building/translation_units",
 )  # what they write may change
+PERIOD_S = 0.15
+Stamps = dict[str, tuple[int, int, int] | None]
 
 
 def build_key(request: BuildRequest, compiler: Compiler) -> str:
@@ -70,3 +76,90 @@ def changed_sources(entries: Iterable[SourceEntry]) -> tuple[str, ...]:
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's contents."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """What an object file was made of.
+
+    Args:
+        key: digest of the command and the unit's text.
+        object_sha256: digest of the object file: a machine that lost power may leave half of one.
+        sources: files of the user that were read, with their digests.
+        warnings: what the compiler warned about.
+    """
+
+    key: str
+    object_sha256: str
+    sources: dict[str, str]
+    warnings: tuple[str, ...]
+
+
+def unit_key(command: Sequence[str], text: str, toolchain: str) -> str:
+    """Return a digest of what decides an object file, but for the contents of the user's files."""
+    return hashlib.sha256(repr((tuple(command), text, toolchain)).encode()).hexdigest()
+
+
+def reusable(path: Path, key: str) -> ObjectRecord | None:
+    """Return the record of an object file that compiling would make again just so, else None."""
+    try:
+        raw = json.loads(_record(path).read_bytes())
+        record = ObjectRecord(raw["key"], raw["object_sha256"], dict(raw["sources"]), tuple(raw["warnings"]))
+        current = (
+            record.key == key
+            and file_sha256(path) == record.object_sha256
+            and all(file_sha256(Path(source)) == digest for source, digest in record.sources.items())
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if current else None
+
+
+def keep(fresh: Path, path: Path, record: ObjectRecord) -> None:
+    """Put a fresh object file in its place, with its record."""
+    os.replace(fresh, path)
+    _record(path).write_text(json.dumps(asdict(record)), encoding="utf-8")
+
+
+def _record(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def stamps(paths: Iterable[str]) -> Stamps:
+    """Return what tells a file's contents apart: identity, size and time of the last change; None when it is gone."""
+    return {path: _stamp(path) for path in paths}
+
+
+def wait_for_change(before: Stamps, sleep: Callable[[float], None] = time.sleep) -> tuple[str, ...]:
+    """Wait until files differ from what they were, and stand still again for one look.
+
+    Args:
+        before: the stamps that a change is told from.
+        sleep: waits for a number of seconds.
+
+    Returns:
+        The paths that changed.
+    """
+    while True:
+        sleep(PERIOD_S)
+        now = stamps(before)
+        if now == before:
+            continue
+        while (later := _after(sleep, now)) != now:
+            now = later
+        changed = tuple(path for path in before if now[path] != before[path])
+        if changed:
+            return changed
+
+
+def _after(sleep: Callable[[float], None], now: Stamps) -> Stamps:
+    sleep(PERIOD_S / 3)
+    return stamps(now)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.checking.calls import REFUSALS, Caller
-from neurontools.customop.checking.check_gradients import check_gradients, without_gradients
-from neurontools.customop.checking.check_inputs import Case, Pattern, cases, pattern_words
-from neurontools.customop.checking.check_reference import Reference
-from neurontools.customop.checking.check_report import CheckReport, CheckSettings
-from neurontools.customop.checking.differences import first_difference
+from neurontools.customop.checking.calls import REFUSALS, Caller, parameter_kinds
 from neurontools.customop.checking.discovery import inputs_for
-from neurontools.customop.checking.expressions import parameter_kinds
-from neurontools.customop.checking.tally import Tally
+from neurontools.customop.checking.gradients import check_gradients, without_gradients
+from neurontools.customop.checking.inputs import Case, Pattern, cases, pattern_words
+from neurontools.customop.checking.reference import Reference, first_difference
+from neurontools.customop.checking.report import CheckReport, CheckSettings, Tally
+from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.instance import check_instance
-from neurontools.customop.worker import WorkerExecutor
+from neurontools.customop.executors import WorkerExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.checking.check_inputs import Value
+    from neurontools.customop.checking.inputs import Value
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.customop.checking.calls import REFUSALS, Caller
-from neurontools.customop.checking.check_inputs import Pattern, case_of, cases
-from neurontools.customop.checking.mixed_inputs import mixed_inputs
+from neurontools.customop.checking.inputs import LETTERS, Pattern, case_of, cases
 from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from neurontools.customop.checking.check_inputs import Case, Value
-    from neurontools.customop.checking.check_report import CheckSettings
-    from neurontools.customop.checking.tally import Tally
+    from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.customop.checking.inputs import Case, Value
+    from neurontools.customop.checking.report import CheckSettings, Tally
+
+    Takes = Callable[[list[Value], dict[str, int]], bool]
 
 Inputs = tuple[list[list["Value"]], tuple[int, ...], tuple[str, ...]]
 """Patterns of the inputs, one list for each way to call it; ranks that `*` stands for; dtypes."""
@@ -26,6 +30,13 @@ _NUMBERS = (0.5, 3.0)  # a half of something is nothing where the number is a si
 _FAILURES_MAX = 16  # while inputs of different kinds are tried out: each may cost a worker
 _ACCESSOR = re.compile("dtype: ")
 _NO_DIMENSION = re.compile(r"dimension -?\d+ of a tensor of \d+ dimensions")
+_PAIR = 2  # with more, only the most likely dtypes are tried
+_TENSORS_MAX = 3  # with more, there are too many ways
+_MIXED_RANKS = (2, 1, 3, 4)
+_FIRST = ("float32", "int32", "uint8")  # values, indexes, masks
+_SIZE, _OTHER = 8, 5
+_DIFFERENT = (3, 5, 7, 2, 6, 4, 9, 8)
+_LARGEST = 11
 
 
 def inputs_for(caller: Caller, settings: CheckSettings, tally: Tally) -> Inputs:
@@ -161,3 +172,97 @@ class _Discovery:
 
 def _dtypes(values: list[Value]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value.dtype for value in values if isinstance(value, Pattern)))
+
+
+def mixed_inputs(values: Sequence[Value], takes: Takes) -> list[Value] | None:
+    """Return patterns that an operator takes, None when none was found.
+
+    Args:
+        values: its inputs: any pattern where there is a tensor, and numbers.
+        takes: tells whether it takes patterns with such sizes of their letters.
+
+    Dimensions that must be equal have one letter, and integers that are indexes are below the letter that they index.
+    """
+    tensors = [index for index, value in enumerate(values) if isinstance(value, Pattern)]
+    if not 1 < len(tensors) <= _TENSORS_MAX:
+        return None
+    for kinds in _kinds(len(tensors)):
+        for ranks in itertools.product(_MIXED_RANKS, repeat=len(tensors)):
+            made = list(values)
+            for index, (dtype, below), rank in zip(tensors, kinds, ranks, strict=True):
+                made[index] = Pattern(("A",) * rank, dtype, below)
+            if takes(made, {"A": _SIZE}):
+                return _with_letters(made, takes)
+    return None
+
+
+def _kinds(count: int) -> Iterator[tuple[tuple[str, str | None], ...]]:
+    names = (*_FIRST, *(name for name in DEVICE_NAMES if name not in _FIRST)) if count == _PAIR else _FIRST
+    choices: list[tuple[str, str | None]] = [(name, None) for name in names]
+    choices.insert(2, ("int32", "A"))
+    yield from itertools.product(choices, repeat=count)
+
+
+def _with_letters(made: list[Value], takes: Takes) -> list[Value]:
+    """Give dimensions that may differ letters of their own, if the operator takes it."""
+    places = [
+        (index, axis)
+        for index, value in enumerate(made)
+        if isinstance(value, Pattern)
+        for axis in range(len(value.dims or ()))
+    ]
+    groups = _groups(len(places), lambda changed: takes(*_changed(made, places, changed)))
+    if len(groups) > len(LETTERS):
+        return made
+    letter_of = {
+        places[member]: letter for letter, group in zip(LETTERS, groups, strict=False) for member in group
+    }
+    letters = LETTERS[: len(groups)]
+    lettered = [
+        replace(value, dims=tuple(letter_of[index, axis] for axis in range(len(value.dims or ()))))
+        if isinstance(value, Pattern)
+        else value
+        for index, value in enumerate(made)
+    ]
+    indexed = any(isinstance(value, Pattern) and value.below for value in lettered)
+    for letter in letters if indexed else letters[:1]:
+        bound = [
+            replace(value, below=letter) if isinstance(value, Pattern) and value.below else value
+            for value in lettered
+        ]
+        largest = {letter: _LARGEST} if indexed else {}
+        if takes(bound, {**dict(zip(letters, _DIFFERENT, strict=False)), **largest}):
+            return bound
+    return made
+
+
+def _changed(
+    made: list[Value], places: list[tuple[int, int]], changed: frozenset[int]
+) -> tuple[list[Value], dict[str, int]]:
+    """Return the patterns with a letter B where some dimensions are, and the sizes of both letters."""
+    result = list(made)
+    for index, value in enumerate(made):
+        if isinstance(value, Pattern):
+            dims = (
+                "B" if places.index((index, axis)) in changed else "A"
+                for axis in range(len(value.dims or ()))
+            )
+            result[index] = replace(value, dims=tuple(dims), below=value.below and "B")
+    return result, {"A": _SIZE, "B": _OTHER}
+
+
+def _groups(count: int, may_change: Callable[[frozenset[int]], bool]) -> list[list[int]]:
+    """Return which dimensions change together: alone, in pairs, or all that are left."""
+    left = list(range(count))
+    groups: list[list[int]] = []
+    for member in range(count):
+        if may_change(frozenset({member})):
+            groups.append([member])
+            left.remove(member)
+    for first, second in itertools.combinations(tuple(left), 2):
+        if first in left and second in left and may_change(frozenset({first, second})):
+            groups.append([first, second])
+            left = [member for member in left if member not in (first, second)]
+    if left:
+        groups.append(left)
+    return sorted(groups)

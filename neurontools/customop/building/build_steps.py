@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop import interface
 from neurontools.customop.building.compilation import Compiled, Unit, compile_units, describe, link
 from neurontools.customop.building.request import absolute
 from neurontools.customop.building.toolchain import Toolchain, home, planned, prepare
-from neurontools.customop.building.units import (
+from neurontools.customop.building.translation_units import (
     KernelUnit,
     access_of,
     assign_kernels,
@@ -30,6 +29,7 @@ from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
 from neurontools.customop.package import Parts
 from neurontools.customop.signature import (
+    ABI_VERSION,
     DescribedKernel,
     DescribedOperator,
     check_kernel,
@@ -42,8 +42,8 @@ from neurontools.customop.signature import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.customop.building.compilers import Compiler
     from neurontools.customop.building.request import BuildRequest
+    from neurontools.customop.building.toolchain import Compiler
 
 DEFAULT_STACK_BYTES = 8192
 _UNUSED_S = 30 * 86400.0
@@ -119,7 +119,7 @@ class _Job:
         parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
         manifest = Manifest(
             name=request.name,
-            abi=interface.VERSION,
+            abi=ABI_VERSION,
             multicore=request.multicore,
             release=request.release,
             sanitize=request.sanitize,

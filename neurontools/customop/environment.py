@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from neurontools.errors import UsageError
+from neurontools import env
+from neurontools.customop.errors import UnsupportedInstanceError
+from neurontools.errors import NoMachineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,8 @@ DEFAULT_TIMEOUT_S = 600.0
 _RAW: Mapping[bytes, bytes] | None = getattr(os.environ, "_data", None)
 _NAMES = (os.fsencode(EXEC_TIMEOUT), os.fsencode(STDOUT_QUEUE))
 MAX_STDOUT_QUEUE_BYTES = 131072
+CORE = "NeuronCore-v2"
+_FAMILIES = frozenset({"trn1", "trn1n", "inf2"})
 
 
 def execution_timeout_s(environ: Mapping[str, str] | None = None) -> float:
@@ -64,3 +68,39 @@ def call_limits() -> tuple[float, int]:
     if _RAW is not None and _NAMES[0] not in _RAW and _NAMES[1] not in _RAW:
         return DEFAULT_TIMEOUT_S, 0
     return execution_timeout_s(), stdout_queue_bytes()
+
+
+def check_instance() -> None:
+    """Check that the machine of this process has cores that run custom operators; starts nothing.
+
+    Without a running machine the one counts that would be started.
+
+    Raises:
+        UnsupportedInstanceError: it has other cores, and nothing says to go on all the same.
+        UnknownInstanceError: NEURONTOOLS_INSTANCE names no instance type.
+    """
+    if env.flag(env.CUSTOMOP_ANY_INSTANCE):
+        return
+    machine, kind = _machine()
+    if kind.partition(".")[0] in _FAMILIES:
+        return
+    # Loaded late: reading the catalogue takes longer than loading a library.
+    from neurontools.machine.instances.catalogue import instance_type
+
+    core = instance_type(kind).device.core.name
+    if core != CORE:
+        raise UnsupportedInstanceError(
+            f"custom operators exist on {CORE} only (trn1, trn1n, inf2); machine {machine!r} is {kind} with {core}",
+            f"choose another machine with {env.MACHINE} or {env.INSTANCE}, write an NKI kernel, or go on with "
+            f"--any-instance or {env.CUSTOMOP_ANY_INSTANCE}=1",
+        )
+
+
+def _machine() -> tuple[str, str]:
+    from neurontools.machine import launch
+
+    name = env.machine()
+    try:
+        return name, launch.find(name).instance_type
+    except NoMachineError:
+        return name, env.instance()

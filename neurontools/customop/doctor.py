@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.compilers import Compiler, find_compiler
-from neurontools.customop.building.toolchain import home, prepare, toolchain_key
+from neurontools.customop.building.toolchain import Compiler, find_compiler, home, prepare, toolchain_key
 from neurontools.errors import TORCH_REMEDY, NeuronToolsError
 
 if TYPE_CHECKING:
