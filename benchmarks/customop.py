@@ -124,11 +124,11 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
 def _calling(peer: _Peer) -> list[Row]:
     import torch
 
-    from neurontools.customop.marshalling import resident
+    from neurontools.customop.device_resident import device_resident
 
     torch.set_num_threads(1)
     x = torch.randn(SMALL)
-    there = resident(x)
+    there = device_resident(x)
     ours = {style: _load(style) for style in STYLES}
     library = torch.library.Library("neurontools_floor", "FRAGMENT")
     library.define("nothing(Tensor input) -> Tensor")
@@ -163,10 +163,10 @@ def _calling(peer: _Peer) -> list[Row]:
 def _computing(peer: _Peer) -> list[Row]:
     import torch
 
-    from neurontools.customop.marshalling import resident
+    from neurontools.customop.device_resident import device_resident
 
     x = torch.randn(LARGE)
-    there, out = resident(x), torch.empty(LARGE)
+    there, out = device_resident(x), torch.empty(LARGE)
     ours = {style: _load(style) for style in STYLES}
     torch.set_num_threads(1)
     calls: dict[str, Callable[[], object]] = {

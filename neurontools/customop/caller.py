@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.calls import PreparedCall
+from neurontools.customop.device_resident import tensor_in
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import execute, import_torch, tensor_in, values_of
+from neurontools.customop.marshalling import execute, import_torch, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

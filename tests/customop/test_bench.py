@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from neurontools.base.units import format_ns
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
     Point,
@@ -72,19 +73,19 @@ ADVICE = [
         "the element accessor costs over 99 % of the time",
         "elements",
     ),
-    ("small_tiles", ("65536:float32",), "tiles", "8192 copies of 64 bytes: use larger tiles", "piece"),
+    ("small_tiles", ("65536:float32",), "tiles", "8192 copies of 64 B: use larger tiles", "piece"),
     (
         "bias_again",
         ("1024x16:float32", "16:float32"),
         "fits",
-        "input 1 (64 bytes) is copied 1024 times",
+        "input 1 (64 B) is copied 1024 times",
         "bias",
     ),
     (
         "bias_elements",
         ("1024x16:float32", "16:float32"),
         "fits",
-        "input 1 (64 bytes) fits in TCM and is read 1024 times over",
+        "input 1 (64 B) fits in TCM and is read 1024 times over",
         "bias elements",
     ),
     ("streams", ("65536:float32",), "streams", "1 stream has no buffer and costs 95 %", "the fifth"),
@@ -132,7 +133,7 @@ def test_what_is_fast_already_is_told_the_limit(package: Read) -> None:
     all_cores = advice_by_kind(benched(package("relu_multicore"), "forward", shape="32x4096"))
     assert list(all_cores) == ["limit"]
     assert all_cores["limit"].startswith(
-        "already at the limit of copies: all 8 cores move 1 MiB for 1 MiB of"
+        "already at the limit of copies: all 8 cores move 1.00 MiB for 1.00 MiB of"
     )
 
 
@@ -183,7 +184,7 @@ def test_the_parts_are_the_whole(package: Read, home: str, op: str, inputs: tupl
     for name in {place.way for place in slowest}:
         placed = sum(place.modelled_ns for place in slowest if place.way == name)
         assert placed == pytest.approx(sum(part.modelled_ns for part in report.parts if part.name == name))
-    assert f"{report.modelled_ns / 1e3:.3f} us" in report_text(report, 80) or report.modelled_ns >= 1e6
+    assert format_ns(report.modelled_ns) in report_text(report, 80)
 
 
 def test_tensors_are_told_apart(package: Read) -> None:

@@ -12,9 +12,10 @@ import torch
 
 from neurontools.customop import arena
 from neurontools.customop.caller import Caller
+from neurontools.customop.device_resident import device_resident, is_device_resident
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import Codes, is_resident, resident
+from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import Operation
 
 Find = Callable[[str], Operation]
@@ -60,34 +61,34 @@ def test_resident_tensors_are_read_and_written_in_place(
     call: Callable[..., torch.Tensor], copies: Callable[[str], int], sizes: tuple[int, ...]
 ) -> None:
     x = torch.randn(sizes)
-    there = resident(x.reshape(-1))
-    assert is_resident(there)
-    assert not is_resident(x)
+    there = device_resident(x.reshape(-1))
+    assert is_device_resident(there)
+    assert not is_device_resident(x)
     y = call("memory::sum", there, there)
     z = call("memory::sum", y, there)
     assert copies("memory::sum") == 0
-    assert is_resident(y)
-    assert is_resident(z)
+    assert is_device_resident(y)
+    assert is_device_resident(z)
     assert torch.equal(z, (x + x + x).reshape(-1))
 
 
 def test_results_of_ordinary_tensors_are_ordinary(call: Callable[..., torch.Tensor]) -> None:
     y = call("memory::sum", torch.rand(5), torch.rand(5))
-    assert not is_resident(y)
-    assert is_resident(call("memory::sum", torch.rand(5), resident(y)))
+    assert not is_device_resident(y)
+    assert is_device_resident(call("memory::sum", torch.rand(5), device_resident(y)))
 
 
 def test_a_resident_tensor_is_itself(call: Callable[..., torch.Tensor]) -> None:
-    x = resident(torch.rand(9))
-    assert resident(x) is x
-    assert resident(torch.empty(0, 3)).shape == (0, 3)
+    x = device_resident(torch.rand(9))
+    assert device_resident(x) is x
+    assert device_resident(torch.empty(0, 3)).shape == (0, 3)
     assert call("memory::sum", torch.empty(0), torch.empty(0)).shape == (0,)
 
 
 def test_views_of_resident_tensors_are_right(
     call: Callable[..., torch.Tensor], copies: Callable[[str], int]
 ) -> None:
-    x = resident(torch.arange(40.0))
+    x = device_resident(torch.arange(40.0))
     for view in (x[:10], x[30:], x[::4], x[11:21], x.flip(0)[:10]):
         assert torch.equal(call("memory::sum", view, view), 2 * view.clone())
     before = copies("memory::sum")
@@ -96,13 +97,13 @@ def test_views_of_resident_tensors_are_right(
 
 
 def test_what_a_kernel_may_write_to_is_copied(call: Callable[..., torch.Tensor]) -> None:
-    x = resident(torch.arange(8.0))
+    x = device_resident(torch.arange(8.0))
     assert torch.equal(call("memory::writes", x), 2 * torch.arange(8.0))
     assert torch.equal(x, torch.arange(8.0))
 
 
 def test_a_kernel_cannot_write_to_a_constant_resident_tensor(call: Callable[..., torch.Tensor]) -> None:
-    x = resident(torch.arange(8.0))
+    x = device_resident(torch.arange(8.0))
     with pytest.raises(NeuronCustomOpError, match="const: write to argument 0"):
         call("faults::fault", x, torch.zeros(8), 1)
     assert torch.equal(x, torch.arange(8.0))
@@ -110,7 +111,7 @@ def test_a_kernel_cannot_write_to_a_constant_resident_tensor(call: Callable[...,
 
 
 def test_results_outlive_the_worker_that_made_them(call: Callable[..., torch.Tensor]) -> None:
-    x = resident(torch.arange(8.0))
+    x = device_resident(torch.arange(8.0))
     y = call("faults::copy", x)
     with pytest.raises(NeuronCustomOpError):
         call("faults::fault", x, torch.zeros(8), 60)
@@ -141,7 +142,7 @@ def test_a_signature_is_prepared_for_each_number_and_dtype(call: Callable[..., t
 
 
 def test_memory_is_used_again(call: Callable[..., torch.Tensor]) -> None:
-    x = resident(torch.rand(5000))
+    x = device_resident(torch.rand(5000))
     kept = [call("memory::sum", x, x) for _ in range(3)]
     places = {y.data_ptr() for y in kept}
     assert len(places) == 3
@@ -152,40 +153,42 @@ def test_memory_is_used_again(call: Callable[..., torch.Tensor]) -> None:
 def test_without_room_a_result_is_an_ordinary_tensor(
     call: Callable[..., torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = resident(torch.rand(4096))
+    x = device_resident(torch.rand(4096))
     call("memory::sum", x.clone(), x.clone())  # the copies' blocks
     room = 3 * x.nbytes  # the tensor and both copies
     monkeypatch.setattr(arena, "memory_limit_bytes", lambda: room)
     y = call("memory::sum", x, x)
-    assert not is_resident(y)
+    assert not is_device_resident(y)
     assert torch.equal(y, x + x)
 
 
 def test_a_forked_child_sees_the_tensors_and_uses_memory_of_its_own(
     call: Callable[..., torch.Tensor],
 ) -> None:
-    x = resident(torch.arange(64.0))
+    x = device_resident(torch.arange(64.0))
     y = call("memory::sum", x, x)
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            fine = not is_resident(x) and torch.equal(call("memory::sum", x, y), 3 * torch.arange(64.0))
-            mine = resident(torch.full((64,), 5.0))
-            fine = fine and is_resident(call("memory::sum", mine, mine))
+            fine = not is_device_resident(x) and torch.equal(
+                call("memory::sum", x, y), 3 * torch.arange(64.0)
+            )
+            mine = device_resident(torch.full((64,), 5.0))
+            fine = fine and is_device_resident(call("memory::sum", mine, mine))
             code = 0 if fine else 2
         finally:
             os._exit(code)
     # The child may still look at these bytes: nobody gets them as fresh memory.
     address = y.data_ptr()
     del y
-    assert call("memory::sum", resident(torch.rand(64)), torch.rand(64)).data_ptr() != address
+    assert call("memory::sum", device_resident(torch.rand(64)), torch.rand(64)).data_ptr() != address
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert torch.equal(call("memory::sum", x, x), 2 * torch.arange(64.0))
 
 
 def test_tensors_outlive_their_memory_s_workers(call: Callable[..., torch.Tensor], operation: Find) -> None:
-    y = call("memory::sum", resident(torch.ones(10)), torch.ones(10))
+    y = call("memory::sum", device_resident(torch.ones(10)), torch.ones(10))
     operation("memory::sum").executor.close()
     gc.collect()
     assert torch.equal(y, torch.full((10,), 2.0))

@@ -52,14 +52,14 @@ def test_operators_are_recorded_on_the_device(
             y = ops.forward(view(device))
             xm.mark_step()
             assert torch.equal(y.cpu(), torch.relu(view(x)))
-        from neurontools.customop.marshalling import is_resident
+        from neurontools.customop.device_resident import is_device_resident
         from neurontools.xla.buffers import buffer_of
         weight, places = torch.ones(8, 8).to("xla"), []
         for _ in range(3):  # what operators read moves into the machine's memory once, and their results lie there
             y = ops.forward(weight)
             xm.mark_step()
             hosts = [buffer_of(weight).host, buffer_of(y).host]
-            places.append((hosts[0].data_ptr(), [is_resident(host) for host in hosts]))
+            places.append((hosts[0].data_ptr(), [is_device_resident(host) for host in hosts]))
         assert places[1] == places[2], places
         assert places[2][1] == [True, True], places
         class Relu(torch.autograd.Function):
