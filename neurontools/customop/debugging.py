@@ -49,7 +49,7 @@ def debugger_for(
     commands: Sequence[str] = (),
     *,
     batch: bool = False,
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Debugger:
     """Return how to debug a kernel: gdb stops at its beginning.
 
@@ -59,7 +59,7 @@ def debugger_for(
         run: operator and inputs, as `neuron-customop run` takes them behind the library.
         commands: what gdb does once the kernel was reached.
         batch: end after the commands.
-        say: called with lines for a person.
+        on_progress: called with lines for a person.
 
     Raises:
         MissingDependencyError: there is no gdb.
@@ -70,7 +70,7 @@ def debugger_for(
         raise MissingDependencyError(
             "debugging needs gdb, which is not installed", "apt-get install gdb, or dnf install gdb"
         )
-    library = _for_debugger(package, say)
+    library = _for_debugger(package, on_progress)
     words = [gdb, "-q", *(("-batch",) if batch else ())]
     for setting in ("set debuginfod enabled off", "set auto-load python-scripts off"):
         words += ["-iex", setting]  # neither asks nor warns about Python's own
@@ -81,7 +81,7 @@ def debugger_for(
     return Debugger(tuple(words), {env.CUSTOMOP_INPROCESS: "1"})
 
 
-def _for_debugger(package: Package, say: Callable[[str], None]) -> Path:
+def _for_debugger(package: Package, on_progress: Callable[[str], None]) -> Path:
     manifest = package.manifest
     request = BuildRequest(
         manifest.name,
@@ -95,8 +95,8 @@ def _for_debugger(package: Package, say: Callable[[str], None]) -> Path:
     gone = [path for path in (*request.compute, *request.shape) if not os.path.exists(path)]
     try:
         if not gone:
-            say("building without optimisation, for the debugger")
-            return build(request, say).path
+            on_progress("building without optimisation, for the debugger")
+            return build(request, on_progress).path
         reason = f"{gone[0]} is gone"
     except MissingDependencyError as error:
         reason = error.message
@@ -105,5 +105,5 @@ def _for_debugger(package: Package, say: Callable[[str], None]) -> Path:
             f"cannot debug {package.path}: it has sanitizers, and cannot be built again: {reason}",
             "build it without --sanitize",
         )
-    say(f"debugging the optimised library: {reason}")
+    on_progress(f"debugging the optimised library: {reason}")
     return Path(package.path)

@@ -1,4 +1,4 @@
-"""neuron-customop inspect, load and doctor: what is in a library, whether it loads, what is installed."""
+"""neuron-customop inspect, load and doctor: contents of a library, whether it loads, what is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_inspect(arguments: argparse.Namespace) -> int:
-    """Print what a library file says of itself."""
+    """Print the manifest of a library file."""
     from neurontools.customop.inspection import inspect_library
 
     found = inspect_library(arguments.library)
@@ -32,7 +32,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """Print what is installed; 1 when something is missing that nothing works without."""
+    """Print what is installed; 1 when a required component is missing."""
     from neurontools.customop.doctor import examine
 
     findings = examine(console.notice)

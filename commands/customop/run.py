@@ -1,7 +1,9 @@
-"""neuron-customop run: an operator with made-up inputs."""
+"""neuron-customop run and debug: an operator on generated inputs, plain or under gdb."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
@@ -15,20 +17,39 @@ if TYPE_CHECKING:
 
 
 def run_operator(arguments: argparse.Namespace) -> int:
-    """Run an operator and print what came out."""
+    """Run an operator and print a summary of its output."""
     from neurontools.customop.runner import parse_input, run
 
     if arguments.repeat < 1:
-        raise UsageError(f"--repeat {arguments.repeat} is not a number above 0", "--repeat 1")
+        raise UsageError(f"invalid --repeat {arguments.repeat}: must be at least 1", "--repeat 1")
     inputs = [parse_input(text) for text in arguments.input]
-    with ProgressLine() as line:
-
-        def show(done: int) -> None:
-            line.count("", done, arguments.repeat, "runs")
-
-        report = run(arguments.library, arguments.op, inputs, arguments.repeat, show)
+    with ProgressLine() as progress:
+        report = run(
+            arguments.library,
+            arguments.op,
+            inputs,
+            arguments.repeat,
+            lambda done: progress.count("running", done, arguments.repeat, "times"),
+        )
     console.out(_report_json(report) if arguments.json else _report_text(report))
     return 0
+
+
+def run_debug(arguments: argparse.Namespace) -> int:
+    """Replace this process by gdb."""
+    from neurontools.customop.debugging import debugger_for
+    from neurontools.customop.package import find_operator, read_package
+
+    package = read_package(arguments.library)
+    entry = package.manifest.operators[find_operator(package, arguments.op)]
+    words = [entry.qualified]
+    for value in arguments.input:
+        words += ["--input", value]
+    debugger = debugger_for(
+        package, entry.kernel, words, arguments.ex, batch=arguments.batch, on_progress=console.notice
+    )
+    sys.stdout.flush()
+    os.execve(debugger.command[0], debugger.command, {**os.environ, **debugger.environ})  # noqa: S606
 
 
 def _report_json(report: RunReport) -> str:

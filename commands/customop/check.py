@@ -1,4 +1,4 @@
-"""neuron-customop check: find what is wrong with the operators of a library."""
+"""neuron-customop check: find errors in the operators of a library."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.customop_build import painter, plain
+from neurontools.commands.customop.build import painter, plain
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.commands.customop_build import Paint
+    from neurontools.commands.customop.build import Paint
     from neurontools.customop.building.project import CheckWords
     from neurontools.customop.checking.report import CheckReport, CheckSettings
 
@@ -23,45 +23,8 @@ _WIDTH = 11
 _COLOURS = {"ok": "32", "FAILED": "1;31", "warning": "1;35"}
 
 
-def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `check`."""
-    parser.add_argument(
-        "library", nargs="?", metavar="LIB", help="the library (default: that of the customop.yaml here)"
-    )
-    parser.add_argument("op", nargs="?", metavar="OP", help="one operator (default: all of them)")
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="the next argument: NxM:float32 (equal letters, equal sizes), N:int32%%M (from 0 to M - 1), "
-        "*:float32 (any shape), or a number; "
-        "without any, what the operator takes is tried out",
-    )
-    parser.add_argument(
-        "--reference", default="", metavar="EXPR", help="the expected output, as 'torch.relu(x0)'"
-    )
-    parser.add_argument(
-        "--backward",
-        action="append",
-        metavar="[I=]EXPR",
-        help="the gradient of input I, as 'backward(g, x0)'; y is the output (default: a pair found by name)",
-    )
-    parser.add_argument(
-        "--cases", type=int, default=12, metavar="N", help="random shapes per rank (default: 12)"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of sizes and contents (default: 0)")
-    parser.add_argument(
-        "--tolerance", type=float, metavar="T", help="difference to the reference (default: torch's by dtype)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="seconds that a call may take (default: 10)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
 def run_check(arguments: argparse.Namespace) -> int:
-    """Check operators; 1 when something is wrong."""
+    """Check operators; 1 when errors are found."""
     from neurontools.customop.checking.check import check
     from neurontools.customop.environment import EXEC_TIMEOUT
     from neurontools.customop.package import find_operator, read_package
@@ -75,9 +38,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         and (arguments.input or arguments.reference or arguments.backward)
     ):
         names = ", ".join(entry.name for entry in entries)
-        raise UsageError("--input, --reference and --backward are about one operator", f"name it: {names}")
+        raise UsageError("--input, --reference and --backward need one operator", f"name one of: {names}")
     if arguments.cases < 0 or not 0 < arguments.timeout < 1e6:
-        raise UsageError("--cases must not be below 0, and --timeout must be above", "leave them out")
+        raise UsageError("--cases must be at least 0 and --timeout above 0", "omit them for the defaults")
     indexes = range(len(entries)) if arguments.op is None else [find_operator(package, arguments.op)]
     settings = {index: _settings(arguments, words.get(entries[index].name)) for index in indexes}
     os.environ.setdefault(EXEC_TIMEOUT, str(arguments.timeout))
@@ -94,7 +57,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def _quiet() -> None:
-    # What the runtime would log of failures and warnings is in the report.
+    # The report contains the failures and warnings that the runtime would log.
     import logging
 
     os.environ["NEURON_RT_LOG_LEVEL"] = "QUIET"
@@ -102,14 +65,16 @@ def _quiet() -> None:
 
 
 def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]:
-    """Return the path of the library, and what the project that it is of says about checking it."""
+    """Return the path of the library and the check options of its project."""
     from neurontools.customop.building.project import FILE_NAME, find_project, load_project
 
     given: str | None = arguments.library
     if given is None:
         place = find_project(Path())
         if place is None:
-            raise UsageError(f"no LIB given, and no {FILE_NAME} here", "neuron-customop check LIB")
+            raise UsageError(
+                f"no LIB given, and no {FILE_NAME} in the current directory", "neuron-customop check LIB"
+            )
         project = load_project(place)
         return os.path.relpath(project.library), project.checks
     for place in (find_project(Path(given).parent), find_project(Path())):
@@ -176,8 +141,8 @@ def _ranges(ranks: tuple[int, ...]) -> str:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    told = (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
-    return f" of {', '.join(told)} dimensions"
+    texts = (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+    return f" of {', '.join(texts)} dimensions"
 
 
 def _inputs(count: int) -> str:

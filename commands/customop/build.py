@@ -1,4 +1,4 @@
-"""neuron-customop build: from flags or customop.yaml to a library, once or at every change."""
+"""neuron-customop build and new: build a library once or at every change, create a project."""
 
 from __future__ import annotations
 
@@ -21,100 +21,62 @@ if TYPE_CHECKING:
 
     Paint = Callable[[str, str], str]
 
-COLOURS = ("auto", "always", "never")
-
-
-def add_arguments(build: argparse.ArgumentParser) -> None:
-    """Add the options of `build`."""
-    build.add_argument("name", nargs="?", metavar="NAME", help="the library is lib<NAME>.so")
-    build.add_argument("--compute", nargs="+", default=[], metavar="FILE", help="C++ sources of the kernels")
-    build.add_argument(
-        "--shape", nargs="+", default=[], metavar="FILE", help="C++ sources with NEURON_LIBRARY"
-    )
-    build.add_argument(
-        "--project",
-        default=".",
-        metavar="PATH",
-        help="without NAME: a customop.yaml, or the directory that has one (default: here)",
-    )
-    build.add_argument("-o", "--output", metavar="DIR", help="where to put the library (default: here)")
-    build.add_argument("--multicore", action="store_true", help="run every kernel on all 8 GPSIMD cores")
-    build.add_argument(
-        "--stack-size", type=int, metavar="BYTES", help="declare how much stack the kernels need"
-    )
-    build.add_argument(
-        "--release", action="store_true", help="leave out the bounds checks of element accessors"
-    )
-    build.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="add the compiler's address and undefined-behaviour sanitizers",
-    )
-    build.add_argument(
-        "--cflag",
-        action="append",
-        default=[],
-        metavar="FLAG",
-        help="one more compiler flag, as --cflag=-DN=1",
-    )
-    build.add_argument(
-        "--watch", action="store_true", help="build again whenever a source changes; Ctrl-C ends"
-    )
-    build.add_argument(
-        "--no-compile-commands", action="store_true", help="write no compile_commands.json for editors"
-    )
-    build.add_argument("--json", action="store_true", help="print JSON")
-    build.add_argument("-v", "--verbose", action="store_true", help="say every step")
-    build.add_argument(
-        "--color",
-        choices=COLOURS,
-        default="auto",
-        help="colours (auto: on a terminal, unless NO_COLOR is set)",
-    )
+_SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"}
 
 
 def run_build(arguments: argparse.Namespace) -> int:
-    """Build once, or again and again."""
+    """Build once, or at every change."""
     if arguments.watch:
         _watch(arguments)
     _build_once(arguments)
     return 0
 
 
+def run_new(arguments: argparse.Namespace) -> int:
+    """Create a project."""
+    from neurontools.customop.scaffold import Style, create_project
+
+    directory = Path(arguments.directory or arguments.name)
+    for path in create_project(arguments.name, directory, Style(arguments.style)):
+        console.out(str(path))
+    console.notice(f"next: cd {directory} && neuron-customop build && pytest")
+    return 0
+
+
 def _build_once(arguments: argparse.Namespace) -> BuildResult:
     from neurontools.customop.building.build import build
 
-    request, home = _request(arguments)
+    request, directory = _request(arguments)
     paint = painter(arguments.color, sys.stderr.isatty())
     try:
-        result = build(request, _say if arguments.verbose else console.notice)
+        result = build(request, _print_line if arguments.verbose else console.notice)
     except CustomOpBuildError as error:
-        raise type(error)(_painted(error.message, paint), error.remedy) from error
+        raise type(error)(_colorize(error.message, paint), error.remedy) from error
     finally:
-        # Editors want it most while a source does not compile.
+        # Editors need it most while a source does not compile.
         if not arguments.no_compile_commands:
-            _write_compile_commands(request, home)
+            _write_compile_commands(request, directory)
     for line in result.warnings:
-        _say(_painted(line, paint))
+        _print_line(_colorize(line, paint))
     console.out_now(_json(result) if arguments.json else _text(result, arguments.color))
     return result
 
 
 def _request(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
-    """Return what to build, and where compile_commands.json goes."""
+    """Return the request and the directory for compile_commands.json."""
     from neurontools.customop.building.request import BuildRequest, with_stack
 
     if arguments.name is None:
-        request, home = _project(arguments)
+        request, directory = _project(arguments)
     else:
         if not arguments.compute or not arguments.shape:
             raise UsageError(
                 f"building {arguments.name} needs --compute and --shape",
-                "name the sources, or leave the name out to build what customop.yaml says",
+                "give the sources, or omit NAME to build the project of customop.yaml",
             )
-        home = Path(arguments.output or ".")
+        directory = Path(arguments.output or ".")
         request = BuildRequest(
-            arguments.name, tuple(map(Path, arguments.compute)), tuple(map(Path, arguments.shape)), home
+            arguments.name, tuple(map(Path, arguments.compute)), tuple(map(Path, arguments.shape)), directory
         )
     request = replace(
         request,
@@ -125,7 +87,7 @@ def _request(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
     )
     if arguments.stack_size is not None:
         request = with_stack(request, arguments.stack_size)
-    return request, home
+    return request, directory
 
 
 def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
@@ -150,8 +112,8 @@ def _watch(arguments: argparse.Namespace) -> NoReturn:
 
     watched: set[str] = set()
     while True:
-        # Looked at before the build: what is saved meanwhile is a change.
-        watched |= _given(arguments)
+        # Stamped before the build: a file that is saved during the build counts as changed.
+        watched |= _watched_paths(arguments)
         before = stamps(sorted(watched))
         try:
             result = _build_once(arguments)
@@ -161,36 +123,33 @@ def _watch(arguments: argparse.Namespace) -> NoReturn:
             built = {entry.path for entry in result.manifest.sources}
             before.update(stamps(sorted(built - watched)))
             watched |= built
-        console.notice(f"watching {len(before)} files; Ctrl-C ends")
+        console.notice(f"watching {len(before)} files; Ctrl-C stops")
         changed = wait_for_change(before)
         console.notice(f"changed: {', '.join(os.path.relpath(path) for path in changed)}")
 
 
-def _given(arguments: argparse.Namespace) -> set[str]:
+def _watched_paths(arguments: argparse.Namespace) -> set[str]:
     from neurontools.customop.building.project import find_project
 
-    given = {*arguments.compute, *arguments.shape}
+    paths = {*arguments.compute, *arguments.shape}
     if arguments.name is None:
         project = find_project(Path(arguments.project))
         if project is not None:
-            given.add(str(project))
-            given |= {str(path) for path in project.parent.rglob("*.[ch]*") if path.suffix in _SUFFIXES}
-    return {os.path.abspath(path) for path in given}
+            paths.add(str(project))
+            paths |= {str(path) for path in project.parent.rglob("*.[ch]*") if path.suffix in _SUFFIXES}
+    return {os.path.abspath(path) for path in paths}
 
 
-_SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"}
-
-
-def _write_compile_commands(request: BuildRequest, home: Path) -> None:
+def _write_compile_commands(request: BuildRequest, directory: Path) -> None:
     from neurontools.customop.building.compile_commands import write_compile_commands
 
     try:
-        write_compile_commands(request, home)
+        write_compile_commands(request, directory)
     except (NeuronToolsError, OSError) as error:
         console.notice(f"no compile_commands.json: {error}")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
@@ -220,29 +179,29 @@ def _json(result: BuildResult) -> str:
 
 
 def painter(color: str, terminal: bool) -> Paint:
-    """Return what colours a text with a code of the terminal, or leaves it: --color, then NO_COLOR and FORCE_COLOR."""
+    """Return a function that colors text with an ANSI code, or leaves it plain: --color, then NO_COLOR and FORCE_COLOR."""
     wanted = color == "always" or (
         color == "auto"
         and not os.environ.get("NO_COLOR")
         and (terminal or bool(os.environ.get("FORCE_COLOR")))
     )
-    return _coloured if wanted else plain
+    return _colored if wanted else plain
 
 
 def plain(text: str, _code: str) -> str:
-    """Return a text as it is."""
+    """Return a text without color."""
     return text
 
 
-def _coloured(text: str, code: str) -> str:
+def _colored(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m"
 
 
-def _painted(text: str, paint: Paint) -> str:
-    return "\n".join(_painted_line(line, paint) for line in text.splitlines())
+def _colorize(text: str, paint: Paint) -> str:
+    return "\n".join(_colorize_line(line, paint) for line in text.splitlines())
 
 
-def _painted_line(line: str, paint: Paint) -> str:
+def _colorize_line(line: str, paint: Paint) -> str:
     for word, code in ((": error: ", "1;31"), (": fatal error: ", "1;31"), (": warning: ", "1;35")):
         place, found, message = line.partition(word)
         if found and not line.startswith(" "):
