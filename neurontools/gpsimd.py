@@ -1,4 +1,4 @@
-"""The rates of the GPSIMD engine, from `fixtures/gpsimd/rates.yaml`: the one place that all modelled times come from."""
+"""Rates of the GPSIMD engine, from `fixtures/gpsimd/rates.yaml`; the source of all modelled times of custom operators."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from neurontools import paths
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a GPSIMD core needs (`fixtures/gpsimd/rates.yaml`).
+    """Times of a GPSIMD core (`fixtures/gpsimd/rates.yaml`).
 
     Args:
         element_access_ns: time of an access to one element in HBM.
-        transfer_latency_ns: time of a transfer between HBM and TCM, however small.
-        transfer_ns_per_byte: time of a byte of it, beside the latency.
-        piece_bytes: size of the transfers that the documented rate is of.
-        move_latency_ns: time of a copy within HBM, however small.
-        move_ns_per_byte: time of a byte of it.
-        compute_ns_per_byte: time of a byte of a tensor function's result.
-        launch_ns: time of a call, whatever it does.
-        tcm_bytes: memory that a core has for `tcm_malloc`.
-        fast_streams: streams that get a buffer in it at once.
+        transfer_latency_ns: latency of a transfer between HBM and TCM.
+        transfer_ns_per_byte: time per byte of it, without the latency.
+        piece_bytes: transfer size of the documented rate.
+        move_latency_ns: latency of a copy within HBM.
+        move_ns_per_byte: time per byte of it, without the latency.
+        compute_ns_per_byte: time per byte of a tensor function's result.
+        launch_ns: fixed time of a call.
+        tcm_bytes: size of a core's pool for `tcm_malloc`.
+        fast_streams: number of streams that have a buffer at once.
     """
 
     element_access_ns: float
@@ -38,7 +38,7 @@ class Rates:
     fast_streams: int
 
     def transfer_ns(self, nbytes: int, piece_bytes: int | None = None) -> float:
-        """Return how long one core takes for bytes between HBM and TCM, in pieces of the documented size or another."""
+        """Return the time of one core for bytes between HBM and TCM, in pieces of the documented size or another."""
         pieces = -(-nbytes // (piece_bytes or self.piece_bytes))
         return pieces * self.transfer_latency_ns + nbytes * self.transfer_ns_per_byte
 

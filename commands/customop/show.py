@@ -33,21 +33,21 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print what is installed; 1 when a required component is missing."""
-    from neurontools.customop.doctor import examine
+    from neurontools.customop.doctor import check_components
 
-    findings = examine(console.notice)
+    statuses = check_components(console.notice)
     if arguments.json:
         import json
         from dataclasses import asdict
 
-        console.out(json.dumps([asdict(finding) for finding in findings], indent=2))
+        console.out(json.dumps([asdict(status) for status in statuses], indent=2))
     else:
-        for finding in findings:
-            state = "ok" if finding.ok else "MISSING" if finding.needed else "absent"
-            console.out(f"{state:<9}{finding.name:<12}{finding.detail}")
-            if not finding.ok:
-                console.out(f"{'':<21}for {finding.purpose}: {finding.remedy}")
-    return 0 if all(finding.ok or not finding.needed for finding in findings) else 1
+        for status in statuses:
+            state = "ok" if status.ok else "MISSING" if status.needed else "absent"
+            console.out(f"{state:<9}{status.name:<12}{status.detail}")
+            if not status.ok:
+                console.out(f"{'':<21}for {status.purpose}: {status.remedy}")
+    return 0 if all(status.ok or not status.needed for status in statuses) else 1
 
 
 def _mode(manifest: Manifest) -> str:

@@ -43,7 +43,7 @@ def format_neff_info(neff: NeffFile, *, weights: bool = False, shapes: bool = Fa
     lines = ["NEFF Header:"]
     lines += [f"  {name + ':':<24}{printable(value)}" for name, value in _header_rows(neff.header)]
     lines += ["", "NEFF Nodes:", _nodes(neff, weights=weights, shapes=shapes)]
-    made = "a neurontools simulator" if neff.ours else "another compiler"
+    made = "a neurontools simulator" if neff.is_simulated else "another compiler"
     lines += ["", f"{plural(len(neff.members), 'member', 'members')}, made by {made}"]
     return "\n".join(lines)
 
@@ -71,7 +71,7 @@ def neff_info_json(neff: NeffFile, *, weights: bool = False) -> dict[str, Any]:
             for member in neff.members
             if not member.is_directory
         ],
-        "simulated": neff.ours,
+        "simulated": neff.is_simulated,
         "problem": neff.problem or None,
     }
 

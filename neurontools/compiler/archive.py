@@ -1,7 +1,7 @@
-"""A gzip-compressed ustar archive in memory: written the same for equal input, read within fixed bounds.
+"""A gzip-compressed ustar archive in memory: reproducible output, input within fixed limits.
 
-Only plain files are accepted. Links, devices, extension headers, absolute names and `..` are refused, so that reading a
-foreign file can neither leave the archive nor cost more memory than its limit.
+Only plain files are accepted. Links, devices, extension headers, absolute names and `..` are refused, so a foreign file
+can neither escape the archive nor use more memory than its limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USTAR = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12s")
 
 
 class ArchiveError(NeuronToolsError):
-    """The bytes are not an archive of ours, or one that breaks a limit."""
+    """The bytes are not a valid archive, or exceed a limit."""
 
 
 def pack_files(files: dict[str, bytes]) -> bytes:
@@ -46,7 +46,7 @@ def unpack_files(data: bytes, limit_bytes: int = MAX_BYTES) -> dict[str, bytes]:
 
     Args:
         data: the compressed archive.
-        limit_bytes: most bytes that it may expand to; 100 times its own size is the limit of a larger one.
+        limit_bytes: maximum expanded size; 100 times the compressed size if that is less, but at least 16 MiB.
 
     Raises:
         ArchiveError: damaged, too large, or holding something other than plain files.

@@ -30,14 +30,14 @@ def compile_graph(
     """Return the NEFF of a graph.
 
     Args:
-        graph: what to compile.
-        device: whose engines and rates the cost model takes.
+        graph: the graph.
+        device: its engines and rates are used by the cost model.
         flags: compiler flags, without those of the wrapper.
         name: the network's name, kept in the NEFF.
-        libraries: native libraries to carry along.
+        libraries: native libraries to include.
 
     Raises:
-        CompileError: a flag's value is wrong, or the device has no such data type.
+        CompileError: a flag has an invalid value, or the device does not support a data type.
     """
     options = read_flags(flags, device)
     for node in graph.nodes:
@@ -56,7 +56,7 @@ def compile_graph(
 
 
 def check_supported(node: Node) -> None:
-    """Check that the device has what an operator call needs.
+    """Check that the device supports an operator call.
 
     Raises:
         CompileError: NCC_EVRF004 for complex data types.

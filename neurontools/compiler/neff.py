@@ -1,7 +1,7 @@
-"""The NEFF container: the real header and a gzip tar of members, the canonical graph and its cost model among them.
+"""The NEFF container: the documented header and a gzip tar with the canonical graph and its modelled cost.
 
-A NEFF is data. Nothing in it is code of ours to run: executables are made again from the checked graph, and native
-parts (libraries of custom operators) carry a digest that is always verified.
+A NEFF is data, none of it is executed: executables are rebuilt from the checked graph, and native parts (libraries of
+custom operators) have a digest that is always verified.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ENGINE_FILES = {
 
 
 def network_name(graph: Graph) -> str:
-    """Return the name that a lazily recorded graph's network gets, as torch_xla numbers them."""
+    """Return the network name of a lazily recorded graph, in the style of torch_xla."""
     return f"SyncTensorsGraph.{len(graph.nodes)}"
 
 
@@ -54,8 +54,7 @@ class NativePart:
         name: its file's name.
         digest: the sha256 (hex) of `data`.
         data: the file.
-        call_ns: for the compiler, not stored: what calls of its operators take by the model, in ns, by their positions
-            in the graph.
+        call_ns: modelled times of its operators' calls in ns, by position in the graph; for the compiler, not stored.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Neff:
 
     @property
     def lnc(self) -> int:
-        """Physical cores per logical core that it was compiled for."""
+        """Number of physical cores per logical core."""
         return self.header.lnc
 
 
@@ -136,19 +135,19 @@ def pack(
     try:
         data = pack_files(files)
     except ArchiveError as error:
-        raise NeffError(f"cannot make a NEFF: {error.message}") from error
+        raise NeffError(f"cannot create the NEFF: {error.message}") from error
     return write_header(data, name=name, build_version=build_version, lnc=lnc) + data
 
 
 def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
-    """Return a NEFF's content, checked: header, sizes, archive bounds, schemas, digests of native parts.
+    """Parse and check a NEFF: header, sizes, archive limits, schemas, digests of native parts.
 
     Args:
         data: the file's bytes.
-        validate_hash: check the digest over the whole data part, too (NEURON_RT_VALIDATE_HASH).
+        validate_hash: also check the digest of the whole data part (NEURON_RT_VALIDATE_HASH).
 
     Raises:
-        NeffError: for anything that is not a sound NEFF of this version.
+        NeffError: it is not a valid NEFF of this version.
     """
     header = read_header(data)
     if header.version != SUPPORTED_VERSION:
@@ -156,14 +155,16 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
         raise NeffError(f"NEFF version mismatch supported: {supported} received: {received}")
     payload = data[HEADER_BYTES:]
     if header.data_bytes != len(payload):
-        raise NeffError(f"the NEFF is damaged: {len(payload)} bytes of data, {header.data_bytes} announced")
+        raise NeffError(
+            f"the NEFF is damaged: {len(payload)} bytes of data, the header states {header.data_bytes}"
+        )
     if validate_hash and not hash_matches(header, payload):
         raise NeffError("the NEFF is damaged: its data does not match its hash")
     try:
         files = unpack_files(payload)
         if "graph.json" not in files or "cost.json" not in files:
             raise NeffError(
-                "the NEFF holds no graph: it was made by another compiler", "compile it for this machine"
+                "the NEFF has no graph: it was made by another compiler", "compile the model for this machine"
             )
         manifest = _manifest(files)
         return Neff(
@@ -191,7 +192,7 @@ def _libraries(manifest: dict[str, Any], files: dict[str, bytes]) -> tuple[Nativ
     for row in manifest["libraries"]:
         name, digest = str(row["name"]), str(row["digest"])
         if not _DIGEST.fullmatch(digest):
-            raise NeffError(f"the NEFF is damaged: the digest of native part {name!r} is none")
+            raise NeffError(f"the NEFF is damaged: native part {name!r} has an invalid digest")
         data = files[f"lib/{digest}"]
         if hashlib.sha256(data).hexdigest() != digest:
             raise NeffError(f"the NEFF is damaged: native part {name!r} does not match its digest")

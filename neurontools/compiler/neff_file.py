@@ -1,6 +1,6 @@
-"""A NEFF file of any origin: header, members, variables. Nothing of it is run, and only pieces are in memory.
+"""Read a NEFF file of any origin as a stream: header, members, variables. Its code is never run.
 
-The archives of real NEFFs are gzip tars (compile-runtime.md section 2.1); an uncompressed one is read, too.
+The archives of real NEFFs are gzip tars; uncompressed ones are accepted too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 64 * 2**30
 DATA_NAME = "neff.tgz"
 _CHUNK_BYTES = 1 << 20
-_MOST_JSON_BYTES = 64 * 2**20
+_MAX_JSON_BYTES = 64 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _GRAPH = "graph.json"
 _DEFINITION = "def.json"
@@ -37,7 +37,7 @@ _MANIFEST = "neff.json"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a subgraph ("sg00", ...) as its def.json has it; shape and dtype only where they are known.
+    """A variable of a subgraph ("sg00", ...) from its def.json; shape and dtype if known.
 
     `kind` is the stored type: input, output, state-buffer, file, tmp-buf, virtual, pointer, dge-table.
     """
@@ -52,7 +52,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class NativeLibrary:
-    """A library of custom operators inside a NEFF; `digest` is the sha256 (hex) that the NEFF gives for it."""
+    """A library of custom operators inside a NEFF; `digest` is the sha256 (hex) in the manifest of the NEFF."""
 
     name: str
     digest: str
@@ -61,13 +61,13 @@ class NativeLibrary:
 
 @dataclass(frozen=True, slots=True)
 class NeffFile:
-    """What a file says. `problem` is "" or what is wrong with the data behind the header."""
+    """The contents of a NEFF file. `problem` is the error of the data after the header, or ""."""
 
     header: NeffHeader
     problem: str
     members: tuple[Member, ...]
     variables: tuple[Variable, ...]
-    ours: bool
+    is_simulated: bool
     libraries: tuple[NativeLibrary, ...] = ()
 
 
@@ -76,10 +76,10 @@ def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
 
     Args:
         path: the file.
-        limit_bytes: most bytes that its members may have together.
+        limit_bytes: maximum total size of its members.
 
     Raises:
-        NeffError: there is no such file, or no NEFF's header in it.
+        NeffError: the file does not exist, or has no NEFF header.
     """
     with _opened(path) as (file, header):
         problem = _data_problem(file, header)
@@ -89,7 +89,7 @@ def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
             with _archive(file, limit_bytes) as archive:
                 for member in archive.members():
                     members.append(member)
-                    if _is_told(member):
+                    if _is_metadata(member):
                         stored[member.name] = b"".join(archive.chunks())
         except ArchiveError as error:
             problem = problem or error.message
@@ -98,26 +98,26 @@ def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
         problem,
         tuple(members),
         _variables(stored),
-        ours=_GRAPH in stored,
+        is_simulated=_GRAPH in stored,
         libraries=tuple(_libraries(stored.get(_MANIFEST, b""))),
     )
 
 
 def unpack_neff(path: str, directory: str, limit_bytes: int = LIMIT_BYTES) -> tuple[Member, ...]:
-    """Write the members of a NEFF, and its data part as `neff.tgz`, to a new directory: all of them or nothing.
+    """Write the members of a NEFF, and its data part as `neff.tgz`, to a new directory, completely or not at all.
 
     Args:
         path: the file.
-        directory: must not exist, or be empty.
-        limit_bytes: most bytes that the members may have together.
+        directory: a path that does not exist, or an empty directory.
+        limit_bytes: maximum total size of its members.
 
     Raises:
-        NeffError: not a NEFF, a damaged one, beyond the limit, or the directory holds something.
+        NeffError: the file is not a NEFF, damaged or above the limit, or the directory is not empty.
         OSError: the directory cannot be written.
     """
     target = os.path.abspath(directory)
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise NeffError(f"cannot unpack to {directory}: it is there and not empty", "name another with -o")
+        raise NeffError(f"cannot unpack to {directory}: the directory is not empty", "choose another with -o")
     with _opened(path) as (file, header):
         problem = _data_problem(file, header)
         if problem:
@@ -140,7 +140,7 @@ def _write_members(file: IO[bytes], directory: str, limit_bytes: int) -> tuple[M
     with _archive(file, limit_bytes) as archive:
         for member in archive.members():
             if member.name == DATA_NAME:
-                raise ArchiveError(f"the archive holds a file {DATA_NAME} of its own")
+                raise ArchiveError(f"the archive holds a file named {DATA_NAME}")
             members.append(member)
             _write_member(archive, member, f"{directory}/{member.name}")
     return tuple(members)
@@ -152,7 +152,7 @@ def _write_member(archive: TarReader, member: Member, path: str) -> None:
             os.makedirs(path, exist_ok=True)
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # "x": nothing that the archive holds twice replaces the first.
+        # "x": a second member of the same name must not replace the first.
         with open(path, "xb") as written:
             written.writelines(archive.chunks())
     except (FileExistsError, NotADirectoryError) as error:
@@ -168,7 +168,7 @@ def _copy_data(file: IO[bytes], path: str) -> None:
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], NeffHeader]]:
     try:
-        # A pipe would be waited for without end.
+        # Opening a pipe would block for ever.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise NeffError(f"not a NEFF: {path} is not a file")
         file = open(path, "rb")  # noqa: SIM115  closed below; opening alone has an error of its own
@@ -188,7 +188,7 @@ def _header(file: IO[bytes], path: str) -> NeffHeader:
 def _data_problem(file: IO[bytes], header: NeffHeader) -> str:
     length = os.fstat(file.fileno()).st_size - HEADER_BYTES
     if length != header.data_bytes:
-        return f"{length} bytes of data, {header.data_bytes} announced"
+        return f"{length} bytes of data, the header states {header.data_bytes}"
     digest = hashlib.md5(usedforsecurity=False) if header.package_version == 1 else hashlib.sha256()
     file.seek(HEADER_BYTES)
     while chunk := file.read(_CHUNK_BYTES):
@@ -213,9 +213,9 @@ def _archive(file: IO[bytes], limit_bytes: int) -> Iterator[TarReader]:
         raise ArchiveError(f"the archive is damaged: {error}") from error
 
 
-def _is_told(member: Member) -> bool:
+def _is_metadata(member: Member) -> bool:
     name = member.name.rpartition("/")[2] if member.name.startswith("sg") else member.name
-    return name in {_GRAPH, _DEFINITION, _MANIFEST} and member.size_bytes <= _MOST_JSON_BYTES
+    return name in {_GRAPH, _DEFINITION, _MANIFEST} and member.size_bytes <= _MAX_JSON_BYTES
 
 
 def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
@@ -229,7 +229,7 @@ def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
 
 
 def _defined(folder: str, content: bytes) -> Iterator[Variable]:
-    # The page of the NEFF lists what `var` holds; of its fields only type and size are taken, where they are sound.
+    # Only type and size of a variable are used, where they are valid.
     defined: Any = None
     with suppress(ValueError, RecursionError, AttributeError):
         defined = json.loads(content).get("var")

@@ -1,4 +1,4 @@
-"""The 1024-byte header of a NEFF (compile-runtime.md section 2.1)."""
+"""The 1024-byte header of a NEFF, in the layout of the real file format."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LAYOUT = struct.Struct("<5Q128sI32s16s256sI64sQI468s")
 
 
 class NeffError(NeuronToolsError):
-    """The bytes are no NEFF, a damaged one, or one that we cannot run."""
+    """The bytes are not a NEFF, or a damaged or unsupported one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeffHeader:
-    """What the header says. `data_hash` is over everything behind the header: sha256, md5 in package version 1."""
+    """The fields of a NEFF header. `data_hash` covers everything after the header: sha256, md5 in package version 1."""
 
     package_version: int
     data_bytes: int
@@ -38,7 +38,7 @@ class NeffHeader:
 
 
 def write_header(data: bytes, *, name: str, build_version: str, lnc: int) -> bytes:
-    """Return the header for a NEFF's data part. The uuid comes from data and name, so equal NEFFs have equal bytes."""
+    """Return the header of a NEFF's data part. The uuid depends on data and name, so equal NEFFs have equal bytes."""
     digest = hashlib.sha256(data).digest()
     stored_name = clip(name, NAME_BYTES - 1)
     stored_build = clip(build_version, _BUILD_BYTES - 1)
@@ -62,7 +62,7 @@ def write_header(data: bytes, *, name: str, build_version: str, lnc: int) -> byt
 
 
 def read_header(data: bytes) -> NeffHeader:
-    """Return the header at the start of a NEFF; what follows need not be there.
+    """Parse the header at the start of a NEFF.
 
     Raises:
         NeffError: too short, or not a NEFF's header.
@@ -90,15 +90,15 @@ def read_header(data: bytes) -> NeffHeader:
 
 
 def hash_matches(header: NeffHeader, data: bytes) -> bool:
-    """Return whether a data part is the one that the header's hash was made of."""
+    """Return whether a data part matches the header's hash."""
     if header.package_version == 1:
         return header.data_hash[:16] == hashlib.md5(data, usedforsecurity=False).digest()
     return header.data_hash == hashlib.sha256(data).digest()
 
 
-def clip(text: str, most_bytes: int) -> bytes:
-    """Return a text in UTF-8, cut at a character so that it fits."""
-    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore").encode()
+def clip(text: str, max_bytes: int) -> bytes:
+    """Return a text in UTF-8, truncated to whole characters."""
+    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore").encode()
 
 
 def _text(field: bytes, what: str) -> str:

@@ -1,4 +1,7 @@
-"""Compiler flags: the documented ones are checked and understood, others are kept and ignored (compile-runtime.md 2.3)."""
+"""Compiler flags: documented ones are checked and applied, others are kept and ignored.
+
+Source: AWS Neuron documentation, "Neuron Compiler CLI Reference Guide (neuronx-cc)".
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ERROR_STATUS = 70
 
 
 class CompileError(NeuronToolsError):
-    """The compiler refuses a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""
+    """The compiler rejects a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""
 
     def __init__(self, code: str, text: str, remedy: str = "") -> None:
         super().__init__(f"[{code}] {text}", remedy)
@@ -25,7 +28,7 @@ class CompileError(NeuronToolsError):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What the flags ask of the cost model. `matmul_dtype` is what float32 matrix products are cast to, or None."""
+    """Flags for the cost model. `matmul_dtype` is the type that float32 matrix products are cast to, or None."""
 
     lnc: int
     matmul_dtype: str | None
@@ -53,7 +56,7 @@ def device_of(flags: Sequence[str]) -> DeviceType:
     """Return the device that flags with a `--target` compile for.
 
     Raises:
-        CompileError: NCC_EARG001 without a target, or for one that no instance type has.
+        CompileError: NCC_EARG001 without a target, or for one that is not the target of an instance type.
     """
     from neurontools.machine.instances import catalogue
 
@@ -63,15 +66,15 @@ def device_of(flags: Sequence[str]) -> DeviceType:
         if target_of(device) in {target, target.removesuffix("n")}:
             return device
     raise CompileError(
-        "NCC_EARG001", f"argument --target: no device is called {target!r}", "extract the graph again"
+        "NCC_EARG001", f"argument --target: unknown device {target!r}", "extract the graph again"
     )
 
 
 def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
-    """Return what compiler flags mean for a device.
+    """Parse compiler flags for a device.
 
     Raises:
-        CompileError: NCC_EARG001 for a documented flag with a value that it does not have.
+        CompileError: NCC_EARG001 for an invalid value of a documented flag.
     """
     given = _values(flags)
     for flag, value in given.items():
@@ -93,7 +96,7 @@ def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
 
 
 def names_flag(flags: Sequence[str], flag: str) -> bool:
-    """Return whether a documented flag is given, by any of its spellings."""
+    """Return whether a documented flag is given, in any spelling."""
     return flag in _values(flags)
 
 

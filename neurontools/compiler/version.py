@@ -1,8 +1,8 @@
-"""The compiler's version: the real shape, and clearly ours.
+"""The compiler's version, in the format of the real compiler and recognizable as simulated.
 
-Figures before the plus sign name the release whose interface is followed (flags, cache layout). The commit part of the
-real compiler is a git hash; ours is always `5eed` and a revision, which changes whenever equal graphs get other NEFFs,
-so that such NEFFs never meet in one cache directory.
+The part before the plus sign names the release whose interface is followed (flags, cache layout). The part after it is a
+git hash in the real compiler; here it is `5eed` and a revision, which changes whenever equal graphs get other NEFFs, so
+such NEFFs are never in the same cache directory.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FATAL = 2
 
 
 class Tensor(ctypes.Structure):
-    """Shape, element type and place of a tensor."""
+    """Shape, element type and address of a tensor."""
 
     _fields_ = (
         ("sizes", ctypes.c_int64 * MAX_DIM),
@@ -52,7 +52,7 @@ class Argument(ctypes.Structure):
 
 
 class Place(ctypes.Structure):
-    """Where a tensor lies in the machine's memory: at the end of a range of whole pages."""
+    """A tensor's location in device memory: the end of a range of whole pages."""
 
     _fields_ = (
         ("offset", ctypes.c_uint64),
@@ -80,7 +80,7 @@ class Request(ctypes.Structure):
 
 
 class CoreCounters(ctypes.Structure):
-    """What one core did to memory."""
+    """Memory accesses of one core."""
 
     _fields_ = (
         ("element_accesses", ctypes.c_uint64),
@@ -93,7 +93,7 @@ class CoreCounters(ctypes.Structure):
 
 
 class Reply(ctypes.Structure):
-    """How a call ended."""
+    """The result of a call."""
 
     _fields_ = (
         ("magic", ctypes.c_uint32),
@@ -112,7 +112,7 @@ class Reply(ctypes.Structure):
 
 
 class Mailbox(ctypes.Structure):
-    """What host and worker share, as in `src/mailbox.hpp`: numbers of requests, who sleeps, request and reply."""
+    """Memory shared by host and worker, as in `src/mailbox.hpp`: request numbers, sleep flags, request and reply."""
 
     _fields_ = (
         ("requested", ctypes.c_uint32),

@@ -1,8 +1,8 @@
-"""The memory of the simulated machine in this process: a sparse memory file that the host maps whole, in blocks.
+"""Device memory of this process: a sparse memory file that the host maps whole, divided into blocks.
 
 Workers get the file's descriptor and map the blocks of one call, between guard pages. A tensor lies at the end of its
-block, so that the first byte past it is in a guard. All bookkeeping is the host's: a worker can spoil the bytes of
-tensors, nothing else. The memory goes when no worker and no tensor uses it any more.
+block, so the first byte past it is in a guard page. All bookkeeping is on the host: a worker can damage the bytes of
+tensors, nothing else. The memory is freed when no worker and no tensor uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neurontools.customop.errors import CustomOpLibraryError
 
 PAGE_BYTES = mmap.PAGESIZE
 _SHARE_OF_RAM = 0.25
-_ADDRESSES_PER_RAM = 2  # room for what fragmentation wastes; addresses that are not touched cost nothing
+_ADDRESSES_PER_RAM = 2  # room for fragmentation; untouched addresses cost nothing
 _STEP_BYTES = 16 << 20
 _KEPT_FREE_BYTES = 256 << 20
 _lock = threading.Lock()
@@ -29,14 +29,14 @@ _arenas: list[weakref.ref[Arena]] = []
 
 
 class Block(Protocol):
-    """A piece of the machine's memory, a buffer of Python's; it is given back when nobody refers to it any more.
+    """A piece of device memory and a Python buffer; it is freed with its last reference.
 
     Args:
-        arena: where it lies.
-        offset: its place in the file, a multiple of pages.
-        nbytes: its size, a multiple of pages.
-        address: where this process sees it.
-        held: whether a tensor that programs see lies in it.
+        arena: the arena that it belongs to.
+        offset: its offset in the file, a multiple of the page size.
+        nbytes: its size, a multiple of the page size.
+        address: its address in this process.
+        held: whether it holds a tensor that programs can see.
     """
 
     arena: Arena
@@ -47,7 +47,7 @@ class Block(Protocol):
 
 
 class Arena:
-    """The memory of one process.
+    """The device memory of one process.
 
     Raises:
         CustomOpLibraryError: the system refuses it.
@@ -69,7 +69,7 @@ class Arena:
         anchor = ctypes.c_char.from_buffer(self._map)
         self.base = ctypes.addressof(anchor)
         del anchor
-        self._lock = threading.RLock()  # a block may die in the middle of `allocate`, in the same thread
+        self._lock = threading.RLock()  # a block may be freed during `allocate`, in the same thread
         self._free: dict[int, list[int]] = {}
         self._without_pages: dict[int, list[int]] = {}
         self._end = 0
@@ -79,14 +79,14 @@ class Arena:
         self.retired = False
 
     def allocate(self, nbytes: int, *, held: bool = False) -> Block:
-        """Return a block of at least so many bytes; what it holds is undefined.
+        """Return a block of at least `nbytes` bytes; its content is undefined.
 
         Args:
-            nbytes: how many are needed.
-            held: whether a tensor that programs see will lie in it.
+            nbytes: required size.
+            held: whether it will hold a tensor that programs can see.
 
         Raises:
-            CustomOpLibraryError: all blocks together would take more than a quarter of this computer's memory.
+            CustomOpLibraryError: all blocks together would exceed a quarter of this computer's memory.
         """
         size = block_bytes(nbytes)
         with self._lock:
@@ -104,7 +104,7 @@ class Arena:
             return block  # type: ignore[no-any-return]
 
     def free(self, block: Block) -> None:
-        """Take a block back; its pages are kept for the next one of its size, up to a limit."""
+        """Free a block; its pages are kept for the next block of its size, up to a limit."""
         size = block.nbytes
         with self._lock:
             if self.retired:
@@ -119,9 +119,9 @@ class Arena:
                 self._without_pages.setdefault(size, []).append(block.offset)
 
     def forked(self, *, child: bool) -> None:
-        """Retire when the other side of a fork sees tensors here: neither side may use their bytes for others.
+        """Retire the arena if the other side of a fork can see its tensors: neither side may reuse their bytes.
 
-        The tensors stay as they are, shared by both sides; the pages go when both have dropped them.
+        The tensors stay shared; their pages are freed when both sides have dropped them.
         """
         if child:
             self._lock = threading.RLock()
@@ -141,16 +141,16 @@ class Arena:
             total = self._used_bytes + size
         if total > limit:
             raise CustomOpLibraryError(
-                f"the tensors of custom operators need {total} bytes here, more than a quarter of this "
-                f"computer's memory ({limit})",
-                "use smaller tensors, or fewer at a time",
+                f"tensors of custom operators need {total} bytes, the limit is a quarter of this "
+                f"computer's memory ({limit} bytes)",
+                "use smaller or fewer tensors",
             )
         empty = self._without_pages.get(size)
         if empty:
             return empty.pop()
         if self._end + size > self.nbytes:
             raise CustomOpLibraryError(
-                "the memory of custom operators is in too many pieces", "start a new Python process"
+                "custom-operator memory is too fragmented", "restart the Python process"
             )
         self._end += size
         return self._end - size
@@ -165,7 +165,7 @@ class Arena:
 
 
 def process_arena() -> Arena:
-    """Return this process's memory, made now if nobody uses any.
+    """Return this process's arena, created if there is none.
 
     Raises:
         CustomOpLibraryError: the system refuses it.
@@ -179,18 +179,18 @@ def process_arena() -> Arena:
 
 
 def holds(address: int) -> bool:
-    """Return whether an address is in this process's memory."""
+    """Return whether an address is in this process's arena."""
     arena = _current()
     return arena is not None and not arena.retired and 0 <= address - arena.base < arena.nbytes
 
 
 def memory_limit_bytes() -> int:
-    """Return how much of this computer's memory the tensors of custom operators may take: a quarter."""
+    """Return the limit for tensors of custom operators: a quarter of this computer's memory."""
     return int(_SHARE_OF_RAM * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def block_bytes(nbytes: int) -> int:
-    """Round up so that growing tensors do not make a new mapping each: powers of two, then multiples of 16 MiB."""
+    """Round a size up, so growing tensors reuse mappings: powers of two, then multiples of 16 MiB."""
     size = PAGE_BYTES
     while size < nbytes and size < _STEP_BYTES:
         size *= 2
@@ -226,28 +226,28 @@ os.register_at_fork(
 
 
 class Staging:
-    """A block per argument and one for the output; they grow and are used again by the next call.
+    """Copies of tensors for one worker: a block per argument and one for the output, reused by the next call.
 
     Args:
-        arena: where the blocks come from.
-        fresh_memory: what the output holds before a kernel runs: a byte, None for whatever was there.
+        arena: allocates the blocks.
+        fresh_memory: byte that fills the output before a kernel runs, None to leave it as it is.
     """
 
     def __init__(self, arena: Arena, fresh_memory: int | None) -> None:
         self._arena = arena
         self._fresh_memory = fresh_memory
         self._blocks: list[Block | None] = [None] * abi.SLOTS
-        self.copied_in = 0  # calls of `write`, so that a test can tell that nothing was copied
+        self.copied_in = 0  # number of `write` calls; tests check that nothing was copied
 
     def block(self, slot: int, nbytes: int) -> Block:
-        """Return a slot's block, large enough for so many bytes.
+        """Return a slot's block of at least `nbytes` bytes.
 
         Raises:
-            CustomOpLibraryError: there is no room.
+            CustomOpLibraryError: the limit is reached.
         """
         block = self._blocks[slot]
         if block is None or block.nbytes < nbytes:
-            self._blocks[slot] = block = None  # gives the old one back first
+            self._blocks[slot] = block = None  # frees the old block first
             self._blocks[slot] = block = self._arena.allocate(nbytes)
         return block
 
@@ -261,13 +261,13 @@ class Staging:
         return block
 
     def output(self, nbytes: int) -> Block:
-        """Return the block for an output of so many bytes."""
+        """Return the block for an output of `nbytes` bytes."""
         block = self.block(abi.OUTPUT_SLOT, nbytes)
         self.freshen(block, nbytes)
         return block
 
     def freshen(self, block: Block, nbytes: int) -> None:
-        """Let the end of a block hold what fresh memory holds."""
+        """Fill the end of a block as fresh memory is filled."""
         if self._fresh_memory is not None:
             memset(block.address + block.nbytes - nbytes, self._fresh_memory, nbytes)
 
@@ -277,5 +277,5 @@ class Staging:
         memmove(address, block.address + block.nbytes - nbytes, nbytes)
 
     def close(self) -> None:
-        """Give all blocks back."""
+        """Free all blocks."""
         self._blocks = [None] * abi.SLOTS

@@ -1,4 +1,4 @@
-"""From addresses in a library to lines of the user's sources, by binutils' addr2line."""
+"""Map addresses in a library to lines of the user's sources, with binutils' addr2line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = 3  # text, core, addresses
 
 
 def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str]) -> str:
-    """Return `file:line` of the innermost frame in one of the user's sources, "" when it cannot be told.
+    """Return `file:line` of the innermost frame in one of the user's sources, "" when unknown.
 
     Args:
         library: the ELF file.
@@ -53,48 +53,48 @@ def _location(library: bytes, frames: tuple[int, ...], sources: tuple[str, ...])
         return ""
     finally:
         os.close(fd)
-    return _first(answer.stdout.splitlines(), set(sources))
+    return _first_user_line(answer.stdout.splitlines(), set(sources))
 
 
-def _first(lines: Sequence[str], sources: set[str]) -> str:
-    ours = (str(INCLUDE), str(SOURCE), str(home()), "/usr/include", "/usr/lib", "/build", "?")
+def _first_user_line(lines: Sequence[str], sources: set[str]) -> str:
+    foreign_prefixes = (str(INCLUDE), str(SOURCE), str(home()), "/usr/include", "/usr/lib", "/build", "?")
     foreign = ""
     for line in lines:
         path, number = path_and_line(line)
-        if not number:  # ?: code that several lines share
+        if not number:  # "?": code shared by several lines
             continue
         if path in sources:
             return f"{short_path(path)}:{number}"
-        if not foreign and path and not path.startswith(ours):
+        if not foreign and path and not path.startswith(foreign_prefixes):
             foreign = f"{short_path(path)}:{number}"
     return foreign
 
 
 def path_and_line(answer: str) -> tuple[str, str]:
-    """Return the path and the number of the line in a line of addr2line, "" for what it cannot tell."""
+    """Return path and line number of a line of addr2line, "" for unknown ones."""
     found = _PLACE.match(answer)
     return (os.path.normpath(found["path"]), found["line"]) if found else ("", "")
 
 
 def short_path(path: str) -> str:
-    """Return a path as a person reads it: relative where it lies below the current directory."""
+    """Return a path relative to the current directory if it is below it."""
     path = os.path.normpath(path)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
-def readable(warnings: Sequence[str], library: bytes, sources: Sequence[str]) -> tuple[str, ...]:
-    """Return warnings as `tcm: what, on core 0 at kernel.cpp:12; what to do`.
+def format_warnings(warnings: Sequence[str], library: bytes, sources: Sequence[str]) -> tuple[str, ...]:
+    """Format warnings as `tcm: reason on core 0 at kernel.cpp:12; remedy`.
 
     Args:
         warnings: lines of the runtime: text, core and hexadecimal addresses, separated by tabs.
-        library: the ELF file that the addresses are of.
+        library: the ELF file that contains the addresses.
         sources: absolute paths of the user's files.
     """
-    return tuple(_readable(line, library, sources) for line in warnings)
+    return tuple(_format_warning(line, library, sources) for line in warnings)
 
 
-def _readable(line: str, library: bytes, sources: Sequence[str]) -> str:
+def _format_warning(line: str, library: bytes, sources: Sequence[str]) -> str:
     fields = line.split("\t")
     if len(fields) != _FIELDS:
         return line

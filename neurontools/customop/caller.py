@@ -1,4 +1,4 @@
-"""An operator as torch calls it: everything that depends on shapes, dtypes and numbers alone is worked out once."""
+"""Call an operator from torch; everything that depends only on shapes, dtypes and numbers is computed once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNATURES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What follows from the shapes, dtypes and numbers of a call."""
+    """Everything that shapes, dtypes and numbers of a call determine."""
 
     call: PreparedCall
     values: list[Value]
@@ -48,7 +48,7 @@ class Caller:
         self._signatures: dict[tuple[object, ...], _Signature] = {}
 
     def __call__(self, *arguments: Any) -> torch.Tensor:
-        """Return the result, in the machine's memory when one of the tensors lies there."""
+        """Return the result; it is in device memory if one of the tensors is."""
         executor = self._operation.executor
         if not isinstance(executor, WorkerExecutor):
             return execute(self._operation, arguments, self._codes)[0]

@@ -1,4 +1,4 @@
-"""One call of an operator as plain values: what goes to whoever runs it, and what comes back."""
+"""One call of an operator as plain values: the request to an executor and its outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorMeta:
 
 @dataclass(frozen=True, slots=True)
 class CoreWork:
-    """What one GPSIMD core did in a call; the modelled time follows from it.
+    """Memory accesses of one GPSIMD core in a call; they determine the modelled time.
 
     Args:
         element_accesses: accesses of single elements in HBM.
@@ -60,14 +60,14 @@ class CoreWork:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call failed.
+    """The failure of a call.
 
     Args:
-        kind: which check, one word.
-        message: what happened.
-        core: the GPSIMD core, -1 for all.
+        kind: the check that failed, one word.
+        message: the reason.
+        core: the GPSIMD core, -1 for all cores.
         frames: addresses in the library's file, innermost first.
-        fatal: the worker ended by it.
+        fatal: whether it ended the worker.
     """
 
     kind: str
@@ -79,16 +79,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended.
+    """The outcome of a call.
 
     Args:
         failure: None when it succeeded.
-        warnings: what the checks warn about.
-        shape: what a shape function promises; meaningless for a kernel.
-        work: what each core did; empty for a shape function.
-        elapsed_ns: time that the call took on this computer, without copies.
-        printed: what the kernel wrote to stdout.
-        complained: what it wrote to stderr.
+        warnings: warnings of the checks.
+        shape: result of a shape function; meaningless for a kernel.
+        work: memory accesses of each core; empty for a shape function.
+        elapsed_ns: time of the call on this computer, without copies.
+        stdout: output of the kernel on stdout.
+        stderr: output of the kernel on stderr.
     """
 
     failure: Failure | None
@@ -96,22 +96,22 @@ class Outcome:
     shape: TensorMeta | None = None
     work: tuple[CoreWork, ...] = ()
     elapsed_ns: int = 0
-    printed: str = ""
-    complained: str = ""
+    stdout: str = ""
+    stderr: str = ""
 
 
 class Executor(Protocol):
-    """Whatever can run the functions of a library."""
+    """Runs the functions of a library."""
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
-        """Run a function; inputs are by argument position, the output is written when the call succeeds."""
+        """Run a function on inputs by argument position; the output is written if the call succeeds."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Release its resources."""
 
 
 def new_request(command: int, callee: int, argument_count: int, core_count: int = 1) -> abi.Request:
-    """Return a request whose arguments are still to be filled in."""
+    """Return a request without arguments."""
     request = abi.Request()
     request.magic = abi.MAGIC
     request.command = command
@@ -122,7 +122,7 @@ def new_request(command: int, callee: int, argument_count: int, core_count: int 
 
 
 def set_tensor(target: abi.Tensor, meta: TensorMeta) -> None:
-    """Fill in a tensor's shape."""
+    """Set a tensor's shape."""
     target.dim = len(meta.sizes)
     for index, size in enumerate(meta.sizes):
         target.sizes[index] = size
@@ -130,8 +130,8 @@ def set_tensor(target: abi.Tensor, meta: TensorMeta) -> None:
     target.nbytes = meta.nbytes
 
 
-def outcome_of(reply: abi.Reply, core_count: int, printed: str = "", complained: str = "") -> Outcome:
-    """Return a reply as a value."""
+def parse_reply(reply: abi.Reply, core_count: int, stdout: str = "", stderr: str = "") -> Outcome:
+    """Parse a reply."""
     failure = None
     if reply.status != abi.OK:
         failure = Failure(
@@ -158,8 +158,8 @@ def outcome_of(reply: abi.Reply, core_count: int, printed: str = "", complained:
             for core in reply.counters[:core_count]
         ),
         elapsed_ns=reply.elapsed_ns,
-        printed=printed,
-        complained=complained,
+        stdout=stdout,
+        stderr=stderr,
     )
 
 
@@ -168,11 +168,11 @@ def _text(data: bytes) -> str:
 
 
 class PreparedCall:
-    """What stays the same in all calls of a kernel with the same signature.
+    """A kernel call packed once for its shapes, dtypes and numbers; later calls only change tensor locations.
 
     Args:
-        request: the call, without places.
-        constant: positions of the tensors that the kernel takes as const: they may stay where they are.
+        request: the call, without tensor locations.
+        constant: positions of the tensors that the kernel takes as const; they are read in place.
     """
 
     __slots__ = ("core_count", "is_quick", "output_bytes", "packed", "tensors")
@@ -181,7 +181,7 @@ class PreparedCall:
         arguments = request.arguments[: request.argument_count]
         used = abi.Request.arguments.offset + request.argument_count * ctypes.sizeof(abi.Argument)
         self.packed = bytes(request)[:used]
-        # Of each tensor: position, where its place is written in the mailbox, size, whether it may stay.
+        # Of each tensor: position, offset of its location in the mailbox, size, whether it may be read in place.
         self.tensors = tuple(
             (index, _PLACES + _PLACE_BYTES * index, argument.tensor.nbytes, index in constant)
             for index, argument in enumerate(arguments)
@@ -189,4 +189,4 @@ class PreparedCall:
         )
         self.output_bytes: int = request.output.nbytes
         self.core_count: int = request.core_count
-        self.is_quick = True  # whether it took less than a wake-up the last time
+        self.is_quick = True  # whether the last call took less time than a wake-up

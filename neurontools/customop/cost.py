@@ -1,6 +1,6 @@
-"""Modelled device time of a kernel: what its cores did, at the rates of `fixtures/gpsimd/rates.yaml`.
+"""Modelled device time of a kernel: memory accesses of its cores at the rates of `fixtures/gpsimd/rates.yaml`.
 
-docs/explanation/cost-model.md says how the numbers come about; `call_times.py` asks here for the operators of a graph.
+docs/explanation/cost-model.md explains the numbers. Arithmetic of the kernel's own loops is not modelled.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorOperand:
-    """A tensor that an operator is called with: sizes and the name of its dtype in torch."""
+    """A tensor argument: sizes and the torch name of its dtype."""
 
     sizes: tuple[int, ...]
     dtype: str
 
 
 Operand = TensorOperand | float | int | None
-"""A tensor, a number, or None for a number that is not known when a graph is compiled."""
+"""A tensor, a number, or None for a number that is unknown when a graph is compiled."""
 
-# The documented relu touches input and output three times (customops.md section 11).
+# The documented relu touches input and output three times (AWS Neuron documentation, custom operators performance guide).
 ACCESSES_PER_ELEMENT = 1.5
 
 
 def work_ns(work: Sequence[CoreWork]) -> int:
-    """Return the modelled time of a call in nanoseconds: the launch and its slowest core; 0 for no work."""
+    """Return the modelled time of a call in nanoseconds: the launch plus its slowest core; 0 for no work."""
     if not work:
         return 0
     return round(gpsimd.rates().launch_ns + max(map(core_ns, work)))
 
 
 def core_ns(core: CoreWork) -> float:
-    """Return the modelled time of what one core did, in nanoseconds."""
+    """Return the modelled time of one core in nanoseconds."""
     return element_ns(core) + transfer_ns(core) + move_ns(core) + compute_ns(core)
 
 
@@ -67,13 +67,13 @@ def compute_ns(core: CoreWork) -> float:
 
 
 def analytic_ns(access: Access, numels: Sequence[int], itemsizes: Sequence[int], cores: int) -> int:
-    """Return the modelled time of a kernel that was never run, by how it reaches its tensors.
+    """Return the modelled time of a kernel that never ran, by how it accesses its tensors.
 
     Args:
-        access: how the kernel reaches tensors.
+        access: how the kernel accesses tensors.
         numels: elements of each input and of the output.
-        itemsizes: bytes of an element of each; the last one stands for those that are missing, 4 when none is given.
-        cores: how many cores share the work.
+        itemsizes: bytes of an element of each; the last one is used for missing ones, 4 if none is given.
+        cores: number of cores that share the work.
     """
     rates = gpsimd.rates()
     if access is Access.ELEMENT:

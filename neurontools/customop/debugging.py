@@ -1,4 +1,4 @@
-"""gdb on an operator: the library rebuilt for a debugger and loaded into the Python that gdb starts."""
+"""Run an operator under gdb: rebuild the library without optimization, load it into a Python started by gdb."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from neurontools.customop.package import Package
 
 _FLAGS = ("-O0", "-g3")
-# The symbols of torch take gdb many seconds: until the kernel's library is loaded it reads none, then those that a
-# backtrace goes through. A second `run` reads all of them.
-_TO_THE_LIBRARY = (
+# gdb takes many seconds to read the symbols of torch. It reads none until the kernel's library is loaded, then those
+# that a backtrace needs. A second `run` reads all.
+_STOP_AT_LIBRARY = (
     "set breakpoint pending on",
     "set pagination off",
     "set auto-solib-add off",
@@ -36,7 +36,7 @@ _MAIN = "from neurontools.commands.customop import main; raise SystemExit(main()
 
 @dataclass(frozen=True, slots=True)
 class Debugger:
-    """How a debugger is started: its words, and what its environment has on top of ours."""
+    """The command line of a debugger and its additional environment variables."""
 
     command: tuple[str, ...]
     environ: dict[str, str]
@@ -51,19 +51,19 @@ def debugger_for(
     batch: bool = False,
     on_progress: Callable[[str], None],
 ) -> Debugger:
-    """Return how to debug a kernel: gdb stops at its beginning.
+    """Return the debugger for a kernel; gdb stops at its start.
 
     Args:
-        package: the library; built again without optimisation from its sources when they are still there.
+        package: the library; rebuilt without optimization if its sources exist.
         kernel: name of the kernel function.
-        run: operator and inputs, as `neuron-customop run` takes them behind the library.
-        commands: what gdb does once the kernel was reached.
-        batch: end after the commands.
-        on_progress: called with lines for a person.
+        run: operator and inputs, the arguments of `neuron-customop run` after the library.
+        commands: gdb commands to run at the start of the kernel.
+        batch: exit after the commands.
+        on_progress: called with progress messages.
 
     Raises:
-        MissingDependencyError: there is no gdb.
-        CustomOpLibraryError: the library has sanitizers and cannot be built again.
+        MissingDependencyError: gdb is not installed.
+        CustomOpLibraryError: the library has sanitizers and cannot be rebuilt.
     """
     gdb = shutil.which("gdb")
     if gdb is None:
@@ -73,9 +73,9 @@ def debugger_for(
     library = _for_debugger(package, on_progress)
     words = [gdb, "-q", *(("-batch",) if batch else ())]
     for setting in ("set debuginfod enabled off", "set auto-load python-scripts off"):
-        words += ["-iex", setting]  # neither asks nor warns about Python's own
-    here = (f"break {kernel}", "continue", "set auto-solib-add on")
-    for command in (*_TO_THE_LIBRARY, *here, *commands, "set pagination on"):
+        words += ["-iex", setting]  # no questions and warnings about Python's own symbols
+    at_kernel = (f"break {kernel}", "continue", "set auto-solib-add on")
+    for command in (*_STOP_AT_LIBRARY, *at_kernel, *commands, "set pagination on"):
         words += ["-ex", command]
     words += ["--args", sys.executable, "-c", _MAIN, "run", str(library), *run]
     return Debugger(tuple(words), {env.CUSTOMOP_INPROCESS: "1"})
@@ -95,15 +95,15 @@ def _for_debugger(package: Package, on_progress: Callable[[str], None]) -> Path:
     gone = [path for path in (*request.compute, *request.shape) if not os.path.exists(path)]
     try:
         if not gone:
-            on_progress("building without optimisation, for the debugger")
+            on_progress("building without optimization for the debugger")
             return build(request, on_progress).path
-        reason = f"{gone[0]} is gone"
+        reason = f"{gone[0]} does not exist"
     except MissingDependencyError as error:
         reason = error.message
     if manifest.sanitize:
         raise CustomOpLibraryError(
-            f"cannot debug {package.path}: it has sanitizers, and cannot be built again: {reason}",
+            f"cannot debug {package.path}: it has sanitizers and cannot be rebuilt: {reason}",
             "build it without --sanitize",
         )
-    on_progress(f"debugging the optimised library: {reason}")
+    on_progress(f"debugging the optimized library: {reason}")
     return Path(package.path)

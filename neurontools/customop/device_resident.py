@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def device_resident(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense CPU copy of a tensor in the machine's memory; the tensor itself when it lies there.
+    """Return a dense CPU copy of a tensor in device memory, or the tensor itself if it is there already.
 
-    Operators read it in place, through a read-only mapping, where the kernel takes a `const torch::Tensor&`, and their
-    results lie in the machine's memory too. Forked children share it, as they share tensors of `share_memory_()`.
+    Operators read it in place, through a read-only mapping, if the kernel takes a `const torch::Tensor&`. Their results
+    are in device memory too. Forked children share it, like tensors of `share_memory_()`.
 
     Args:
         tensor: any tensor.
 
     Raises:
-        CustomOpLibraryError: there is no room.
+        CustomOpLibraryError: device memory is full.
         MissingDependencyError: torch is not installed.
     """
     if is_device_resident(tensor) and tensor.is_contiguous():
@@ -38,12 +38,12 @@ def device_resident(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_device_resident(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's bytes lie in the machine's memory."""
+    """Return whether a tensor's bytes are in device memory."""
     return tensor.device.type == "cpu" and holds(tensor.data_ptr())
 
 
 def tensor_in(block: Block, sizes: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-    """Return a tensor at the end of a block, which lives as long as the tensor's storage."""
+    """Return a tensor at the end of a block; the tensor's storage keeps the block alive."""
     flat: Any = _frombuffer()(block, dtype=dtype, offset=block.nbytes - nbytes)
     return flat.view(*sizes) if sizes else flat.view(())
 

@@ -1,4 +1,4 @@
-"""What building, running and debugging custom operators needs, and whether it is there."""
+"""Check the components that custom operators need: compiler, runtime, sanitizers, tools, torch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
+class ComponentStatus:
+    """The status of one component.
 
     Args:
-        name: what it is.
-        ok: it is there and works.
-        detail: which one, or what is wrong.
-        needed: nothing can be built or run without it; else it is a convenience.
-        purpose: what it is for.
-        remedy: what to do when it is missing.
+        name: the component.
+        ok: whether it is installed and works.
+        detail: version or path, or the problem.
+        needed: whether it is required; else it is optional.
+        purpose: what it is used for.
+        remedy: how to install or repair it.
     """
 
     name: str
@@ -38,40 +38,40 @@ class Finding:
     remedy: str = ""
 
 
-def examine(on_progress: Callable[[str], None] | None = None) -> tuple[Finding, ...]:
-    """Look at everything, in the order people read it; builds the runtime when that was never built.
+def check_components(on_progress: Callable[[str], None] | None = None) -> tuple[ComponentStatus, ...]:
+    """Check all components; builds the runtime if it was never built.
 
     Args:
-        on_progress: called with one line before something that takes a while.
+        on_progress: called with one line before a slow check.
     """
-    findings = [_system()]
+    statuses = [_system()]
     try:
         compiler = find_compiler()
     except NeuronToolsError as error:
-        findings.append(
-            Finding(
+        statuses.append(
+            ComponentStatus(
                 "compiler", ok=False, detail=error.message, needed=True, purpose="build", remedy=error.remedy
             )
         )
     else:
         detail = f"{compiler.version} ({' '.join(compiler.command)})"
-        findings += [
-            Finding("compiler", ok=True, detail=detail, needed=True),
+        statuses += [
+            ComponentStatus("compiler", ok=True, detail=detail, needed=True),
             _runtime(compiler, on_progress),
             _sanitizers(compiler, on_progress),
         ]
-    findings += [
-        _program("ccache", "compiling the same again at once", "apt-get install ccache"),
+    statuses += [
+        _program("ccache", "fast repeated builds", "apt-get install ccache"),
         _program("addr2line", "source lines in error messages", "apt-get install binutils"),
         _program("gdb", "neuron-customop debug", "apt-get install gdb"),
         _torch(),
     ]
-    return tuple(findings)
+    return tuple(statuses)
 
 
-def _system() -> Finding:
+def _system() -> ComponentStatus:
     known = platform.machine() in {"x86_64", "aarch64"}
-    return Finding(
+    return ComponentStatus(
         "system",
         known and hasattr(os, "memfd_create"),
         f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -81,7 +81,7 @@ def _system() -> Finding:
     )
 
 
-def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> Finding:
+def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> ComponentStatus:
     try:
         toolchain = prepare(compiler, on_progress)
         done = subprocess.run(
@@ -93,7 +93,7 @@ def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> F
             stdin=subprocess.DEVNULL,
         )
     except NeuronToolsError as error:
-        return Finding(
+        return ComponentStatus(
             "runtime",
             ok=False,
             detail=error.message,
@@ -103,53 +103,53 @@ def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> F
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _no_worker(str(error))
-    # Without arguments the worker says how it is used: it was loaded and ran.
+    # Without arguments the worker prints its usage and exits with 2: it was loaded and ran.
     return (
-        Finding("runtime", ok=True, detail=str(toolchain.worker.parent), needed=True)
+        ComponentStatus("runtime", ok=True, detail=str(toolchain.worker.parent), needed=True)
         if done.returncode == 2
-        else (_no_worker(f"it ended with {done.returncode}"))
+        else _no_worker(f"exit code {done.returncode}")
     )
 
 
-def _no_worker(reason: str) -> Finding:
-    return Finding(
+def _no_worker(reason: str) -> ComponentStatus:
+    return ComponentStatus(
         "runtime",
         ok=False,
         detail=f"the worker does not start: {reason}",
         needed=True,
         purpose="build",
-        remedy=f"remove {home()}, or set XDG_CACHE_HOME to a directory that programs may run from",
+        remedy=f"remove {home()}, or set XDG_CACHE_HOME to a directory that allows executables",
     )
 
 
-def _sanitizers(compiler: Compiler, on_progress: Callable[[str], None] | None) -> Finding:
+def _sanitizers(compiler: Compiler, on_progress: Callable[[str], None] | None) -> ComponentStatus:
     key = toolchain_key(compiler, sanitize=True)
     built = home() / f"tools-{key}"
     if built.is_dir():
-        return Finding("sanitizers", ok=True, detail=str(built))
+        return ComponentStatus("sanitizers", ok=True, detail=str(built))
     try:
         prepare(compiler, on_progress, sanitize=True)
     except NeuronToolsError as error:
         unwritable = isinstance(error.__cause__, OSError)
-        return Finding(
+        return ComponentStatus(
             "sanitizers",
             ok=False,
             detail=error.message,
             purpose="neuron-customop build --sanitize",
             remedy=error.remedy if unwritable else "use g++ with libasan and libubsan (apt-get install g++)",
         )
-    return Finding("sanitizers", ok=True, detail=str(built))
+    return ComponentStatus("sanitizers", ok=True, detail=str(built))
 
 
-def _program(name: str, purpose: str, remedy: str) -> Finding:
+def _program(name: str, purpose: str, remedy: str) -> ComponentStatus:
     found = shutil.which(name)
-    return Finding(name, found is not None, found or "not installed", purpose=purpose, remedy=remedy)
+    return ComponentStatus(name, found is not None, found or "not installed", purpose=purpose, remedy=remedy)
 
 
-def _torch() -> Finding:
-    # Only looked for: importing it takes seconds.
+def _torch() -> ComponentStatus:
+    # Not imported: that takes seconds.
     found = find_spec("torch") is not None
-    return Finding(
+    return ComponentStatus(
         "torch",
         found,
         "installed" if found else "not installed",

@@ -1,4 +1,4 @@
-"""Element types of the device: their numbers in the interface, their names, their sizes."""
+"""Element types of the device: numbers in the ABI, names, sizes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class DType:
     """An element type.
 
     Args:
-        code: its number in upstream's ScalarType, which the C++ headers use too.
+        code: its number in torch's ScalarType, used by the C++ headers too.
         name: its name in torch (`float32`) and on the command line.
         kernel_name: its name in kernels (`kFloat`).
         itemsize: bytes of an element.
-        on_device: whether a kernel may have tensors of it (customops.md section 4.1).
+        on_device: whether a kernel may have tensors of it (AWS Neuron documentation, custom operators API reference).
     """
 
     code: int

@@ -1,4 +1,7 @@
-"""The real runtime's environment variables that concern custom operators (customops.md section 8)."""
+"""What custom operators depend on: environment variables of the Neuron runtime, and a machine with NeuronCore-v2.
+
+Source: AWS Neuron documentation, "Neuron Custom C++ Operators" and "Neuron Runtime Configuration".
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 EXEC_TIMEOUT = "NEURON_RT_EXEC_TIMEOUT"
 STDOUT_QUEUE = "NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES"
 DEFAULT_TIMEOUT_S = 600.0
-# Reading `os.environ` takes longer than the rest of a small operator's call: it encodes and decodes. This is what it reads.
+# `os.environ` encodes and decodes, which takes longer than the call of a small operator. This is its raw mapping.
 _RAW: Mapping[bytes, bytes] | None = getattr(os.environ, "_data", None)
 _NAMES = (os.fsencode(EXEC_TIMEOUT), os.fsencode(STDOUT_QUEUE))
 MAX_STDOUT_QUEUE_BYTES = 131072
@@ -24,7 +27,7 @@ _FAMILIES = frozenset({"trn1", "trn1n", "inf2"})
 
 
 def execution_timeout_s(environ: Mapping[str, str] | None = None) -> float:
-    """Return how long an execution may take, in seconds.
+    """Return the maximum duration of an execution in seconds.
 
     Raises:
         UsageError: the variable is not a positive number.
@@ -37,12 +40,14 @@ def execution_timeout_s(environ: Mapping[str, str] | None = None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise UsageError(f"{EXEC_TIMEOUT}={text} is not a number of seconds above 0", "unset it for 600")
+        raise UsageError(
+            f"invalid {EXEC_TIMEOUT}={text}: must be a number of seconds above 0", "unset it for 600"
+        )
     return seconds
 
 
 def stdout_queue_bytes(environ: Mapping[str, str] | None = None) -> int:
-    """Return how much of what kernels print is kept, 0 when nothing is.
+    """Return the maximum size of captured kernel output, 0 if none is captured.
 
     Raises:
         UsageError: the variable is not a power of two up to 131072.
@@ -53,17 +58,17 @@ def stdout_queue_bytes(environ: Mapping[str, str] | None = None) -> int:
     size = int(text) if text.isdigit() else 0
     if size == 0 or size & (size - 1) or size > MAX_STDOUT_QUEUE_BYTES:
         raise UsageError(
-            f"{STDOUT_QUEUE}={text} is not a power of two up to {MAX_STDOUT_QUEUE_BYTES}",
-            "unset it to drop output",
+            f"invalid {STDOUT_QUEUE}={text}: must be a power of two up to {MAX_STDOUT_QUEUE_BYTES}",
+            "unset it to discard output",
         )
     return size
 
 
 def call_limits() -> tuple[float, int]:
-    """Return the time that a call may take in seconds, and how much of what it prints is kept in bytes.
+    """Return the maximum duration of a call in seconds and the maximum size of its captured output in bytes.
 
     Raises:
-        UsageError: one of the variables makes no sense.
+        UsageError: one of the variables is invalid.
     """
     if _RAW is not None and _NAMES[0] not in _RAW and _NAMES[1] not in _RAW:
         return DEFAULT_TIMEOUT_S, 0
@@ -71,27 +76,27 @@ def call_limits() -> tuple[float, int]:
 
 
 def check_instance() -> None:
-    """Check that the machine of this process has cores that run custom operators; starts nothing.
+    """Check that the cores of this process's machine can run custom operators.
 
-    Without a running machine the one counts that would be started.
+    Nothing is started: without a running machine, the configured instance type is checked.
 
     Raises:
-        UnsupportedInstanceError: it has other cores, and nothing says to go on all the same.
-        UnknownInstanceError: NEURONTOOLS_INSTANCE names no instance type.
+        UnsupportedInstanceError: it has other cores, and NEURONTOOLS_CUSTOMOP_ANY_INSTANCE is not set.
+        UnknownInstanceError: NEURONTOOLS_INSTANCE is not an instance type.
     """
     if env.flag(env.CUSTOMOP_ANY_INSTANCE):
         return
     machine, kind = _machine()
     if kind.partition(".")[0] in _FAMILIES:
         return
-    # Loaded late: reading the catalogue takes longer than loading a library.
+    # Imported late: reading the catalogue takes longer than loading a library.
     from neurontools.machine.instances.catalogue import instance_type
 
     core = instance_type(kind).device.core.name
     if core != CORE:
         raise UnsupportedInstanceError(
-            f"custom operators exist on {CORE} only (trn1, trn1n, inf2); machine {machine!r} is {kind} with {core}",
-            f"choose another machine with {env.MACHINE} or {env.INSTANCE}, write an NKI kernel, or go on with "
+            f"custom operators need {CORE} (trn1, trn1n, inf2); machine {machine!r} is {kind} with {core}",
+            f"choose another machine with {env.MACHINE} or {env.INSTANCE}, write an NKI kernel, or override with "
             f"--any-instance or {env.CUSTOMOP_ANY_INSTANCE}=1",
         )
 

@@ -1,10 +1,10 @@
-"""What can go wrong with custom operators: building, opening a library, running an operator."""
+"""Errors of custom operators and their remedies: building, opening a library, running an operator."""
 
 from __future__ import annotations
 
 from neurontools.errors import NeuronToolsError
 
-# kind, words of the reason ("" for all), what to do; the first that fits
+# kind, words of the reason ("" for all), remedy; the first match counts
 _REMEDIES = (
     ("bounds", "is out of bounds", "compare the index with size(i) of the tensor"),
     (
@@ -32,8 +32,8 @@ _REMEDIES = (
     ("assert", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
     ("check", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
     ("exception", "", "catch it in the kernel: what exceptions do on the device is not documented"),
-    ("timeout", "", "end the loop; NEURON_RT_EXEC_TIMEOUT gives more seconds"),
-    ("worker", "", "look for what ends the process: kill(), a limit of memory, another program"),
+    ("timeout", "", "end the loop, or raise NEURON_RT_EXEC_TIMEOUT"),
+    ("worker", "", "find what killed the process: kill(), a memory limit, another program"),
     (
         "overlap",
         "",
@@ -67,21 +67,21 @@ _REMEDIES = (
     ("undefined", "", "give the tensor a value: torch::zeros, torch::empty or an argument"),
     ("index", "", "compare the index with size() of the list"),
     ("memory", "", "use smaller tensors, or fewer temporaries"),
-    ("sanitizer", "", "correct the access in this line; the report comes from the compiler's sanitizers"),
+    ("sanitizer", "", "correct the access in this line (found by the compiler's sanitizers)"),
     ("load", "", "build the library again"),
 )
 
 
 class CustomOpBuildError(NeuronToolsError):
-    """A library could not be built; the remedy holds the compiler's lines about the user's files, if any."""
+    """A library could not be built."""
 
 
 class CustomOpLibraryError(NeuronToolsError):
-    """A file is no custom operator library, is damaged, or does not fit this version or computer."""
+    """A file is not a custom operator library, is damaged, or was built for another version or computer."""
 
 
 class UnsupportedInstanceError(CustomOpLibraryError):
-    """The machine has cores that run no custom operators."""
+    """The machine's cores cannot run custom operators."""
 
 
 class NeuronCustomOpError(NeuronToolsError):
@@ -89,9 +89,9 @@ class NeuronCustomOpError(NeuronToolsError):
 
     Args:
         op: qualified name, `library::operator`.
-        kind: which check failed, one word: bounds, tcm, null, timeout, overlap, coverage, dtype, ...
-        reason: what happened, one line.
-        core: GPSIMD core that ran, -1 when it concerns all of them or a shape function.
+        kind: the failed check, one word: bounds, tcm, null, timeout, overlap, coverage, dtype, ...
+        reason: the reason, one line.
+        core: GPSIMD core, -1 for all cores or a shape function.
         location: `file:line` of the user's source, or "".
         arguments: the arguments' shapes and dtypes, as text.
     """
@@ -114,11 +114,11 @@ class NeuronCustomOpError(NeuronToolsError):
 
 
 def remedy_for(kind: str, reason: str) -> str:
-    """Return what to do about a fault, one line.
+    """Return the remedy for a fault, one line.
 
     Args:
-        kind: which check found it.
-        reason: what it said.
+        kind: the failed check.
+        reason: its reason.
     """
     for check, words, remedy in _REMEDIES:
         if check == kind and words in reason:

@@ -1,4 +1,4 @@
-"""The isolated executor: a worker process per library and process, restarted after faults and in forked children."""
+"""Executors of a library: a worker process, restarted after faults and in forked children, or this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi
-from neurontools.customop.calls import Buffer, Failure, Outcome, outcome_of
+from neurontools.customop.calls import Buffer, Failure, Outcome, parse_reply
 from neurontools.customop.environment import call_limits
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.mailbox import WorkerGoneError
@@ -33,12 +33,12 @@ _in_process: weakref.WeakSet[InProcessExecutor] = weakref.WeakSet()
 
 
 class WorkerExecutor:
-    """Runs a library's functions in a process of their own, one call at a time; any thread may call.
+    """Runs a library's functions in a worker process, one call at a time; thread-safe.
 
     Args:
         parts: the library.
         name: a name for its memory files.
-        fresh_memory: what memory holds that a kernel did not write yet: a byte, None for whatever comes.
+        fresh_memory: byte that fills memory before a kernel writes it, None to leave it as it is.
     """
 
     def __init__(self, parts: Parts, name: str, fresh_memory: int | None = None) -> None:
@@ -52,18 +52,18 @@ class WorkerExecutor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, None when none runs."""
+        """Process id of the worker, None if none is running."""
         session = self._session
         return session.pid if session else None
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
-        """Run a function in the worker; starts it when needed.
+        """Run a function in the worker, which is started if necessary.
 
         Raises:
-            CustomOpLibraryError: no worker can be started, or the tensors do not fit.
-            UsageError: a setting of the environment makes no sense.
+            CustomOpLibraryError: no worker can be started, or device memory is full.
+            UsageError: an environment variable is invalid.
         """
-        outcome = self._in_turn(
+        outcome = self._run_exclusively(
             lambda session, timeout_s, stdout_bytes: session.call(
                 request, inputs, output, timeout_s, stdout_bytes
             )
@@ -74,13 +74,13 @@ class WorkerExecutor:
     def run(
         self, call: PreparedCall, addresses: Sequence[int], result: Callable[[Block | None], int]
     ) -> Outcome | None:
-        """Run a prepared call in the worker; starts it when needed. Arguments and result are those of `Session.run`.
+        """Run a prepared call in the worker, which is started if necessary. See `Session.run`.
 
         Raises:
-            CustomOpLibraryError: no worker can be started, or the tensors do not fit.
-            UsageError: a setting of the environment makes no sense.
+            CustomOpLibraryError: no worker can be started, or device memory is full.
+            UsageError: an environment variable is invalid.
         """
-        return self._in_turn(
+        return self._run_exclusively(
             lambda session, timeout_s, stdout_bytes: session.run(
                 call, addresses, result, timeout_s, stdout_bytes
             )
@@ -91,29 +91,29 @@ class WorkerExecutor:
         with self._lock:
             self._end()
 
-    def _in_turn(self, step: Callable[[Session, float, int], Outcome | None]) -> Outcome | None:
+    def _run_exclusively(self, step: Callable[[Session, float, int], Outcome | None]) -> Outcome | None:
         timeout_s, stdout_bytes = call_limits()
         with self._lock:
             for _ in range(_ATTEMPTS):
                 try:
                     return self._attempt(step, timeout_s, stdout_bytes)
                 except WorkerGoneError:
-                    # Somebody ended it while it was idle: it has no state, so a new one does as well.
+                    # It was killed while idle. It has no state, so a new one continues.
                     self._end()
             failure = Failure(
-                "worker", f"{_ATTEMPTS} workers were ended before they took the call", fatal=True
+                "worker", f"{_ATTEMPTS} workers were killed before they accepted the call", fatal=True
             )
             return Outcome(failure)
 
     def leave(self) -> None:
-        """End the worker at the end of the process; one that is in a call of a daemon thread ends with the process."""
+        """End the worker at exit of the process, unless a daemon thread is calling it: then it ends with the process."""
         if self._lock.acquire(blocking=False):
             try:
                 self._end()
             finally:
                 self._lock.release()
         elif self._session is not None:
-            self._session.mailbox.hold()
+            self._session.mailbox.park_waiter()
 
     def _attempt(
         self,
@@ -130,7 +130,7 @@ class WorkerExecutor:
         except WorkerGoneError:
             raise
         except BaseException:
-            # Interrupted in the middle: the worker may still be running the old request.
+            # Interrupted: the worker may still be running the request.
             self._end()
             raise
         if outcome is not None and outcome.failure is not None and outcome.failure.fatal:
@@ -144,7 +144,7 @@ class WorkerExecutor:
             session.end()
 
     def forget(self) -> None:
-        """Drop the worker of the parent process; for a forked child."""
+        """Drop the worker of the parent process, in a forked child."""
         session, self._session = self._session, None
         self._lock = threading.Lock()
         if session is not None:
@@ -166,7 +166,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 class InProcessExecutor:
-    """Runs a library's functions in this process, one call at a time; no guards, no time limit.
+    """Runs a library's functions in this process, for debuggers: one call at a time, no guards, no time limit.
 
     Raises:
         CustomOpLibraryError: it cannot be loaded.
@@ -183,7 +183,7 @@ class InProcessExecutor:
         _in_process.add(self)
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
-        """Run a function on the caller's own bytes."""
+        """Run a function on the caller's memory."""
         for index, buffer in inputs.items():
             tensor = request.arguments[index].tensor
             tensor.data = tensor.const_data = buffer.address
@@ -194,13 +194,13 @@ class InProcessExecutor:
             start = time.monotonic_ns()
             self._functions[request.command](ctypes.byref(request), ctypes.byref(reply))
             reply.elapsed_ns = time.monotonic_ns() - start
-        return outcome_of(reply, request.core_count)
+        return parse_reply(reply, request.core_count)
 
     def close(self) -> None:
-        """Nothing to free: code that was loaded stays."""
+        """Do nothing: loaded code stays."""
 
     def forked(self) -> None:
-        """Forget, in a forked child, that a thread of the parent is in a call."""
+        """Reset the lock in a forked child: a thread of the parent may hold it."""
         self._lock = threading.Lock()
 
 
@@ -213,7 +213,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:
-    # A file with a name: debuggers look for symbols there. It must differ for each library that was ever loaded.
+    # A named file, because debuggers read symbols from it. The name must be unique among all loaded libraries.
     directory = tempfile.mkdtemp(prefix="neuron-customop-")
     atexit.register(_remove, directory, os.getpid())
     path = Path(directory) / f"{name}.so"
@@ -222,7 +222,7 @@ def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise CustomOpLibraryError(
-            f"cannot load {name}: {error}", "build it again, or set TMPDIR to where code may be loaded from"
+            f"cannot load {name}: {error}", "rebuild it, or set TMPDIR to a directory that allows executables"
         ) from error
     function = library.neurontools_call
     function.restype = None

@@ -1,4 +1,4 @@
-"""Looking into a library file, and opening it: what it says of itself, and whether the loader agrees."""
+"""Inspect a library file, or load it into a worker and compare its operators with the manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a library file: what it is, its size and digest."""
+    """A part of a library file: name, size and digest."""
 
     name: str
     nbytes: int
@@ -32,12 +32,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a library file says of itself.
+    """The contents of a library file.
 
     Args:
         package: its contents.
         parts: its parts.
-        changed: source files that are gone or differ from what it was built from.
+        changed: source files that are missing or have changed since the build.
     """
 
     package: Package
@@ -51,8 +51,8 @@ class Opened:
 
     Args:
         package: its contents.
-        operators: what it registered there, the same as its manifest says.
-        elapsed_ns: how long loading took.
+        operators: the operators that it registered, equal to those of its manifest.
+        elapsed_ns: time to load it.
     """
 
     package: Package
@@ -61,10 +61,10 @@ class Opened:
 
 
 def inspect_library(path: str | os.PathLike[str]) -> Inspection:
-    """Look into a library file; no code of it runs.
+    """Read a library file without running its code.
 
     Raises:
-        CustomOpLibraryError: it is not there, not ours, damaged, or for another computer or version.
+        CustomOpLibraryError: the file is missing, not a custom operator library, damaged, or for another computer or version.
     """
     package = read_package(path)
     contents = (
@@ -77,11 +77,11 @@ def inspect_library(path: str | os.PathLike[str]) -> Inspection:
 
 
 def open_library(path: str | os.PathLike[str]) -> Opened:
-    """Load a library into a worker process and ask it for its operators; needs no torch.
+    """Load a library into a worker process and list its operators, without torch.
 
     Raises:
-        CustomOpLibraryError: it cannot be loaded, or holds other operators than it says.
-        UnsupportedInstanceError: the machine has no cores for custom operators.
+        CustomOpLibraryError: it cannot be loaded, or has other operators than its manifest.
+        UnsupportedInstanceError: the machine's cores cannot run custom operators.
     """
     package = read_package(path)
     check_instance()
@@ -95,7 +95,7 @@ def open_library(path: str | os.PathLike[str]) -> Opened:
     names = [kernel.name for kernel in kernels]
     if promised != found or any(names[entry.kernel_index] != entry.kernel for entry in entries):
         raise CustomOpLibraryError(
-            f"cannot load {path}: it registers other operators than its manifest lists", "build it again"
+            f"cannot load {path}: its operators differ from its manifest", "rebuild it"
         )
     return Opened(package, entries, elapsed_ns)
 
@@ -120,6 +120,6 @@ def _describe(package: Package, part: bytes, what: str) -> str:
         os.close(program)
         os.close(library)
     if done.returncode != 0:
-        reason = done.stderr.strip() or f"the worker ended with {done.returncode}"
-        raise CustomOpLibraryError(f"cannot load the {what} of {package.path}: {reason}", "build it again")
+        reason = done.stderr.strip() or f"the worker exited with code {done.returncode}"
+        raise CustomOpLibraryError(f"cannot load the {what} of {package.path}: {reason}", "rebuild it")
     return done.stdout

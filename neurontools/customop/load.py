@@ -1,4 +1,7 @@
-"""`load` and `load_library` as torch_neuronx.xla_impl.custom_op has them (customops.md section 7)."""
+"""`load` and `load_library` with the signatures of torch_neuronx.xla_impl.custom_op.
+
+Source: AWS Neuron documentation, "Neuron Custom C++ Operators Developer Guide".
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,22 @@ def load(
     verbose: bool = False,
     **ignored: object,
 ) -> LoadedLibrary:
-    """Build a library, if it is not up to date, and register its operators.
+    """Build a library, unless it is up to date, and register its operators.
 
     Args:
         name: the library is `lib<name>.so`.
         compute_srcs: C++ sources of the kernels.
         shape_srcs: C++ sources of the shape functions and NEURON_LIBRARY.
-        build_directory: where the library is written for a later `load_library`.
+        build_directory: directory of the library, for a later `load_library`.
         extra_cflags: more compiler flags; `-DSTACK_SIZE=<bytes>` declares the stack.
         multicore: run every kernel on all GPSIMD cores.
         verbose: log the steps of the build.
-        ignored: other parameters of torch's own loader; a warning names them.
+        ignored: other parameters of torch's loader; a warning names them.
 
     Raises:
         CustomOpBuildError: the sources do not compile, or break a rule.
         CustomOpLibraryError: the operators cannot be registered.
-        MissingDependencyError: there is no compiler, or no torch.
+        MissingDependencyError: a C++ compiler or torch is not installed.
     """
     if ignored:
         _logger.warning("custom_op.load ignores %s", ", ".join(sorted(ignored)))
@@ -57,11 +60,11 @@ def load(
         tuple(extra_cflags or ()),
         bool(multicore),
     )
-    result = build(request, _say if verbose else None)
+    result = build(request, _print_line if verbose else None)
     for line in result.warnings:
         _logger.warning("%s", line)
     if verbose:
-        _say(f"{'built' if result.rebuilt else 'up to date:'} {result.path}")
+        _print_line(f"{'built' if result.rebuilt else 'up to date:'} {result.path}")
     return load_library(result.path)
 
 
@@ -69,7 +72,7 @@ def load_library(path: str | os.PathLike[str]) -> LoadedLibrary:
     """Register the operators of a built library; loading the same one again is harmless.
 
     Raises:
-        CustomOpLibraryError: the file is no custom operator library, or its operators cannot be registered.
+        CustomOpLibraryError: the file is not a custom operator library, or its operators cannot be registered.
         MissingDependencyError: torch is not installed.
     """
     return register(read_package(path))
@@ -77,10 +80,10 @@ def load_library(path: str | os.PathLike[str]) -> LoadedLibrary:
 
 def _paths(name: str, given: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     if isinstance(given, str | os.PathLike):
-        raise CustomOpBuildError(f"{name} is one path", f"give a list: {name}=[{os.fspath(given)!r}]")
+        raise CustomOpBuildError(f"{name} is a single path", f"pass a list: {name}=[{os.fspath(given)!r}]")
     return tuple(Path(path) for path in given)
 
 
-def _say(line: str) -> None:
-    # `verbose=True` asks for it, as torch's own loader prints then.
+def _print_line(line: str) -> None:
+    # torch's loader prints too with `verbose=True`.
     sys.stderr.write(f"{line}\n")

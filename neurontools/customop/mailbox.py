@@ -1,8 +1,8 @@
-"""How host and worker meet: one request and one reply in shared memory, and pipes to wake who sleeps.
+"""Exchange of requests and replies with a worker: shared memory, and pipes to wake the side that sleeps.
 
-Waking a process on another processor takes about ten microseconds, a call of a small operator takes one. So whoever
-waits looks at the memory for some microseconds before it sleeps: the host only for operators that were quick last time,
-the worker only when the last request came quickly too. Neither looks while nothing is called.
+Waking a process on another processor takes about ten microseconds, a call of a small operator takes one. The waiting
+side therefore polls the memory for some microseconds before it sleeps: the host only for operators that were quick last
+time, the worker only if the last request came quickly too. Neither polls while nothing is called.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from neurontools.customop import abi
 
 REQUEST_OFFSET = abi.Mailbox.request.offset
 REPLY_OFFSET = abi.Mailbox.reply.offset
-_LOOKING_NS = 25_000
+_POLL_NS = 25_000
 _QUICK_NS = 15_000
-_TURNS = range(16)
-_PASS_OVER_MAX = 64
+_POLLS_PER_CLOCK = range(16)
+_SKIPPED_POLLS_MAX = 64
 _SLICE_S = 0.05
 _REQUESTED = abi.Mailbox.requested.offset // 4
 _HOST_SLEEPS = abi.Mailbox.host_sleeps.offset // 4
@@ -34,17 +34,17 @@ _PLAIN = abi.Mailbox.plain.offset // 4
 _NUMBER = struct.Struct("=Q")
 _ELAPSED = REPLY_OFFSET + abi.Reply.elapsed_ns.offset
 _WORDS_BYTES = abi.Mailbox.request.offset
-# Python has no memory barriers. x86-64 needs none here but one, which `wait` makes up for; elsewhere every message goes
-# with a system call.
+# Python has no memory barriers. x86-64 needs only one here, which `wait` replaces; on other processors every message
+# takes a system call.
 _IN_ORDER = platform.machine() in {"x86_64", "AMD64"}
 
 
 class WorkerGoneError(Exception):
-    """The worker had ended before it took the request; a new one can do the work."""
+    """The worker ended before it accepted the request; a new one can run it."""
 
 
 class Mailbox:
-    """The host's side; it is made before the worker, and given what the worker gets."""
+    """The host's side, created before the worker."""
 
     def __init__(self) -> None:
         self._wake_read, self._wake_fd = os.pipe2(os.O_CLOEXEC)
@@ -59,85 +59,85 @@ class Mailbox:
         self._poll.register(self._woken_fd, select.POLLIN)
         self._number = 0
         self._written = b""
-        self._looks = _IN_ORDER and len(os.sched_getaffinity(0)) > 1
-        self._in_vain = 0
-        self._pass_over = 0
-        self._held: threading.Event | None = None
+        self._can_poll = _IN_ORDER and len(os.sched_getaffinity(0)) > 1
+        self._failed_polls = 0
+        self._skipped_polls = 0
+        self._parked: threading.Event | None = None
         os.set_blocking(self._wake_fd, False)
 
     @property
     def worker_fds(self) -> tuple[int, int, int]:
-        """What the worker gets: the pipe that wakes it, the pipe that it wakes us by, the memory."""
+        """Descriptors for the worker: the pipe that wakes it, the pipe that wakes the host, the memory."""
         return self._wake_read, self._woken_write, self._fd
 
     def keep_own_fds(self) -> None:
-        """Close the worker's descriptors once it has them, so that its end is seen."""
+        """Close the worker's descriptors after its start, so its end is detected."""
         for fd in self.worker_fds:
             os.close(fd)
             self._open.remove(fd)
 
     def put(self, request: bytes) -> None:
-        """Write a request, or the beginning of one; what is there already is not written again."""
+        """Write a request, or the beginning of one, unless it is there already."""
         if request is not self._written:
             self.memory[REQUEST_OFFSET : REQUEST_OFFSET + len(request)] = request
             self._written = request
 
     def post(self) -> None:
-        """Tell the worker that a request is in the memory.
+        """Signal the worker that a request is in the memory.
 
         Raises:
-            WorkerGoneError: there is none any more.
+            WorkerGoneError: the worker has ended.
         """
         words = self._words
         self._number = number = (self._number + 1) & 0xFFFFFFFF
         words[_HOST_SLEEPS] = 0
         words[_REQUESTED] = number
-        if words[_WORKER_SLEEPS] or not self._looks:
+        if words[_WORKER_SLEEPS] or not self._can_poll:
             self._wake()
 
-    def look(self) -> bool:
-        """Look for the reply for some microseconds, less and less often when it does not come; whether it is there."""
-        if not self._looks:
+    def poll(self) -> bool:
+        """Poll for the reply for some microseconds, less often after failures; return whether it is there."""
+        if not self._can_poll:
             return False
-        if self._pass_over:
-            self._pass_over -= 1
+        if self._skipped_polls:
+            self._skipped_polls -= 1
             return False
         words, number = self._words, self._number
         end = 0
         while True:
-            for _ in _TURNS:
+            for _ in _POLLS_PER_CLOCK:
                 if words[_ANSWERED] == number:
-                    self._in_vain = 0
+                    self._failed_polls = 0
                     return True
             now = time.monotonic_ns()
             if end == 0:
-                end = now + _LOOKING_NS
+                end = now + _POLL_NS
             elif now > end:
-                self._in_vain += 1
-                self._pass_over = min(1 << self._in_vain, _PASS_OVER_MAX)
+                self._failed_polls += 1
+                self._skipped_polls = min(1 << self._failed_polls, _SKIPPED_POLLS_MAX)
                 return False
 
     def wait(self, timeout_s: float) -> bool | None:
         """Sleep until the reply is there.
 
         Returns:
-            True when it is, False when the worker ended without one, None when the time is up.
+            True if it is, False if the worker ended without one, None at the timeout.
 
         Raises:
-            WorkerGoneError: it ended before it took the request.
+            WorkerGoneError: it ended before it accepted the request.
         """
         deadline = time.monotonic() + timeout_s
         words, number = self._words, self._number
         words[_HOST_SLEEPS] = 1
         while words[_ANSWERED] != number:
-            if self._held is not None:
-                self._held.set()
+            if self._parked is not None:
+                self._parked.set()
                 threading.Event().wait()
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
             if not self._poll.poll(1000 * min(left_s, _SLICE_S)):
-                # Whether the other one sleeps may have been read too early: wake it rather once more than never.
+                # The sleep flag may have been read too early: an additional wake-up is harmless.
                 if words[_WORKER_SLEEPS] and words[_ACCEPTED] != number:
                     self._wake()
             elif not os.read(self._woken_fd, 64) and words[_ANSWERED] != number:
@@ -146,22 +146,22 @@ class Mailbox:
                 return False
         return True
 
-    def hold(self) -> None:
-        """Keep the thread that waits for a reply from coming back, at the interpreter's end.
+    def park_waiter(self) -> None:
+        """Block the thread that waits for a reply for ever, at exit of the interpreter.
 
-        Python ends a daemon thread that wants to go on then, in the middle of torch's frames, which aborts the process.
+        Python would end the daemon thread inside torch's frames when it continues, which aborts the process.
         """
-        self._held = threading.Event()
-        self._held.wait(4 * _SLICE_S)
+        self._parked = threading.Event()
+        self._parked.wait(4 * _SLICE_S)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reply says nothing but that the call succeeded, and what it did."""
+        """Whether the call succeeded without warnings or a failure."""
         return self._words[_PLAIN] == 1
 
     @property
     def was_quick(self) -> bool:
-        """Whether the call took less time than it takes to sleep and be woken."""
+        """Whether the call took less time than a sleep and a wake-up."""
         elapsed_ns: int = _NUMBER.unpack_from(self.memory, _ELAPSED)[0]
         return elapsed_ns < _QUICK_NS
 
@@ -170,7 +170,7 @@ class Mailbox:
         return abi.Reply.from_buffer_copy(self.memory, REPLY_OFFSET)
 
     def close(self) -> None:
-        """Give the memory and the pipes back."""
+        """Release the memory and the pipes."""
         if not self.memory.closed:
             self._words.release()
             self.memory.close()
@@ -182,6 +182,6 @@ class Mailbox:
         try:
             os.write(self._wake_fd, b"!")
         except BlockingIOError:
-            return  # the pipe is full of them
+            return  # the pipe is full of wake-ups
         except BrokenPipeError:
             raise WorkerGoneError from None

@@ -1,4 +1,4 @@
-"""What a library says of itself: operators, how it was built, from what."""
+"""The manifest of a library: operators, build options, sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMAT = 2
 
 
 class Access(StrEnum):
-    """How a kernel's source reaches tensors; decides the modelled time before the first run."""
+    """How a kernel's source accesses tensors; determines the modelled time before the first run."""
 
     ELEMENT = "element"
     STREAM = "stream"
@@ -29,9 +29,9 @@ class OperatorEntry:
         library: namespace under `torch.ops`.
         name: operator name.
         kernel: name of the kernel function.
-        kernel_index: which kernel of the compiled library it is.
-        parameters: words for the parameters (`tensor`, `const-tensor`, `scalar`, `double`, `int64`).
-        access: how the kernel reaches tensors.
+        kernel_index: index of the kernel in the compiled library.
+        parameters: kinds of the parameters (`tensor`, `const-tensor`, `scalar`, `double`, `int64`).
+        access: how the kernel accesses tensors.
     """
 
     library: str
@@ -54,7 +54,7 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A file that went into a library: its absolute path then, and the SHA-256 of its contents."""
+    """A source file of a library: its absolute path at the build and the SHA-256 of its contents."""
 
     path: str
     sha256: str
@@ -62,24 +62,24 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The facts of a library.
+    """The manifest of a library.
 
     Args:
         name: the library is `lib<name>.so`.
-        abi: version of the interface between host and library.
-        multicore: every kernel runs on all cores.
-        release: built without accessor checks.
-        sanitize: built with the compiler's sanitizers.
-        stack_bytes: declared stack size, 0 when none was.
+        abi: version of the ABI between host and library.
+        multicore: whether every kernel runs on all cores.
+        release: whether it was built without accessor checks.
+        sanitize: whether it was built with the compiler's sanitizers.
+        stack_bytes: declared stack size, 0 if not declared.
         cflags: the user's compiler flags.
-        compiler: what the compiler says of itself.
+        compiler: version line of the compiler.
         machine: processor architecture of the code.
-        build_key: digest of everything that decides the result but the sources' contents.
+        build_key: digest of everything that determines the result except the contents of the sources.
         parts_sha256: digest of the compiled parts.
         compute: absolute paths of the kernels' sources.
         shape: absolute paths of the shape functions' sources.
         operators: the operators.
-        sources: the files that it was built from, the user's headers included.
+        sources: the files that it was built from, including the user's headers.
     """
 
     name: str
@@ -104,21 +104,21 @@ class Manifest:
 
 
 def manifest_from_bytes(data: bytes) -> Manifest:
-    """Read the JSON form.
+    """Parse the JSON form.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a manifest.
     """
     try:
         raw = cast("dict[str, object]", json.loads(data))
         if raw.pop("format") != FORMAT:
-            raise ValueError("another format of the manifest")
+            raise ValueError("the manifest has another format")
         operators = tuple(_operator(entry) for entry in cast("list[dict[str, object]]", raw.pop("operators")))
         sources = tuple(SourceEntry(**entry) for entry in cast("list[dict[str, str]]", raw.pop("sources")))
         lists = {name: tuple(cast("list[str]", raw.pop(name))) for name in ("cflags", "compute", "shape")}
         return Manifest(operators=operators, sources=sources, **lists, **raw)  # type: ignore[arg-type]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a manifest with wrong fields: {error}") from error
+        raise ValueError(f"the manifest has wrong fields: {error}") from error
 
 
 def _operator(raw: dict[str, object]) -> OperatorEntry:

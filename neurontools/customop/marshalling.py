@@ -1,4 +1,4 @@
-"""Between torch values and plain values."""
+"""Convert between torch values and plain values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Codes:
         self._dtypes = {code: dtype for dtype, code in self._codes.items()}
 
     def code(self, dtype: torch.dtype) -> int:
-        """Return the number of a dtype, -1 for one that the interface does not know."""
+        """Return the number of a dtype, -1 for one that the ABI does not support."""
         return self._codes.get(dtype, -1)
 
     def dtype(self, code: int) -> torch.dtype:
@@ -50,11 +50,11 @@ class Codes:
 
 
 def value_of(argument: object, word: str, codes: Codes) -> Value:
-    """Return an argument as a plain value; sizes that are symbols become numbers.
+    """Return an argument as a plain value; symbolic sizes become numbers.
 
     Args:
         argument: a tensor or a number.
-        word: what the parameter is called in the signature.
+        word: the parameter's kind in the signature.
         codes: dtype numbers.
     """
     if word in {"tensor", "const-tensor"}:
@@ -72,14 +72,14 @@ def value_of(argument: object, word: str, codes: Codes) -> Value:
 
 
 def infer(operation: Operation, arguments: Sequence[object], codes: Codes) -> TensorMeta:
-    """Return what the shape function says of the output."""
+    """Return shape and dtype of the output, from the shape function."""
     return operation.infer(values_of(operation, arguments, codes))
 
 
 def execute(
     operation: Operation, arguments: Sequence[object], codes: Codes, core_order: int = 0
 ) -> tuple[torch.Tensor, Completed]:
-    """Run an operator on CPU tensors; the result is a new tensor. `core_order` is that of `Operation.run`."""
+    """Run an operator on CPU tensors; the result is a new tensor. See `Operation.run` for `core_order`."""
     torch = import_torch()
     values = values_of(operation, arguments, codes)
     shape = operation.infer(values)

@@ -1,4 +1,4 @@
-"""An operator ready to be called: shape function with memory, kernel, failures as exceptions. Knows nothing of torch."""
+"""An operator ready to be called, without torch: cached shape function, kernel, failures as exceptions and log lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.customop import abi, cost
-from neurontools.customop.backtrace import readable, user_location
+from neurontools.customop.backtrace import format_warnings, user_location
 from neurontools.customop.calls import (
     Buffer,
     CoreWork,
@@ -28,13 +28,13 @@ from neurontools.runtime.log import Component, Level, RuntimeLog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.customop.calls import Failure, Outcome
+    from neurontools.customop.calls import Failure
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
 
 Value = TensorMeta | float | int
 _SHAPES_MAX = 1024
-_SMALL_DIM_MAX = 65535  # customops.md section 5: up to 8 dimensions of 65535, or up to 4 of 4294967295
+_SMALL_DIM_MAX = 65535  # documented limits: up to 8 dimensions of 65535, or up to 4 of 4294967295
 _LARGE_DIM_MAX = 4294967295
 _LARGE_DIM_COUNT = 4
 _CONSUME = "pool_stdio_queue_consume_all_entries"
@@ -44,13 +44,13 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A kernel that ran.
+    """The result of a kernel run.
 
     Args:
-        elapsed_ns: measured on this computer.
+        elapsed_ns: time on this computer.
         modelled_ns: modelled device time.
-        warnings: what the checks warn about.
-        work: what each core did; the modelled time follows from it.
+        warnings: warnings of the checks.
+        work: memory accesses of each core; they determine the modelled time.
     """
 
     elapsed_ns: int
@@ -60,18 +60,18 @@ class Completed:
 
 
 def new_executor(package: Package) -> Executor:
-    """Return what runs a library's functions: a worker, or this process when the environment says so.
+    """Return the executor of a library: a worker, or this process if NEURONTOOLS_CUSTOMOP_INPROCESS is set.
 
     Raises:
-        CustomOpLibraryError: it has sanitizers, and is to run in this process.
-        UnsupportedInstanceError: the machine has no cores for custom operators.
+        CustomOpLibraryError: the library has sanitizers and cannot run in this process.
+        UnsupportedInstanceError: the machine's cores cannot run custom operators.
     """
     check_instance()
     if env.flag(env.CUSTOMOP_INPROCESS):
         if package.manifest.sanitize:
             raise CustomOpLibraryError(
                 f"{package.path} was built with sanitizers, which cannot be loaded into Python",
-                f"unset {env.CUSTOMOP_INPROCESS}, or build it without --sanitize",
+                f"unset {env.CUSTOMOP_INPROCESS}, or rebuild it without --sanitize",
             )
         return InProcessExecutor(package.parts, package.manifest.name)
     return WorkerExecutor(package.parts, package.manifest.name)
@@ -83,9 +83,9 @@ class Operation:
     Args:
         package: the library.
         index: position of the operator in its manifest.
-        executor: what runs the library's functions.
-        cores: how many cores run a kernel; None: all of them when the library is a multicore one, else one.
-        count_places: count by place in the source too, see `neurontools.customop.bench.report`.
+        executor: runs the library's functions.
+        cores: number of cores of a kernel; None: all for a multicore library, else one.
+        count_places: also count accesses by place in the source, see `neurontools.customop.bench.runs`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Operation:
         self._shapes: dict[tuple[object, ...], TensorMeta] = {}
 
     def infer(self, values: Sequence[Value]) -> TensorMeta:
-        """Return the output's shape and dtype as the shape function gives them.
+        """Return shape and dtype of the output, from the shape function.
 
         Raises:
             NeuronCustomOpError: an argument breaks a limit of the device, or the shape function fails.
@@ -125,7 +125,7 @@ class Operation:
             name = BY_CODE[shape.dtype].name if shape.dtype in BY_CODE else "undefined"
             raise self._error(
                 "dtype",
-                f"the shape function promises dtype {name}, the device has {', '.join(DEVICE_NAMES)}",
+                f"the shape function returned dtype {name}; the device supports {', '.join(DEVICE_NAMES)}",
                 values,
             )
         if len(self._shapes) >= _SHAPES_MAX:
@@ -145,10 +145,10 @@ class Operation:
 
         Args:
             values: the arguments.
-            inputs: bytes of the tensors among them, by position.
-            output: what `infer` returned for the same values.
-            into: where the output's bytes go.
-            core_order: in which order the cores of a multicore kernel run: 0 ascending, 1 descending, else mixed.
+            inputs: memory of the tensors among them, by position.
+            output: result of `infer` for the same values.
+            into: memory of the output.
+            core_order: order in which the cores of a multicore kernel run: 0 ascending, 1 descending, else mixed.
 
         Raises:
             NeuronCustomOpError: the kernel fails, or one of the checks does.
@@ -159,16 +159,16 @@ class Operation:
         return self.complete(self.executor.call(request, inputs, into), values)
 
     def request(self, values: Sequence[Value], output: TensorMeta) -> abi.Request:
-        """Return a call of the kernel without the places of its tensors; `output` is what `infer` returned."""
+        """Return a call of the kernel without tensor locations; `output` is the result of `infer`."""
         request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
         set_tensor(request.output, output)
         return request
 
     def complete(self, outcome: Outcome, values: Sequence[Value]) -> Completed:
-        """Log how a run of the kernel ended, and return its figures.
+        """Log the outcome of a kernel run and return its result.
 
         Raises:
-            NeuronCustomOpError: it failed.
+            NeuronCustomOpError: the kernel failed.
         """
         outcome = self._finish(outcome, values, self._package.parts.kernel)
         return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings, outcome.work)
@@ -198,7 +198,7 @@ class Operation:
     def _finish(self, outcome: Outcome, values: Sequence[Value], library: bytes) -> Outcome:
         called_with = ""
         if outcome.warnings:
-            outcome = replace(outcome, warnings=readable(outcome.warnings, library, self._sources()))
+            outcome = replace(outcome, warnings=format_warnings(outcome.warnings, library, self._sources()))
             called_with = describe(values)
         log_outcome(self.entry.qualified, outcome, called_with)
         failure = outcome.failure
@@ -206,8 +206,8 @@ class Operation:
             return outcome
         location = user_location(library, failure.frames, self._sources())
         reason = failure.message
-        if failure.kind == "abort" and outcome.complained:
-            reason = f"{reason} ({outcome.complained.strip().splitlines()[-1]})"
+        if failure.kind == "abort" and outcome.stderr:
+            reason = f"{reason} ({outcome.stderr.strip().splitlines()[-1]})"
         raise NeuronCustomOpError(
             self.entry.qualified,
             failure.kind,
@@ -225,11 +225,11 @@ class Operation:
 
 
 def tensor_problem(value: TensorMeta) -> str:
-    """Return what keeps a tensor from being an argument on the device, "" when nothing does."""
+    """Return why a tensor cannot be an argument on the device, "" if it can."""
     dtype = BY_CODE.get(value.dtype)
     if dtype is None or not dtype.on_device:
         name = dtype.name if dtype else f"number {value.dtype}"
-        return f"has dtype {name}; the device has {', '.join(DEVICE_NAMES)}"
+        return f"has dtype {name}; the device supports {', '.join(DEVICE_NAMES)}"
     if len(value.sizes) > abi.MAX_DIM:
         return f"has {len(value.sizes)} dimensions; the limit is {abi.MAX_DIM}"
     limit = _LARGE_DIM_MAX if len(value.sizes) <= _LARGE_DIM_COUNT else _SMALL_DIM_MAX
@@ -253,28 +253,28 @@ def _describe(value: Value) -> str:
 
 
 def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
-    """Log what a call printed, how it failed on the device, and once per operator each warning of the checks.
+    """Log a call's output and device failure as the Neuron runtime does, and each warning once per operator.
 
     Args:
         op: qualified name of the operator.
-        outcome: how the call ended.
-        called_with: its arguments as text, needed only when there are warnings.
+        outcome: the outcome of the call.
+        called_with: its arguments as text, used for warnings only.
     """
     for warning in outcome.warnings:
         if (op, warning) not in _warned:
             _warned.add((op, warning))
             _logger.warning("custom operator %s: %s [called with %s]", op, warning, called_with)
     fatal = outcome.failure if outcome.failure is not None and outcome.failure.fatal else None
-    if not outcome.printed and not outcome.complained and fatal is None:
+    if not outcome.stdout and not outcome.stderr and fatal is None:
         return
     log = RuntimeLog(os.environ)
-    if outcome.printed:
+    if outcome.stdout:
         log.write(
-            Level.INFO, Component.TDRV, _CONSUME, _block("Printing stdout from GPSIMD:", outcome.printed)
+            Level.INFO, Component.TDRV, _CONSUME, _block("Printing stdout from GPSIMD:", outcome.stdout)
         )
-    if outcome.complained:
+    if outcome.stderr:
         log.write(
-            Level.ERROR, Component.TDRV, _CONSUME, _block("Printing stderr from GPSIMD:", outcome.complained)
+            Level.ERROR, Component.TDRV, _CONSUME, _block("Printing stderr from GPSIMD:", outcome.stderr)
         )
     if fatal is not None:
         _log_fatal(log, fatal)

@@ -15,7 +15,7 @@ from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.marshalling import Codes, import_torch, infer
 from neurontools.customop.operation import Operation, new_executor
 from neurontools.customop.probe import remember_operator
-from neurontools.customop.takeover import announce_takeover
+from neurontools.customop.takeover import signal_takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +34,9 @@ class LoadedLibrary:
     """A library whose operators are registered.
 
     Args:
-        path: the file that it was loaded from.
+        path: its file.
         digest: SHA-256 of that file.
-        code: digest of its code, the same for another file with the same code.
+        code: digest of its code, equal for files with the same code.
         ops: qualified names of its operators.
     """
 
@@ -63,7 +63,7 @@ _registry = _Registry()
 
 
 def _renew_lock() -> None:
-    # A thread that the forked child does not have may have held it.
+    # A thread of the parent may hold it.
     _registry.lock = threading.RLock()
 
 
@@ -71,23 +71,23 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def register(package: Package) -> LoadedLibrary:
-    """Register a library's operators in torch; harmless when they are already.
+    """Register a library's operators in torch; does nothing if they are registered already.
 
-    A library that was built anew takes over the operators of the old one, if their schemas are the same. What the lazy
-    device has recorded is run first, with the old code; what torch.compile has compiled is compiled again.
+    A rebuilt library takes over the operators of the old one if their schemas are equal. Operations that the lazy device
+    has recorded run first, with the old code; compiled functions of torch.compile are compiled again.
 
     Raises:
-        CustomOpLibraryError: an operator exists already with another schema, or belongs to somebody else.
+        CustomOpLibraryError: an operator exists already with another schema or from another source.
         MissingDependencyError: torch is not installed.
     """
     torch = import_torch()
     code = code_digest(package)
     takes_over = _takes_over(package, code)
     if takes_over:
-        announce_takeover()  # not under the lock: listeners may be busy with a call of an operator
+        signal_takeover()  # not under the lock: listeners may call operators
     loaded = _register(torch, package, code)
     if takes_over:
-        _forget_compiled()
+        _reset_compiled()
     return loaded
 
 
@@ -103,7 +103,7 @@ def _register(torch: Any, package: Package, code: str) -> LoadedLibrary:
             _check_free(torch, entry)
         executor = _registry.executors.get(package.sha256) or new_executor(package)
         _registry.executors[package.sha256] = executor
-        _warn_of_others(package)
+        _warn_of_second_library(package)
         replaced = {_registry.owners[e.qualified] for e in entries if e.qualified in _registry.owners}
         for index, entry in enumerate(entries):
             made = Operation(package, index, executor)
@@ -140,8 +140,8 @@ def operation(qualified: str) -> Operation:
     return found
 
 
-def _forget_compiled() -> None:
-    dynamo: Any = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
+def _reset_compiled() -> None:
+    dynamo: Any = sys.modules.get("torch._dynamo")  # imported if anything was compiled
     if dynamo is not None:
         dynamo.reset()
 
@@ -158,13 +158,13 @@ def _check_free(torch: Any, entry: OperatorEntry) -> None:
     if known is not None and known != entry.schema:
         raise CustomOpLibraryError(
             f"operator {entry.qualified} is loaded as {known}, the library has {entry.schema}",
-            "start a new Python process to load the changed one",
+            "restart the Python process to load the changed library",
         )
-    # torch has no public way to ask whether an operator exists without looking it up.
+    # torch has no public function that tells whether an operator exists without resolving it.
     if known is None and entry.qualified in torch._C._dispatch_get_all_op_names():  # noqa: SLF001
         raise CustomOpLibraryError(
-            f"operator {entry.qualified} exists already and is not from a custom operator library",
-            "choose another library name in NEURON_LIBRARY",
+            f"operator {entry.qualified} already exists in torch",
+            "rename the library in NEURON_LIBRARY",
         )
 
 
@@ -183,7 +183,7 @@ def _cpu_implementation(qualified: str) -> Callable[..., torch.Tensor]:
     def run(*arguments: object) -> torch.Tensor:
         return callers[qualified](*arguments)
 
-    return untraced(run)
+    return no_trace(run)
 
 
 def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
@@ -195,12 +195,12 @@ def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
         result: Any = torch.empty(shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device)
         return result
 
-    return untraced(fake)
+    return no_trace(fake)
 
 
-def _warn_of_others(package: Package) -> None:
-    ours = {entry.qualified for entry in package.manifest.operators}
-    others = [library for library in loaded_libraries() if not ours & set(library.ops)]
+def _warn_of_second_library(package: Package) -> None:
+    names = {entry.qualified for entry in package.manifest.operators}
+    others = [library for library in loaded_libraries() if not names & set(library.ops)]
     if others:
         _logger.warning(
             "%s is a second custom operator library in this process (%s is loaded): a model may use only one",
@@ -218,9 +218,9 @@ def _close_unused(digests: set[str]) -> None:
 
 
 def code_digest(package: Package) -> str:
-    """Return a digest (hex) of a library's code, the same wherever the library and its sources lie.
+    """Return a digest (hex) of a library's code, independent of the paths of the library and its sources.
 
-    The compiled parts cannot give it: their debugging information holds paths.
+    The compiled parts are not hashed: their debugging information contains paths.
     """
     manifest = package.manifest
     facts = (
@@ -236,12 +236,12 @@ def code_digest(package: Package) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that torch.compile runs as it is, with all that it calls.
+def no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that torch.compile does not trace, nor anything that it calls.
 
-    Where a compiled function is not one graph, as behind a size that values decide, torch.compile looks into each
-    Python function that is called, implementations of operators too. A rule for the function's code prevents that
-    without a cost for each call and without loading the compiler.
+    A traced operator would keep the addresses of one call for all later calls. torch.compile traces implementations of
+    operators where a compiled function is split into several graphs. A rule for the function's code object prevents it
+    without a cost per call and without importing the compiler.
     """
     try:
         from torch._C._dynamo.eval_frame import (

@@ -1,6 +1,6 @@
-"""The file `lib<name>.so`: shape library, kernel library, worker, manifest, footer, one after the other.
+"""The file `lib<name>.so`: shape library, kernel library, worker, manifest and footer, in this order.
 
-It begins with an ELF file, so that `file` and `dlopen` know it as a shared library; the loader ignores what follows.
+It begins with an ELF file, so `file` and `dlopen` accept it as a shared library; the loader ignores the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neurontools.customop.signature import ABI_VERSION
 
 _FOOTER = struct.Struct("<QQQQ8s")  # bytes of shape, kernel, worker, manifest
 _MAGIC = b"NTCUSTOP"
-_BUILD_AGAIN = "build it again with neuron-customop build or custom_op.load"
+_REBUILD = "rebuild it with neuron-customop build or custom_op.load"
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 _NAMES = {62: "x86_64", 183: "aarch64", 40: "arm", 243: "riscv", 3: "i386"}
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -62,10 +62,10 @@ class Package:
 
 
 def write_package(path: Path, manifest: Manifest, parts: Parts) -> None:
-    """Write a library file; a reader sees the old one or the new one, never half of it.
+    """Write a library file atomically.
 
     Raises:
-        CustomOpLibraryError: the directory or the disk refuses.
+        CustomOpLibraryError: the file cannot be written.
     """
     description = manifest.to_bytes()
     footer = _FOOTER.pack(len(parts.shape), len(parts.kernel), len(parts.worker), len(description), _MAGIC)
@@ -80,35 +80,36 @@ def write_package(path: Path, manifest: Manifest, parts: Parts) -> None:
 
 
 def read_package(path: str | os.PathLike[str]) -> Package:
-    """Read a library file and check it: lengths, digests, processor, version.
+    """Read a library file and check lengths, digests, processor and version.
 
     Raises:
-        CustomOpLibraryError: it is not there, not ours, damaged, or for another computer or version.
+        CustomOpLibraryError: the file is missing, not a custom operator library, damaged, or for another computer or
+            version.
     """
     name = os.fspath(path)
     try:
         data = Path(name).read_bytes()
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        remedy = "build it first" if missing else "give the path of a lib<name>.so that you may read"
+        remedy = "build it first" if missing else "give the path of a readable lib<name>.so"
         raise CustomOpLibraryError(f"cannot read {name}: {error.strerror}", remedy) from error
     manifest, parts = _split(name, data)
     for part in (parts.shape, parts.kernel):
         problem = shared_library_problem(part)
         if problem:
-            raise CustomOpLibraryError(f"cannot load {name}: {problem}", _BUILD_AGAIN)
+            raise CustomOpLibraryError(f"cannot load {name}: {problem}", _REBUILD)
     if manifest.abi != ABI_VERSION:
         raise CustomOpLibraryError(
-            f"cannot load {name}: built for interface {manifest.abi}, this version has {ABI_VERSION}",
-            _BUILD_AGAIN,
+            f"cannot load {name}: built for ABI {manifest.abi}, this version has ABI {ABI_VERSION}",
+            _REBUILD,
         )
     if parts.sha256 != manifest.parts_sha256:
-        raise CustomOpLibraryError(f"cannot load {name}: its contents are damaged", _BUILD_AGAIN)
+        raise CustomOpLibraryError(f"cannot load {name}: the file is damaged", _REBUILD)
     return Package(os.path.abspath(name), manifest, parts, hashlib.sha256(data).hexdigest())
 
 
 def find_operator(package: Package, op: str) -> int:
-    """Return the position of an operator, by `library::operator`, or `operator` when that is enough.
+    """Return the position of an operator, by `library::operator`, or by `operator` if that is unique.
 
     Raises:
         CustomOpLibraryError: the library has no such operator, or several.
@@ -129,12 +130,12 @@ def _split(name: str, data: bytes) -> tuple[Manifest, Parts]:
         if not is_elf(data):
             raise CustomOpLibraryError(f"{name} is not a shared library", "give the path of a lib<name>.so")
         raise CustomOpLibraryError(
-            f"{name} is a shared library but not a custom operator library built here, or it is truncated",
-            _BUILD_AGAIN,
+            f"{name} is a shared library but not a custom operator library, or it is truncated",
+            _REBUILD,
         )
     *lengths, _ = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
     if sum(lengths) + _FOOTER.size != len(data):
-        raise CustomOpLibraryError(f"cannot load {name}: it is truncated or damaged", _BUILD_AGAIN)
+        raise CustomOpLibraryError(f"cannot load {name}: it is truncated or damaged", _REBUILD)
     pieces = []
     begin = 0
     for length in lengths:
@@ -143,16 +144,16 @@ def _split(name: str, data: bytes) -> tuple[Manifest, Parts]:
     try:
         return manifest_from_bytes(pieces[3]), Parts(pieces[0], pieces[1], pieces[2])
     except ValueError as error:
-        raise CustomOpLibraryError(f"cannot load {name}: {error}", _BUILD_AGAIN) from error
+        raise CustomOpLibraryError(f"cannot load {name}: {error}", _REBUILD) from error
 
 
 def is_elf(data: bytes) -> bool:
-    """Return whether data begins as an ELF file does."""
+    """Return whether data begins with the ELF magic."""
     return data.startswith(b"\x7fELF")
 
 
 def shared_library_problem(data: bytes) -> str:
-    """Return what keeps data from being a 64-bit shared library for this processor, "" when nothing does."""
+    """Return why data is not a 64-bit shared library for this processor, "" if it is one."""
     if not is_elf(data):
         return "it is not an ELF file"
     if len(data) < _HEADER.size:
@@ -185,7 +186,7 @@ def shared_library_problem(data: bytes) -> str:
 
 
 def section(data: bytes, name: str) -> bytes:
-    """Return the contents of a section of a 64-bit ELF file, nothing when it has none of that name."""
+    """Return the contents of a section of a 64-bit ELF file, b"" if there is no such section."""
     header = _HEADER.unpack_from(data)
     at, size, count, names = header[6], header[11], header[12], header[13]
     entries = [_SECTION.unpack_from(data, at + index * size) for index in range(count)]
@@ -198,7 +199,7 @@ def section(data: bytes, name: str) -> bytes:
 
 
 def executable_file(name: str, contents: bytes) -> int:
-    """Return a descriptor of an anonymous file with contents that can be loaded or run."""
+    """Return a descriptor of an anonymous file (memfd) whose contents can be loaded or executed."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         view = memoryview(contents)

@@ -1,7 +1,6 @@
-"""One run of an operator with made-up inputs, for its modelled time: what a graph that calls it is told.
+"""Modelled times of loaded operators, for graphs that know shapes but no values: one run on generated inputs.
 
-It runs in a worker of its own: nothing is printed or logged, and static variables of the kernels that really run do
-not see it.
+It runs in a separate worker: nothing is printed or logged, and static variables of the real kernels are unaffected.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
     from neurontools.customop.cost import Operand
     from neurontools.customop.package import Package
 
-MADE_UP_REAL = 0.5
-MADE_UP_INTEGER = 1
-_TIMEOUT_S = 10.0  # a kernel may loop for ever on made-up values alone
+SAMPLE_REAL = 0.5
+SAMPLE_INTEGER = 1
+_TIMEOUT_S = 10.0  # a kernel may loop for ever on generated values
 _operators: dict[str, tuple[Package, int]] = {}
-_counted: dict[tuple[str, int, tuple[Operand, ...]], int] = {}
+_modelled_ns: dict[tuple[str, int, tuple[Operand, ...]], int] = {}
 
 
-def trial_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
-    """Return the modelled time of an operator in nanoseconds, by a run; by its source when it cannot be run so.
+def probe_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
+    """Return the modelled time of an operator in nanoseconds, from a run, or from its source if the run fails.
 
     Args:
         package: the library.
         index: position of the operator in its manifest.
-        operands: what it is called with.
+        operands: its arguments.
     """
     try:
         return _by_run(package, index, operands)
@@ -48,12 +47,12 @@ def trial_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
         return _by_source(package, index, operands)
 
 
-def made_up(operand: Operand, word: str, position: int) -> object:
-    """Return an argument like an operand.
+def _generate_argument(operand: Operand, word: str, position: int) -> object:
+    """Generate an argument for an operand.
 
     Args:
         operand: the operand.
-        word: what the parameter is called in the signature.
+        word: the parameter's kind in the signature.
         position: its position, the seed of a tensor's contents.
 
     Raises:
@@ -62,22 +61,22 @@ def made_up(operand: Operand, word: str, position: int) -> object:
     if isinstance(operand, TensorOperand):
         return make_tensor(TensorInput(operand.sizes, operand.dtype, position))
     if operand is None:
-        return MADE_UP_INTEGER if word == "int64" else MADE_UP_REAL
+        return SAMPLE_INTEGER if word == "int64" else SAMPLE_REAL
     return operand
 
 
-class _Silent:
-    """A worker whose failures and prints nobody hears of; a call that takes long is a failure."""
+class _SilentWorker:
+    """A worker whose output and failures are discarded; slow calls fail."""
 
     def __init__(self, package: Package) -> None:
-        self._session = Session(package.parts, f"{package.manifest.name}-trial")
+        self._session = Session(package.parts, f"{package.manifest.name}-probe")
         self._timeout_s = min(_TIMEOUT_S, execution_timeout_s())
 
     def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         outcome = self._session.call(request, inputs, output, self._timeout_s, 0)
         if outcome.failure is not None:
             raise NeuronToolsError(outcome.failure.message)
-        return replace(outcome, warnings=(), printed="", complained="")
+        return replace(outcome, warnings=(), stdout="", stderr="")
 
     def close(self) -> None:
         self._session.end()
@@ -86,11 +85,11 @@ class _Silent:
 def _by_run(package: Package, index: int, operands: Sequence[Operand]) -> int:
     words = package.manifest.operators[index].parameters
     if len(words) != len(operands) or not all(map(_on_device, operands)):
-        raise NeuronToolsError("the operands are not those of the operator")
-    executor = _Silent(package)
+        raise NeuronToolsError("the operands do not match the operator")
+    executor = _SilentWorker(package)
     try:
         arguments = [
-            made_up(operand, word, position)
+            _generate_argument(operand, word, position)
             for position, (operand, word) in enumerate(zip(operands, words, strict=True))
         ]
         return execute(Operation(package, index, executor), arguments, Codes())[1].modelled_ns
@@ -103,7 +102,7 @@ def _by_source(package: Package, index: int, operands: Sequence[Operand]) -> int
     numels = [_numel(tensor) for tensor in tensors]
     sizes = [BY_NAME[tensor.dtype].itemsize if tensor.dtype in BY_NAME else 4 for tensor in tensors]
     cores = abi.MAX_CORES if package.manifest.multicore else 1
-    # An output like the largest input: the shape function may be what does not run.
+    # The output is taken to be like the largest input: the shape function may be what fails.
     return cost.analytic_ns(
         package.manifest.operators[index].access, [*numels, max(numels, default=0)], sizes, cores
     )
@@ -123,7 +122,7 @@ def _numel(tensor: TensorOperand) -> int:
 
 
 def remember_operator(package: Package, index: int) -> None:
-    """Model an operator of a loaded library from now on, in place of one of an older library of that name."""
+    """Register an operator of a loaded library; it replaces one of the same name from an older library."""
     _operators[package.manifest.operators[index].qualified] = (package, index)
 
 
@@ -132,18 +131,18 @@ def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
 
     Args:
         qualified: `library::operator`.
-        operands: what it is called with; the same operands take the same time, whatever tensors hold.
+        operands: its arguments; equal operands take the same time, whatever values tensors have.
 
     Returns:
-        The time, None when no loaded library has the operator.
+        The time, None if no loaded library has the operator.
     """
     if qualified not in _operators:
         return None
     package, index = _operators[qualified]
     key = (package.sha256, index, tuple(operands))
-    if key not in _counted:
+    if key not in _modelled_ns:
         # Loaded late: most who load a library compile no graph.
-        from neurontools.customop.probe import trial_ns
+        from neurontools.customop.probe import probe_ns
 
-        _counted[key] = trial_ns(package, index, operands)
-    return _counted[key]
+        _modelled_ns[key] = probe_ns(package, index, operands)
+    return _modelled_ns[key]

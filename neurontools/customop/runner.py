@@ -1,4 +1,4 @@
-"""Trying an operator with made-up inputs: what comes out, how long it took here, how long the model says it takes."""
+"""Run an operator on generated inputs: summary of the output, time on this computer, modelled device time."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _TENSOR = re.compile(
     r"(?P<sizes>\d+(?:x\d+)*|scalar):(?P<dtype>\w+)(?:%(?P<below>\d+))?(?::(?P<seed>\d+))?\Z"
 )
 _INTEGERS_BELOW = 100
-_FORM = "inputs look like 32x4096:float32, 32x4096:float32:7 (with a seed), 64:int32%10 (from 0 to 9), or a number"
+_INPUT_FORM = "inputs look like 32x4096:float32, 32x4096:float32:7 (with a seed), 64:int32%10 (from 0 to 9), or a number"
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInput:
-    """A tensor to be made: normal numbers for floating types, for integers from 0 on.
+    """A tensor to generate: normally distributed for floating types, integers from 0.
 
     Args:
         sizes: its shape.
         dtype: element type.
-        seed: decides the contents.
-        below: integers are below this number; None: below 100.
+        seed: seed of the contents.
+        below: upper bound of integers, exclusive; None: 100.
     """
 
     sizes: tuple[int, ...]
@@ -48,15 +48,15 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary:
-    """What came out.
+    """Summary of an output.
 
     Args:
         sizes: its shape.
         dtype: its element type.
-        minimum: smallest element, NaN when there is none.
-        maximum: largest element, NaN when there is none.
-        mean: mean of the elements, NaN when there is none.
-        nan_count: elements that are no numbers.
+        minimum: smallest element, NaN if there is none.
+        maximum: largest element, NaN if there is none.
+        mean: mean of the elements, NaN if there is none.
+        nan_count: number of NaN elements.
     """
 
     sizes: tuple[int, ...]
@@ -69,19 +69,19 @@ class OutputSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A tried operator.
+    """Result of `run`.
 
     Args:
         op: its qualified name.
         schema: its torch schema.
-        output: what came out.
-        repeatable: every run gave the same bytes.
-        repeat: how often it ran.
-        measured_best_ns: shortest time of a run on this computer, copies left out.
+        output: summary of the output.
+        repeatable: whether every run gave the same bytes.
+        repeat: number of runs.
+        measured_best_ns: shortest time of a run on this computer, without copies.
         measured_median_ns: median of these times.
         modelled_ns: modelled device time.
         checks: the checks that all runs passed.
-        warnings: what the checks warn about.
+        warnings: warnings of the checks.
     """
 
     op: str
@@ -97,33 +97,35 @@ class RunReport:
 
 
 def parse_input(text: str) -> TensorInput | float | int:
-    """Read an input of the command line: `32x4096:float32[:seed]` or a number.
+    """Parse an input of the command line: `32x4096:float32[:seed]` or a number.
 
     Raises:
-        UsageError: it is neither, or the device has no such dtype.
+        UsageError: it is neither, or the device does not support the dtype.
     """
     found = _TENSOR.match(text)
     if found is None:
         return _number(text)
     name = found["dtype"]
     if name not in BY_NAME or not BY_NAME[name].on_device:
-        raise UsageError(f"input {text}: no dtype {name} on the device", f"one of {', '.join(DEVICE_NAMES)}")
+        raise UsageError(
+            f"input {text}: the device does not support dtype {name}", f"one of {', '.join(DEVICE_NAMES)}"
+        )
     sizes = () if found["sizes"] == "scalar" else tuple(int(size) for size in found["sizes"].split("x"))
     below = None if found["below"] is None else int(found["below"])
     check_below(text, name, below)
     if below == 0 and 0 not in sizes:
-        raise UsageError(f"input {text}: no integer from 0 on is below 0", f"{text.partition('%')[0]}%10")
+        raise UsageError(f"input {text}: the bound must be above 0", f"{text.partition('%')[0]}%10")
     return TensorInput(sizes, name, int(found["seed"] or 0), below)
 
 
 def check_below(text: str, dtype: str, below: object) -> None:
-    """Refuse a bound of values where there are no integers.
+    """Reject a bound of values for floating types.
 
     Raises:
         UsageError: the element type is a floating one.
     """
     if below is not None and "float" in dtype:
-        raise UsageError(f"input {text}: % is for integers", "64:int32%10 has values from 0 to 9")
+        raise UsageError(f"input {text}: % applies to integers only", "64:int32%10 has values from 0 to 9")
 
 
 def run(
@@ -139,13 +141,13 @@ def run(
         path: the library.
         op: `library::operator`, or `operator` when that is enough.
         inputs: its arguments.
-        repeat: how often to run it.
+        repeat: number of runs.
         on_progress: called with the number of finished runs.
 
     Raises:
         NeuronCustomOpError: the operator fails.
-        CustomOpLibraryError: the file is no library, or has no such operator.
-        UsageError: the inputs are not what the operator takes.
+        CustomOpLibraryError: the file is not a library, or has no such operator.
+        UsageError: the inputs do not match the operator.
     """
     package = read_package(path)
     index = find_operator(package, op)
@@ -175,7 +177,7 @@ def _number(text: str) -> float | int:
             return kind(text)
         except ValueError:
             continue
-    raise UsageError(f"input {text} makes no sense", _FORM)
+    raise UsageError(f"invalid input {text}", _INPUT_FORM)
 
 
 def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]) -> list[Any]:
@@ -191,13 +193,13 @@ def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]
         wants_tensor = word in {"tensor", "const-tensor"}
         if wants_tensor != isinstance(value, TensorInput):
             wanted = "a tensor" if wants_tensor else "a number"
-            raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", _FORM)
+            raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", _INPUT_FORM)
         made.append(make_tensor(value) if isinstance(value, TensorInput) else value)
     return made
 
 
 def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
-    """Return the tensor that an input of the command line stands for.
+    """Generate the tensor of an input of the command line.
 
     Raises:
         UsageError: it is larger than operators may use of this computer's memory.
@@ -205,8 +207,8 @@ def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
     nbytes = math.prod(value.sizes) * BY_NAME[value.dtype].itemsize
     if nbytes > memory_limit_bytes():
         raise UsageError(
-            f"an input of {nbytes} bytes is more than a quarter of this computer's memory",
-            "use a smaller one",
+            f"an input of {nbytes} bytes exceeds the limit, a quarter of this computer's memory",
+            "use a smaller input",
         )
     torch = import_torch()
     generator = torch.Generator().manual_seed(value.seed)

@@ -1,4 +1,4 @@
-"""A new project for an operator: kernel, shape function, torch function, tests, build file."""
+"""Create a project for an operator: kernel, shape function, torch function, tests, build file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neurontools import paths
 from neurontools.customop.errors import CustomOpBuildError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-# Namespaces that torch has, modules that the project itself imports, words of C++, and the reserved name.
+# Namespaces of torch, modules that the project imports, keywords of C++, and the reserved name.
 _TAKEN = frozenset(
     [
         "aten",
@@ -63,7 +63,7 @@ _MARK = re.compile(r"@([A-Z_]+)@")
 
 
 class Style(StrEnum):
-    """How the kernel of a new project reaches its tensors."""
+    """How the kernel of a new project accesses its tensors."""
 
     ELEMENT = "element"
     TCM = "tcm"
@@ -75,24 +75,26 @@ def create_project(name: str, directory: Path, style: Style = Style.TCM) -> tupl
 
     Args:
         name: the operator's name: library, namespace, torch function.
-        directory: where to; made when it is not there. Files of other names in it stay.
-        style: how its kernel reaches tensors.
+        directory: its directory, created if it does not exist. Other files in it stay.
+        style: how its kernel accesses tensors.
 
     Returns:
-        The files, all of them new.
+        The new files.
 
     Raises:
-        CustomOpBuildError: the name does not fit, a file of the project exists, or the directory cannot be written.
+        CustomOpBuildError: the name is invalid, a file of the project exists, or the directory cannot be written.
     """
     if not _NAME.match(name) or keyword.iskeyword(name) or name in _TAKEN:
         raise CustomOpBuildError(
-            f'"{name}" cannot be the name of an operator',
-            "use letters, digits and _, and no word that C++, Python or torch has already",
+            f'invalid operator name "{name}"',
+            "use letters, digits and _, and not a keyword of C++ or Python or a name of torch",
         )
     texts = _texts(name, style)
     existing = [file for file in texts if os.path.lexists(directory / file)]
     if existing:
-        raise CustomOpBuildError(f"{directory / existing[0]} exists", "choose another name or directory")
+        raise CustomOpBuildError(
+            f"{directory / existing[0]} already exists", "choose another name or directory"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
@@ -130,7 +132,7 @@ def _texts(name: str, style: Style) -> dict[str, str]:
 
 
 def _write_new(path: Path, text: str) -> None:
-    # Linked into place: never half a file, and never over one that appeared meanwhile.
+    # Linked: the file appears complete, and never replaces one that was created meanwhile.
     handle, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""One worker process from start to end: its descriptors, its arena, its messages."""
+"""One worker process from start to end: descriptors, arena, messages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from neurontools.customop.calls import (
     Buffer,
     Failure,
     Outcome,
-    outcome_of,
     pack_place,
+    parse_reply,
 )
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.mailbox import Mailbox, WorkerGoneError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from neurontools.customop.calls import PreparedCall
     from neurontools.customop.package import Parts
 
-_FIRST_FD = 32  # above every number that the worker's descriptors get
+_FIRST_FD = 32  # above all descriptor numbers of the worker
 _BACKTRACE_S = 1.0
 _STDERR_BYTES = 4096
 _SANITIZER_REPORT = "==ERROR: AddressSanitizer"
@@ -73,10 +73,10 @@ class Session:
         timeout_s: float,
         stdout_bytes: int,
     ) -> Outcome:
-        """Send a request and wait for its end; a failure that is `fatal` ends the session's usefulness.
+        """Send a request and wait for its outcome; after a `fatal` failure the session is unusable.
 
         Raises:
-            WorkerGoneError: the worker had ended before.
+            WorkerGoneError: the worker ended before the call.
         """
         for slot, buffer in inputs.items():
             block = self.staging.write(slot, *buffer)
@@ -102,23 +102,23 @@ class Session:
         timeout_s: float,
         stdout_bytes: int,
     ) -> Outcome | None:
-        """Run a kernel whose call was prepared.
+        """Run a prepared kernel call.
 
-        When one of its tensors lies in the machine's memory the output will too, if there is room.
+        If one of its tensors is in device memory, so is the output, unless device memory is full.
 
         Args:
-            call: what stays the same from call to call.
-            addresses: where the bytes of its tensors are.
-            result: makes the result, in a block or, without one, anywhere; returns where its bytes are. It is called
-                while the kernel runs.
-            timeout_s: how long it may take.
-            stdout_bytes: how much of what it prints is kept.
+            call: the prepared call.
+            addresses: addresses of its tensors.
+            result: creates the result, in a block if one is given, and returns its address. It is called while the
+                kernel runs.
+            timeout_s: maximum duration.
+            stdout_bytes: maximum size of the captured output.
 
         Returns:
-            How it ended; None when it succeeded and there is nothing to say.
+            The outcome; None if it succeeded without warnings and output.
 
         Raises:
-            WorkerGoneError: the worker had ended before.
+            WorkerGoneError: the worker ended before the call.
         """
         mailbox = self.mailbox
         mailbox.put(call.packed)
@@ -127,7 +127,7 @@ class Session:
         FLAG.pack_into(mailbox.memory, CAPTURES, stdout_bytes > 0)
         mailbox.post()
         address = result(output)
-        end = (call.is_quick and mailbox.look()) or mailbox.wait(timeout_s)
+        end = (call.is_quick and mailbox.poll()) or mailbox.wait(timeout_s)
         outcome = None
         if end and mailbox.is_plain:
             call.is_quick = mailbox.was_quick
@@ -144,7 +144,7 @@ class Session:
         self._release()
 
     def abandon(self) -> None:
-        """Forget the worker without touching it: it belongs to the process that this one was forked from."""
+        """Forget the worker, which belongs to the parent of this forked process."""
         self._release()
 
     def _start(self, parts: Parts, name: str) -> None:
@@ -186,7 +186,7 @@ class Session:
         return fd
 
     def _place(self, call: PreparedCall, addresses: Sequence[int]) -> bool:
-        """Say where the tensors are, after copying those that must be; whether one lies in the machine's memory."""
+        """Write the locations of the tensors, copying where needed; return whether one is in device memory."""
         base, size, memory = self.arena.base, self.arena.nbytes, self.mailbox.memory
         resident = False
         for (index, place, nbytes, may_stay), address in zip(call.tensors, addresses, strict=True):
@@ -203,10 +203,10 @@ class Session:
         return resident
 
     def _place_output(self, call: PreparedCall, *, resident: bool) -> Block | None:
-        """Say where the output goes; returns the block that becomes the result, None when it has to be copied."""
+        """Write the location of the output; return the block of the result, None if the output must be copied."""
         kept = None
         if resident and call.output_bytes:
-            with suppress(CustomOpLibraryError):  # no room: an ordinary tensor will do
+            with suppress(CustomOpLibraryError):  # device memory is full: the result is an ordinary tensor
                 kept = self.arena.allocate(call.output_bytes, held=True)
                 self.staging.freshen(kept, call.output_bytes)
         block = kept or self.staging.output(call.output_bytes)
@@ -216,35 +216,33 @@ class Session:
     def _outcome(
         self, end: bool | None, timeout_s: float, stdout_bytes: int, core_count: int, *, alone: bool
     ) -> Outcome:
-        failure = self._interrupt(timeout_s) if end is None else None if end else self._ending()
-        printed = self._stdout.take(stdout_bytes)
-        complained = self._stderr.take(_STDERR_BYTES)
+        failure = self._interrupt(timeout_s) if end is None else None if end else self._exit_failure()
+        stdout = self._stdout.take(stdout_bytes)
+        stderr = self._stderr.take(_STDERR_BYTES)
         if failure is not None:
-            if "runtime error: " in complained:  # the last words of the sanitizer
-                failure, complained = _undefined_behaviour(complained), ""
-            # The worker said nothing of the core; with one core there is no question.
-            return Outcome(
-                replace(failure, core=0) if alone else failure, printed=printed, complained=complained
-            )
-        if _SANITIZER_REPORT in complained:  # the reply says it in one line
-            complained = ""
-        return outcome_of(self.mailbox.reply(), core_count, printed, complained)
+            if "runtime error: " in stderr:  # from the sanitizer, before it ended the worker
+                failure, stderr = _undefined_behaviour(stderr), ""
+            # The worker does not report the core; a single-core kernel runs on core 0.
+            return Outcome(replace(failure, core=0) if alone else failure, stdout=stdout, stderr=stderr)
+        if _SANITIZER_REPORT in stderr:  # the reply has it in one line
+            stderr = ""
+        return parse_reply(self.mailbox.reply(), core_count, stdout, stderr)
 
     def _interrupt(self, timeout_s: float) -> Failure:
-        self._kill(signal.SIGUSR1)  # the worker answers with where it is
+        self._kill(signal.SIGUSR1)  # the worker replies with its backtrace
         where = None
         with suppress(WorkerGoneError):
             if self.mailbox.wait(_BACKTRACE_S):
-                where = outcome_of(self.mailbox.reply(), 0).failure
+                where = parse_reply(self.mailbox.reply(), 0).failure
         core, frames = (where.core, where.frames) if where else (-1, ())
         return Failure("timeout", f"no end after {timeout_s:g} s", core, frames, fatal=True)
 
-    def _ending(self) -> Failure:
+    def _exit_failure(self) -> Failure:
         status = self._reap()
         if status < 0:
-            message = f"the worker was ended by {_signal_name(-status)}"
+            message = f"the worker was killed by {_signal_name(-status)}"
         else:
-            message = f"the worker ended with {status}"
+            message = f"the worker exited with code {status}"
         return Failure("worker", message, fatal=True)
 
     def _kill(self, number: int) -> None:
@@ -271,13 +269,13 @@ class Session:
 
 
 class OutputCollector:
-    """Collects what is written to a descriptor of another process, up to a limit that keeps the newest."""
+    """Collects the newest output that another process writes to a descriptor."""
 
     def __init__(self, name: str) -> None:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
 
     def take(self, limit_bytes: int) -> str:
-        """Return the newest bytes as text and forget all."""
+        """Return the newest bytes as text and discard all."""
         size = os.fstat(self.fd).st_size
         if size == 0:
             return ""
@@ -288,20 +286,20 @@ class OutputCollector:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
-def _undefined_behaviour(complained: str) -> Failure:
-    line = next(line for line in complained.splitlines() if "runtime error: " in line)
+def _undefined_behaviour(stderr: str) -> Failure:
+    line = next(line for line in stderr.splitlines() if "runtime error: " in line)
     place, _, message = line.partition(": runtime error: ")
     return Failure("sanitizer", f"{message} at {place.rpartition(':')[0]}", fatal=True)
 
 
 def _above(fds: tuple[int, ...], keep: Callable[[int], int]) -> list[int]:
-    """Return copies with high numbers: duplicating onto low ones then overwrites none that is still needed."""
+    """Return copies with high numbers, so duplicating onto low numbers overwrites none of them."""
     copies = []
     for fd in fds:
         try:
@@ -316,10 +314,10 @@ def _above(fds: tuple[int, ...], keep: Callable[[int], int]) -> list[int]:
 
 
 def _environment(fresh_memory: int | None) -> dict[str, str]:
-    # A sanitizer or profiler that is preloaded into Python has no business in the worker.
+    # A sanitizer or profiler that is preloaded into Python must not be loaded into the worker.
     environ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     if fresh_memory is not None:
-        environ["MALLOC_PERTURB_"] = str(fresh_memory)  # the C library's own way of filling what it hands out
+        environ["MALLOC_PERTURB_"] = str(fresh_memory)  # makes malloc fill new memory
     return environ
 
 

@@ -1,4 +1,4 @@
-"""Operators and kernels as a compiled library describes them, and the rules that they must keep."""
+"""Operators and kernels as a compiled library describes them, and the rules for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-MAX_OPERATORS = 10  # customops.md section 6
+MAX_OPERATORS = 10  # documented limit of a library
 _SCHEMA_WORDS = {
     "tensor": "Tensor",
     "const-tensor": "Tensor",
@@ -38,7 +38,7 @@ MAX_ARGUMENTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The signature of a shape function or kernel: words for what it takes (`tensor`, `double`, ...) and gives."""
+    """The signature of a shape function or kernel: kinds of parameters (`tensor`, `double`, ...) and result."""
 
     parameters: tuple[str, ...]
     result: str
@@ -46,7 +46,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class DescribedOperator:
-    """An operator as its shape source registers it."""
+    """An operator registered by a shape source."""
 
     library: str
     name: str
@@ -74,7 +74,7 @@ def schema(name: str, parameters: tuple[str, ...]) -> str:
 
 
 def parse_description(text: str) -> tuple[tuple[DescribedOperator, ...], tuple[DescribedKernel, ...]]:
-    """Read what `neurontools_describe` says: one line per operator and kernel."""
+    """Parse the output of `neurontools_describe`: one line per operator and kernel."""
     operators: list[DescribedOperator] = []
     kernels: list[DescribedKernel] = []
     for line in text.splitlines():
@@ -87,10 +87,10 @@ def parse_description(text: str) -> tuple[tuple[DescribedOperator, ...], tuple[D
 
 
 def check_operators(operators: tuple[DescribedOperator, ...]) -> None:
-    """Check what shape sources register.
+    """Check the operators that shape sources register.
 
     Raises:
-        CustomOpBuildError: none, too many, twice the same, bad names, or types that cannot be passed.
+        CustomOpBuildError: no operators, too many, duplicates, bad names, or unsupported types.
     """
     if not operators:
         raise CustomOpBuildError(
@@ -99,7 +99,7 @@ def check_operators(operators: tuple[DescribedOperator, ...]) -> None:
         )
     if len(operators) > MAX_OPERATORS:
         raise CustomOpBuildError(
-            f"{len(operators)} operators in one library; at most {MAX_OPERATORS} are allowed",
+            f"{len(operators)} operators in one library; the limit is {MAX_OPERATORS}",
             "split the library",
         )
     seen: set[str] = set()
@@ -116,16 +116,16 @@ def check_operators(operators: tuple[DescribedOperator, ...]) -> None:
             )
         if not _FUNCTION.match(operator.kernel):
             raise CustomOpBuildError(
-                f'operator {operator.qualified}: "{operator.kernel}" is no name of a kernel function', _NAMING
+                f'operator {operator.qualified}: "{operator.kernel}" is not the name of a function', _NAMING
             )
         _check_function(f"operator {operator.qualified}: shape function", operator.shape)
 
 
 def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
-    """Check that a kernel takes what its operator's shape function takes; const and & do not matter.
+    """Check that a kernel has the parameters of its operator's shape function, ignoring const and &.
 
     Raises:
-        CustomOpBuildError: they differ, or the kernel has types that cannot be passed.
+        CustomOpBuildError: they differ, or the kernel has unsupported types.
     """
     who = f"operator {operator.qualified}: kernel {kernel.name}"
     _check_function(who, kernel.function)
@@ -138,10 +138,10 @@ def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
         )
 
 
-def number_warnings(operators: Iterable[DescribedOperator]) -> tuple[str, ...]:
-    """Return a line for each operator with int64_t parameters, which newer documents no longer allow."""
+def integer_warnings(operators: Iterable[DescribedOperator]) -> tuple[str, ...]:
+    """Return a warning for each operator with int64_t parameters, which newer documentation no longer allows."""
     return tuple(
-        f"operator {operator.qualified} takes int64_t: the documents of 2025-12 allow only double for numbers"
+        f"operator {operator.qualified} takes int64_t: the AWS documentation of 2025-12 allows only double for numbers"
         for operator in operators
         if "int64" in operator.shape.parameters
     )
@@ -150,16 +150,16 @@ def number_warnings(operators: Iterable[DescribedOperator]) -> tuple[str, ...]:
 def missing_kernel(
     operator: str, kernel: str, sources: Iterable[Path], *, foreign: bool = False
 ) -> CustomOpBuildError:
-    """Return the error that no source defines a kernel.
+    """Return the error for a kernel that no source defines.
 
     Args:
         operator: the operator that names it.
         kernel: the name.
-        sources: where it should be, as the user gave their paths.
-        foreign: some header declares another function of that name.
+        sources: the compute sources, with the paths that the user gave.
+        foreign: whether a header declares another function of that name.
     """
     places = " or ".join(map(str, sources))
-    other = f"; the {kernel} that is declared there is no kernel" if foreign else ""
+    other = f"; the function {kernel} that is declared there is not a kernel" if foreign else ""
     return CustomOpBuildError(
         f"operator {operator}: its kernel function {kernel} is not defined in {places}{other}", _NAMING
     )
@@ -179,13 +179,13 @@ def _check_function(who: str, function: Function) -> None:
         raise CustomOpBuildError(f"{who} returns {given}", "it must return exactly one torch::Tensor")
     if len(function.parameters) > MAX_ARGUMENTS:
         raise CustomOpBuildError(
-            f"{who} takes {len(function.parameters)} parameters; at most {MAX_ARGUMENTS}",
-            "put numbers together in one tensor",
+            f"{who} takes {len(function.parameters)} parameters; the limit is {MAX_ARGUMENTS}",
+            "combine numbers in one tensor",
         )
     for index, word in enumerate(function.parameters):
         if word.startswith("unsupported:"):
             given = word.removeprefix("unsupported:")
             raise CustomOpBuildError(
-                f"{who}: parameter {index} has type {given}, which cannot be passed",
+                f"{who}: parameter {index} has the unsupported type {given}",
                 _ADVICE.get(given, "parameters are torch::Tensor, torch::Scalar, double or int64_t"),
             )

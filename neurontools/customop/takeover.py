@@ -1,4 +1,4 @@
-"""Who must know before a library that was built anew takes over its operators: whatever keeps what the old code gave."""
+"""Listeners that must finish pending work before a rebuilt library takes over its operators."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _listeners: list[WeakMethod[Callable[[], None]]] = []
 
 
 def before_takeover(listener: Callable[[], None]) -> None:
-    """Call a method before operators get other code; its object is not kept alive."""
+    """Call a method before operators get new code; its object is not kept alive."""
     _listeners.append(WeakMethod(listener))
 
 
-def announce_takeover() -> None:
-    """Tell everybody that operators are about to get other code."""
+def signal_takeover() -> None:
+    """Call all listeners: operators are about to get new code."""
     for reference in tuple(_listeners):
         listener = reference()
         if listener is None:

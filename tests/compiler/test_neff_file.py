@@ -71,7 +71,7 @@ def test_a_foreign_neff_is_told_and_unpacked(tmp_path, kind, compress):
     data = compress(tar_of(FILES, kind))
     path = neff(tmp_path / "f.neff", data)
     found = read_neff_file(path)
-    assert (found.problem, found.ours, found.header.name) == ("", False, "bert")
+    assert (found.problem, found.is_simulated, found.header.name) == ("", False, "bert")
     assert {member.name: member.size_bytes for member in found.members if not member.is_directory} == {
         name: len(content) for name, content in FILES.items()
     }
@@ -86,7 +86,7 @@ def test_a_foreign_neff_is_told_and_unpacked(tmp_path, kind, compress):
 def test_ours_has_shapes(tmp_path):
     (tmp_path / "o.neff").write_bytes(OURS)
     found = read_neff_file(str(tmp_path / "o.neff"))
-    assert found.ours
+    assert found.is_simulated
     inputs = [item for item in found.variables if item.kind == "input" and item.subgraph == "sg01"]
     assert [(item.shape, item.dtype) for item in inputs] == [((4, 8), "float32"), ((8, 8), "float32")]
 

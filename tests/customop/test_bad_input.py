@@ -189,7 +189,7 @@ def test_a_library_for_another_version_or_processor(
     old = ABI_VERSION - 1
     write_package(scratch / "old.so", replace(contents.manifest, abi=old), contents.parts)
     error, hint = refusal(capsys, "load", "old.so")
-    assert error == f"cannot load old.so: built for interface {old}, this version has {ABI_VERSION}"
+    assert error == f"cannot load old.so: built for ABI {old}, this version has ABI {ABI_VERSION}"
     assert hint == "build it again with neuron-customop build or custom_op.load"
     kernel = bytearray(contents.parts.kernel)
     kernel[18:20] = (243).to_bytes(2, "little")

@@ -57,7 +57,7 @@ CASES = [
     (62, "assert", "assertion `input.numel() == 0' failed", "assert"),
     (65, "illegal", "illegal instruction", None),
     (66, "exit", "_exit(3) called", "direct-exit"),
-    (67, "worker", "the worker was ended by SIGKILL", None),
+    (67, "worker", "the worker was killed by SIGKILL", None),
     (68, "exception", "went wrong", "throw"),
     (69, "exception", "an exception that is not a std::exception", None),
     (70, "check", "expected nothing, got 8 elements", "check"),

@@ -92,7 +92,7 @@ def test_a_worker_killed_in_a_call_is_one_error(executor: WorkerExecutor, nap: C
     copy(x)
     killer = threading.Timer(0.3, os.kill, (pid_of(executor), signal.SIGKILL))
     killer.start()
-    with pytest.raises(NeuronCustomOpError, match="worker: the worker was ended by SIGKILL"):
+    with pytest.raises(NeuronCustomOpError, match="worker: the worker was killed by SIGKILL"):
         nap(x, 60.0)
     killer.join()
     assert torch.equal(copy(x), x)

@@ -253,7 +253,7 @@ def test_a_worker_killed_in_a_call_fails_that_call_alone(faults: Any) -> None:
     done = threading.Event()
     killer = threading.Thread(target=kill_until, args=(done, executor))
     killer.start()
-    with pytest.raises(NeuronCustomOpError, match="worker: the worker was ended by SIGKILL"):
+    with pytest.raises(NeuronCustomOpError, match="worker: the worker was killed by SIGKILL"):
         faults.nap(x, 60.0)
     done.set()
     killer.join()

@@ -154,7 +154,7 @@ class _Bench:
         self.cores = settings.cores or (abi.MAX_CORES if self.multicore else 1)
 
     def run(self, templates: Sequence[Template], point: Point) -> BenchReport:
-        """Return the report for one step of a sweep."""
+        """Return the report of one step of a sweep."""
         inputs, arguments, run = self._first_run(templates, point)
         words = Case(inputs).words
         self.on_progress(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
@@ -298,7 +298,7 @@ def _argument_bytes(arguments: Sequence[Any]) -> dict[int, int]:
 
 
 def _mostly_computes(report: BenchReport, measured: Measured) -> bool:
-    # Cores run one after the other here, and no GPSIMD core computes faster than this computer. Memory is left out.
+    # Cores run one after the other on this computer, which is faster than a GPSIMD core. Memory accesses are subtracted.
     memory_ns = 2 * report.tensor_bytes
     return measured.kernel_best_ns - memory_ns > 2 * report.modelled_ns * report.cores
 

@@ -1,4 +1,4 @@
-"""Inputs of a bench: given one by one, by a shape for all, or swept over several sizes."""
+"""Inputs of a benchmark: given one by one, by a shape for all, or swept over several sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop.checking.inputs import Pattern, parse_pattern
 from neurontools.customop.dtypes import DEVICE_NAMES
-from neurontools.customop.probe import MADE_UP_INTEGER, MADE_UP_REAL
+from neurontools.customop.probe import SAMPLE_INTEGER, SAMPLE_REAL
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError
 
@@ -30,17 +30,17 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One step of a sweep: sizes of letters, and the shape of tensors that have none of their own (None: tried out)."""
+    """One step of a sweep: sizes of letters, and the shape of tensors without one (None: found by trial)."""
 
     letters: tuple[tuple[str, int], ...] = ()
     shape: Sizes | None = None
 
 
 def parse_template(text: str) -> Template:
-    """Read an input: `32x4096:float32[:seed]`, `4Kx1K:float32`, `NxM:float32`, `*:float32` or a number.
+    """Parse an input: `32x4096:float32[:seed]`, `4Kx1K:float32`, `NxM:float32`, `*:float32` or a number.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     text = _SIZE_OF_INPUT.sub(lambda found: str(_size(found[0], text)), text)
     if text.startswith("*") or any(letter.isupper() for letter in text):
@@ -49,23 +49,23 @@ def parse_template(text: str) -> Template:
 
 
 def parse_shape(text: str) -> Sizes:
-    """Read `32x4096`, sizes with K or M, or `scalar`.
+    """Parse `32x4096`, sizes with K or M, or `scalar`.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     return () if text == "scalar" else tuple(_size(word, text) for word in text.split("x"))
 
 
 def parse_sweep(sweeps: Sequence[str], shape: str | None) -> tuple[Point, ...]:
-    """Read what is swept: `N=256,1024` for letters of inputs, `32x256,32x1024` for the shape of all tensors.
+    """Parse sweeps: `N=256,1024` for letters of inputs, `32x256,32x1024` for the shape of all tensors.
 
     Args:
-        sweeps: the sweeps; of several, all combinations are made.
-        shape: the shape of all tensors, if one is given.
+        sweeps: the sweeps; several give all combinations.
+        shape: the shape of all tensors, if given.
 
     Raises:
-        UsageError: one makes no sense, or a shape and a sweep of shapes are both given.
+        UsageError: a sweep is invalid, or both a shape and a sweep of shapes are given.
     """
     letters: dict[str, list[int]] = {}
     shapes: list[Sizes | None] = [parse_shape(shape)] if shape else []
@@ -75,7 +75,7 @@ def parse_sweep(sweeps: Sequence[str], shape: str | None) -> tuple[Point, ...]:
             letters[found["letter"]] = [_size(word, text) for word in found["sizes"].split(",")]
         elif shapes:
             raise UsageError(
-                f"--sweep {text}: shapes are given already", "give --shape, or one --sweep of shapes"
+                f"--sweep {text}: shapes are already given", "use either --shape or one --sweep of shapes"
             )
         else:
             shapes = [parse_shape(word) for word in text.split(",")]
@@ -87,35 +87,33 @@ def parse_sweep(sweeps: Sequence[str], shape: str | None) -> tuple[Point, ...]:
 
 
 def default_templates(entry: OperatorEntry, dtype: str) -> tuple[Template, ...]:
-    """Return inputs for an operator of which none are given: tensors of any shape, and numbers.
+    """Return the default inputs of an operator: tensors of any shape, and numbers.
 
     Raises:
-        UsageError: the device has no such dtype.
+        UsageError: the device does not support the dtype.
     """
     if dtype not in DEVICE_NAMES:
-        raise UsageError(
-            f"--dtype {dtype}: the device has no such dtype", f"one of {', '.join(DEVICE_NAMES)}"
-        )
+        raise UsageError(f"--dtype {dtype}: not supported by the device", f"one of {', '.join(DEVICE_NAMES)}")
     return tuple(
         Pattern(None, dtype)
         if word in {"tensor", "const-tensor"}
-        else MADE_UP_INTEGER
+        else SAMPLE_INTEGER
         if word == "int64"
-        else MADE_UP_REAL
+        else SAMPLE_REAL
         for word in entry.parameters
     )
 
 
 def bind(templates: Sequence[Template], point: Point, shape: Sizes) -> tuple[TensorInput | float | int, ...]:
-    """Return inputs with their sizes; the position of a tensor is the seed of its contents, unless it has one.
+    """Return inputs with sizes; a tensor without a seed uses its position as the seed.
 
     Args:
         templates: the inputs.
         point: sizes of their letters.
-        shape: the shape of tensors that may have any.
+        shape: the shape of tensors of any shape.
 
     Raises:
-        UsageError: a letter has no size, or no input has a letter that is swept.
+        UsageError: a letter has no size, or no input has a swept letter.
     """
     sizes = dict(point.letters)
     used = {letter for value in templates if isinstance(value, Pattern) for letter in value.letters}
@@ -129,7 +127,7 @@ def bind(templates: Sequence[Template], point: Point, shape: Sizes) -> tuple[Ten
 
 
 def wants_shape(templates: Sequence[Template]) -> bool:
-    """Return whether a tensor among the inputs may have any shape."""
+    """Return whether an input is a tensor of any shape."""
     return any(isinstance(value, Pattern) and value.dims is None for value in templates)
 
 
@@ -142,7 +140,5 @@ def _tensor(pattern: Pattern, letters: dict[str, int], shape: Sizes, seed: int) 
 def _size(word: str, text: str) -> int:
     found = _SIZE.match(word)
     if found is None:
-        raise UsageError(
-            f"sizes {text!r} make no sense", "sizes look like 1024, 4K or 32x4096; sweeps like N=1K,4K"
-        )
+        raise UsageError(f"invalid sizes {text!r}", "use e.g. 1024, 4K or 32x4096; for sweeps N=1K,4K")
     return int(found["number"]) * _UNITS[found["unit"]]

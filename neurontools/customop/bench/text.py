@@ -20,7 +20,7 @@ _EXCLUDED = "arithmetic of the kernel's own loops, as in every modelled time of 
 
 
 def report_text(report: BenchReport, width: int) -> str:
-    """Return one report, lines broken at `width` where they are sentences."""
+    """Format one report; sentences are wrapped at `width`."""
     lines = [report.schema, _row("input", " ".join(report.inputs))]
     lines.append(_row("modelled", _headline(report)))
     lines += _indented(_parts_table(report, width - 4))
@@ -36,7 +36,7 @@ def report_text(report: BenchReport, width: int) -> str:
 
 
 def measured_lines(report: BenchReport, width: int) -> list[str]:
-    """Return what was measured on this computer, and that it says nothing about the device."""
+    """Format the times measured on this computer."""
     measured = report.measured
     if measured is None:
         return []
@@ -50,7 +50,7 @@ def measured_lines(report: BenchReport, width: int) -> list[str]:
 
 
 def closing_lines(report: BenchReport, width: int) -> list[str]:
-    """Return advice, warnings and notes."""
+    """Format advice, warnings and notes."""
     lines: list[str] = []
     for advice in report.advice:
         lines += _wrapped("advice", advice_text(advice), width)
@@ -62,14 +62,14 @@ def closing_lines(report: BenchReport, width: int) -> list[str]:
 
 
 def advice_text(advice: Advice) -> str:
-    """Return advice as one line: what to do, what it saves, where."""
+    """Format advice as one line: text, location, saving."""
     saves = f" (saves about {format_ns(advice.saves_ns)})" if advice.saves_ns else ""
     place = f" at {advice.location}" if advice.location else ""
     return f"{advice.text}{place}{saves}"
 
 
 def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
-    """Return a sweep: a line for each step, and the advice for the last one."""
+    """Format a sweep: a line for each step, and the advice for the last one."""
     rows = [("input", "modelled", "ns/element", "most of it", "measured")]
     for report in reports:
         most = max(report.parts, key=lambda part: part.share)
@@ -82,7 +82,7 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
 
 
 def side_by_side(first: BenchReport, second: BenchReport) -> str:
-    """Return two reports of the same inputs beside each other."""
+    """Format two reports of the same inputs side by side."""
     names = list(dict.fromkeys(part.name for report in (first, second) for part in report.parts))
     rows: list[tuple[str, ...]] = [(" ".join(first.inputs), "first", "second", "")]
     for name in names:
@@ -100,7 +100,7 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
     )
     if first.measured and second.measured:
         kernels = first.measured.kernel_median_ns, second.measured.kernel_median_ns
-        rows.append(("measured here", *map(format_ns, kernels), ratio_text(*kernels)))
+        rows.append(("measured", *map(format_ns, kernels), ratio_text(*kernels)))
     heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in _named(first, second)]
     notes = [
         _row("note", f"{name}: {note}") for name, report in _named(first, second) for note in report.notes
@@ -109,7 +109,7 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
 
 
 def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> list[str]:
-    """Return what a baseline says, a line for each step."""
+    """Format comparisons with a baseline, a line for each step."""
     lines = []
     for found in comparisons:
         if found.baseline_ns is None:
@@ -123,7 +123,7 @@ def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> lis
 
 
 def ratio_text(first_ns: float, second_ns: float) -> str:
-    """Return how the second time compares to the first: `second is 83.4 times faster`."""
+    """Format the ratio of two times: `second is 83.4 times faster`."""
     if first_ns == second_ns:
         return "the same"
     faster = second_ns < first_ns
@@ -149,14 +149,14 @@ def _parts_table(report: BenchReport, width: int) -> list[str]:
 
 
 def _places_of(report: BenchReport, name: str) -> list[Place]:
-    mine = [place for place in report.places if place.core == report.slowest_core and place.way == name]
-    return sorted(mine, key=lambda place: -place.modelled_ns)[:_PLACES_MAX]
+    places = [place for place in report.places if place.core == report.slowest_core and place.way == name]
+    return sorted(places, key=lambda place: -place.modelled_ns)[:_PLACES_MAX]
 
 
 def _place_row(place: Place) -> tuple[str, ...]:
     names = {OUTPUT: "output", TEMPORARY: "temporary"}
     tensor = names.get(place.tensor, f"input {place.tensor}")
-    # The file's name is enough here: advice has the path.
+    # The file name is enough: advice has the path.
     name = f"  {_base(place.location)} {tensor}" if place.location else f"  {tensor}"
     return name, f"{place.count:,}", f"{place.nbytes:,}", format_ns(place.modelled_ns), ""
 
@@ -186,16 +186,16 @@ def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
 
 
 def _narrowed(
-    rows: Sequence[Sequence[str]], spare: Sequence[int], width: int, left: Sequence[int] = (0,)
+    rows: Sequence[Sequence[str]], optional: Sequence[int], width: int, left: Sequence[int] = (0,)
 ) -> list[str]:
-    """Return a table; columns that can be spared go one after the other where it is too wide."""
+    """Return a table; if it is too wide, optional columns are dropped one after the other."""
     lines = _table(rows, left)
-    gone: set[int] = set()
-    for column in spare:
+    dropped: set[int] = set()
+    for column in optional:
         if max(map(len, lines)) <= width:
             break
-        gone.add(column)
-        columns = [index for index in range(len(rows[0])) if index not in gone]
+        dropped.add(column)
+        columns = [index for index in range(len(rows[0])) if index not in dropped]
         kept = [[row[index] for index in columns] for row in rows]
         lines = _table(kept, [columns.index(index) for index in left if index in columns])
     return lines

@@ -1,4 +1,4 @@
-"""From sources to the parts of a library: shape sources, operator table, kernels."""
+"""Build the parts of a library from sources: shape library, operator table, kernel library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop.building.compilation import Compiled, Unit, compile_units, describe, link
 from neurontools.customop.building.request import absolute
-from neurontools.customop.building.toolchain import Toolchain, home, planned, prepare
+from neurontools.customop.building.toolchain import Toolchain, home, plan, prepare
 from neurontools.customop.building.translation_units import (
     KernelUnit,
     access_of,
@@ -34,8 +34,8 @@ from neurontools.customop.signature import (
     DescribedOperator,
     check_kernel,
     check_operators,
+    integer_warnings,
     missing_kernel,
-    number_warnings,
     parse_description,
 )
 
@@ -51,39 +51,41 @@ _JOB = ".job-"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The parts of a library, its facts, and what the compiler warned about."""
+class BuiltLibrary:
+    """Manifest and parts of a library, and warnings of the compiler."""
 
     manifest: Manifest
     parts: Parts
     warnings: tuple[str, ...]
 
 
-def make(request: BuildRequest, compiler: Compiler, key: str, path: Path, say: Callable[[str], None]) -> Made:
-    """Compile what changed since the last build of the same library and put it together.
+def build_library(
+    request: BuildRequest, compiler: Compiler, key: str, path: Path, on_progress: Callable[[str], None]
+) -> BuiltLibrary:
+    """Compile the changes since the last build of the same library and link it.
 
     Args:
-        request: what to build.
-        compiler: what compiles it.
+        request: the build request.
+        compiler: the compiler.
         key: the build key, for the manifest.
-        path: where the library will be; each path has a directory for its object files. Its lock is held.
-        say: called with one line before each step.
+        path: path of the library, whose lock is held; each path has a directory for its object files.
+        on_progress: called with one line before each step.
 
     Raises:
-        CustomOpBuildError: compiler errors, or operators that break a rule.
+        CustomOpBuildError: compiler errors, or invalid operators.
     """
     if compiler.is_zig:
-        say("using the compiler of the package ziglang: its very first compile takes about a minute")
-    toolchain = planned(compiler, sanitize=request.sanitize)
+        on_progress("using the compiler of the package ziglang: its first compile takes about a minute")
+    toolchain = plan(compiler, sanitize=request.sanitize)
     try:
         work = _work_directory(path)
         with (
             tempfile.TemporaryDirectory(prefix=_JOB, dir=work) as scratch,
             ThreadPoolExecutor(max_workers=2) as beside,
         ):
-            # The user's sources are compiled meanwhile: only linking needs the runtime.
-            ready = beside.submit(prepare, compiler, say, sanitize=request.sanitize)
-            return _Job(request, toolchain, ready, work, Path(scratch), say).run(key, beside)
+            # Compile the user's sources meanwhile: only linking needs the runtime.
+            ready = beside.submit(prepare, compiler, on_progress, sanitize=request.sanitize)
+            return _Job(request, toolchain, ready, work, Path(scratch), on_progress).run(key, beside)
     except OSError as error:
         raise CustomOpBuildError(
             f"cannot write {error.filename or home()}: {error.strerror}",
@@ -98,11 +100,11 @@ class _Job:
     ready: Future[Toolchain]
     work: Path
     scratch: Path
-    say: Callable[[str], None]
+    on_progress: Callable[[str], None]
 
-    def run(self, key: str, beside: Executor) -> Made:
+    def run(self, key: str, beside: Executor) -> BuiltLibrary:
         request = self.request
-        ahead = beside.submit(self._kernels_ahead)
+        ahead = beside.submit(self._build_kernels_early)
         sources = [Path(path) for path in absolute(request.shape)]
         shape = self._library("shape", [shape_unit(path) for path in sources], {})
         operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
@@ -112,8 +114,8 @@ class _Job:
         )
         owners = {operator.kernel: operator.qualified for operator in operators}
         early = ahead.result()
-        for line in early.told:
-            self.say(line)
+        for line in early.messages:
+            self.on_progress(line)
         kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners, early)
         _, kernels = parse_description(describe(self.toolchain, kernel.path, "the compute sources"))
         parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
@@ -134,39 +136,41 @@ class _Job:
             operators=_entries(operators, kernels, units, request.compute),
             sources=_source_entries({**shape.sources, **kernel.sources}),
         )
-        return Made(manifest, parts, (*shape.warnings, *kernel.warnings, *number_warnings(operators)))
+        return BuiltLibrary(
+            manifest, parts, (*shape.warnings, *kernel.warnings, *integer_warnings(operators))
+        )
 
-    def _kernels_ahead(self) -> _Early:
-        """Compile and link the kernels while the shape sources are, which tell what they are: as last time, or by a guess.
+    def _build_kernels_early(self) -> _EarlyKernels:
+        """Compile and link the kernels in parallel with the shape sources that name them: as in the last build, or by a guess.
 
-        What turns out wrong is made again: objects are found by the text of their units.
+        Wrong guesses are compiled again: objects are found by the text of their units.
         """
-        told: list[str] = []
+        messages: list[str] = []
         sources = [Path(path) for path in absolute(self.request.compute)]
         try:
             texts = guess_kernel_units(self.work, sources, self.request.shape)
-            units, compiled = self._compile("kernel", texts, {}, told.append)
+            units, compiled = self._compile("kernel", texts, {}, messages.append)
             self._link("kernel", units)
         except (CustomOpBuildError, OSError):
-            return _Early((), (), None)  # whoever makes them again tells of it
-        return _Early(tuple(told), tuple(texts), compiled)
+            return _EarlyKernels((), (), None)  # the regular build reports the error
+        return _EarlyKernels(tuple(messages), tuple(texts), compiled)
 
     def _compile(
-        self, kind: str, texts: Sequence[str], owners: dict[str, str], say: Callable[[str], None]
+        self, kind: str, texts: Sequence[str], owners: dict[str, str], on_progress: Callable[[str], None]
     ) -> tuple[Sequence[Unit], Compiled]:
         given = self.request.shape if kind == "shape" else self.request.compute
         units = [
             Unit(self.work / f"{kind}_{index}.cpp", text, given[index]) for index, text in enumerate(texts)
         ]
         flags = (*self._flags(kind), *self.request.cflags)
-        return units, compile_units(self.toolchain, units, flags, owners, self.scratch, say)
+        return units, compile_units(self.toolchain, units, flags, owners, self.scratch, on_progress)
 
     def _library(
-        self, kind: str, texts: Sequence[str], owners: dict[str, str], early: _Early | None = None
+        self, kind: str, texts: Sequence[str], owners: dict[str, str], early: _EarlyKernels | None = None
     ) -> _Linked:
-        units, compiled = self._compile(kind, texts, owners, self.say)
-        made = early is not None and early.texts == tuple(texts) and early.compiled == compiled
-        library = self._library_path(kind) if made else self._link(kind, units)
+        units, compiled = self._compile(kind, texts, owners, self.on_progress)
+        built = early is not None and early.texts == tuple(texts) and early.compiled == compiled
+        library = self._library_path(kind) if built else self._link(kind, units)
         return _Linked(library, compiled.warnings, compiled.sources)
 
     def _link(self, kind: str, units: Sequence[Unit]) -> Path:
@@ -182,7 +186,7 @@ class _Job:
     def _flags(self, kind: str) -> list[str]:
         request = self.request
         if request.sanitize:
-            flags = ["-O1"]  # frames grow by what the sanitizers put into them: their size says nothing
+            flags = ["-O1"]  # sanitizers enlarge stack frames, so their size is not checked
         else:
             stack = max(DEFAULT_STACK_BYTES, request.stack_bytes)
             flags = ["-O1" if kind == "shape" else "-O3", f"-Wframe-larger-than={stack}"]
@@ -192,10 +196,10 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Early:
-    """Kernels made before the shape sources told which they are: what to say, the units, and what they were made of."""
+class _EarlyKernels:
+    """Kernels built before the shape sources named them: progress messages, unit texts, inputs."""
 
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     texts: tuple[str, ...]
     compiled: Compiled | None
 
@@ -208,15 +212,15 @@ class _Linked:
 
 
 def _work_directory(path: Path) -> Path:
-    # The same path at every build: compiler caches look at it, and unchanged object files are found again.
-    everyone = home() / "work"
-    work = everyone / hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
+    # The same path at every build, for compiler caches and for reuse of unchanged object files.
+    directories = home() / "work"
+    work = directories / hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.utime(work)
-    for left in work.glob(f"{_JOB}*"):  # of a builder that was killed: this process holds the lock now
-        shutil.rmtree(left, ignore_errors=True)
+    for abandoned in work.glob(f"{_JOB}*"):  # of a killed build: this process holds the lock now
+        shutil.rmtree(abandoned, ignore_errors=True)
     limit = time.time() - _UNUSED_S
-    for other in everyone.iterdir():
+    for other in directories.iterdir():
         try:
             if other.stat().st_mtime < limit:
                 shutil.rmtree(other, ignore_errors=True)
@@ -238,7 +242,7 @@ def _entries(
         index = positions[operator.kernel]
         source = sources[operator.kernel]
         if kernels[index].function.result != "tensor" and not defines(source, operator.kernel):
-            # Some header has a function of that name: read, exp, ...
+            # A header declares a function of that name: read, exp, ...
             raise missing_kernel(operator.qualified, operator.kernel, given, foreign=True)
         check_kernel(operator, kernels[index])
         entries.append(

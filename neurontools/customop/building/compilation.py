@@ -1,4 +1,4 @@
-"""Starting the compiler: units to objects, objects to a library, a library to its description."""
+"""Run the compiler: units to objects, objects to a library, a library to its description, errors to diagnostics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.freshness import ObjectRecord, file_sha256, keep, reusable, unit_key
+from neurontools.customop.building.freshness import (
+    ObjectRecord,
+    file_sha256,
+    find_object,
+    store_object,
+    unit_key,
+)
 from neurontools.customop.building.toolchain import INCLUDE, Toolchain, user_flags
 from neurontools.customop.building.translation_units import EXPORT, defines
 from neurontools.customop.errors import CustomOpBuildError
@@ -27,7 +33,7 @@ _UNDECLARED = re.compile(
 _OVERLOADED = re.compile(r"overloaded|couldn't infer template argument")
 _DESCRIBE_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
-_CLOCK_STEP_NS = 10_000_000  # file systems stamp with a clock that may be this much behind
+_CLOCK_STEP_NS = 10_000_000  # time stamps of file systems may be this much behind
 _DIAGNOSTIC = re.compile(
     r"(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?P<kind>(?:fatal )?error|warning|note): (?P<text>.*)"
 )
@@ -42,9 +48,9 @@ class Unit:
     """A generated translation unit.
 
     Args:
-        path: where it is written.
+        path: its file.
         text: its contents.
-        source: the user's file that it includes, as the user gave its path.
+        source: the user's file that it includes, with the path that the user gave.
     """
 
     path: Path
@@ -59,7 +65,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What compiling gave beside objects: warnings about the user's files, and the digest of each that was read."""
+    """Results beside the objects: warnings about the user's files, and digests of the files that were read."""
 
     warnings: tuple[str, ...]
     sources: dict[str, str]
@@ -71,26 +77,26 @@ def compile_units(
     flags: Sequence[str],
     owners: Mapping[str, str],
     scratch: Path,
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Compiled:
-    """Compile units that changed, several at once.
+    """Compile the changed units in parallel.
 
     Args:
         toolchain: the compiler.
-        units: what to compile.
+        units: the units.
         flags: optimisation, warnings and the user's flags.
-        owners: kernel name -> operator that uses it, for the message when a kernel is not there.
-        scratch: a directory for unfinished files.
-        say: called with one line before compiling.
+        owners: kernel name -> operator that uses it, for error messages.
+        scratch: directory for temporary files.
+        on_progress: called with one line before compiling.
 
     Raises:
         CustomOpBuildError: the compiler found errors; the message holds its lines about the user's files.
     """
     tasks = [_Task(toolchain, unit, tuple(flags), scratch) for unit in units]
-    known = [reusable(task.unit.object, task.key) for task in tasks]
+    known = [find_object(task.unit.object, task.key) for task in tasks]
     waiting = [task for task, record in zip(tasks, known, strict=True) if record is None]
     if waiting:
-        say(f"compiling {', '.join(str(task.unit.source) for task in waiting)}")
+        on_progress(f"compiling {', '.join(str(task.unit.source) for task in waiting)}")
         with ThreadPoolExecutor(max_workers=min(len(waiting), os.cpu_count() or 1)) as pool:
             made = iter(list(pool.map(lambda task: task.run(owners), waiting)))
         known = [record or next(made) for record in known]
@@ -119,22 +125,22 @@ class _Task:
         return unit_key(self.command, self.unit.text, self.toolchain.key)
 
     def run(self, owners: Mapping[str, str]) -> ObjectRecord:
-        """Compile until the files stood still meanwhile: a record must not name contents that were not compiled."""
+        """Compile until no file changed meanwhile: the record must describe exactly what was compiled."""
         self.unit.path.write_text(self.unit.text, encoding="utf-8", errors="surrogateescape")
         before = _digests([os.path.abspath(self.unit.source)])
         for _ in range(_ATTEMPTS):
             start_ns = time.time_ns() - _CLOCK_STEP_NS
-            told = self._compile(owners)
+            diagnostics = self._compile(owners)
             after = _digests(_dependencies(self._fresh("d"), self.unit.path))
-            if all(before.get(path) == digest or _older(path, start_ns) for path, digest in after.items()):
+            if all(before.get(path) == digest or _is_older(path, start_ns) for path, digest in after.items()):
                 fresh = self._fresh("o")
-                record = ObjectRecord(self.key, file_sha256(fresh), after, told.warnings)
-                keep(fresh, self.unit.object, record)
+                record = ObjectRecord(self.key, file_sha256(fresh), after, diagnostics.warnings)
+                store_object(fresh, self.unit.object, record)
                 return record
             before = after
         raise CustomOpBuildError(
-            f"{self.unit.source}, or a file that it includes, changes while it is compiled",
-            "build again when nothing writes to it",
+            f"{self.unit.source}, or a file that it includes, changed during the build",
+            "build again when no program writes to it",
         )
 
     def _compile(self, owners: Mapping[str, str]) -> Diagnostics:
@@ -142,16 +148,16 @@ class _Task:
         launcher = self.toolchain.compiler.launcher
         code, output = _run((*launcher, *words))
         if code != 0 and launcher and "ccache: error:" in output:
-            code, output = _run(words)  # a cache that does not work is no reason not to build
-        told = _diagnose(output, self.unit)
+            code, output = _run(words)  # build without a broken ccache
+        diagnostics = _parse_diagnostics(output, self.unit)
         if code != 0:
-            raise _failure(self.unit, output, told, owners)
+            raise _failure(self.unit, output, diagnostics, owners)
         if not self._fresh("o").exists():
             raise CustomOpBuildError(
-                f"{' '.join(self.toolchain.compiler.command)} succeeded without an object file",
+                f"{' '.join(self.toolchain.compiler.command)} exited with 0 but wrote no object file",
                 "set CXX to a C++ compiler",
             )
-        return told
+        return diagnostics
 
     def _fresh(self, suffix: str) -> Path:
         return self.scratch / f"{self.unit.path.stem}.{suffix}"
@@ -180,10 +186,10 @@ def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: 
 
 
 def describe(toolchain: Toolchain, library: Path, what: str) -> str:
-    """Return the description of a library, read by loading it into a process of its own.
+    """Return the description of a library, by loading it into a separate process.
 
     Raises:
-        CustomOpBuildError: it cannot be loaded, or its static initialisation crashes.
+        CustomOpBuildError: it cannot be loaded, or its static initialization crashes.
     """
     with library.open("rb") as file:
         try:
@@ -197,10 +203,12 @@ def describe(toolchain: Toolchain, library: Path, what: str) -> str:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise CustomOpBuildError(f"loading {what} does not end", "look at their static objects") from None
+            raise CustomOpBuildError(
+                f"loading {what} does not finish", "check their static objects"
+            ) from None
     if result.returncode != 0:
-        reason = result.stderr.strip() or f"ended with {result.returncode}"
-        raise CustomOpBuildError(f"loading {what} fails: {reason}", "look at their static objects")
+        reason = result.stderr.strip() or f"exit code {result.returncode}"
+        raise CustomOpBuildError(f"loading {what} fails: {reason}", "check their static objects")
     return result.stdout
 
 
@@ -219,13 +227,15 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
-def _diagnose(output: str, unit: Unit) -> Diagnostics:
+def _parse_diagnostics(output: str, unit: Unit) -> Diagnostics:
     names = {os.path.abspath(unit.source): str(unit.source)}
     return user_diagnostics(output, names, (str(INCLUDE), str(unit.path.parent)))
 
 
-def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, str]) -> CustomOpBuildError:
-    kernel = "" if told.errors else _exported(output, unit)
+def _failure(
+    unit: Unit, output: str, diagnostics: Diagnostics, owners: Mapping[str, str]
+) -> CustomOpBuildError:
+    kernel = "" if diagnostics.errors else _exported(output, unit)
     if kernel in owners and not defines(unit.source, kernel):
         undeclared = _UNDECLARED.search(output) is not None
         return missing_kernel(owners[kernel], kernel, [unit.source], foreign=not undeclared)
@@ -234,12 +244,12 @@ def _failure(unit: Unit, output: str, told: Diagnostics, owners: Mapping[str, st
             f"operator {owners.get(kernel, kernel)}: kernel function {kernel} in {unit.source} is overloaded",
             "give kernels different names",
         )
-    lines = told.errors or tuple(output.splitlines()[:20])
+    lines = diagnostics.errors or tuple(output.splitlines()[:20])
     return CustomOpBuildError("\n".join((f"cannot compile {unit.source}", *lines)))
 
 
 def _exported(output: str, unit: Unit) -> str:
-    """Return the kernel whose export is in error: the compiler names the line of the generated unit."""
+    """Return the kernel whose export has an error: the compiler names its line in the generated unit."""
     found = re.search(rf"^{re.escape(str(unit.path))}:(\d+):(?:\d+:)? error:", output, re.MULTILINE)
     lines = unit.text.splitlines()
     export = EXPORT.search(lines[int(found[1]) - 1]) if found and int(found[1]) <= len(lines) else None
@@ -258,39 +268,39 @@ def _digests(paths: Sequence[str]) -> dict[str, str]:
     return {path: file_sha256(Path(path)) for path in paths}
 
 
-def _older(path: str, moment_ns: int) -> bool:
-    return os.stat(path).st_mtime_ns < moment_ns
+def _is_older(path: str, time_ns: int) -> bool:
+    return os.stat(path).st_mtime_ns < time_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """What a compiler said about the user's files.
+    """Compiler output about the user's files.
 
     Args:
-        errors: lines of its errors, source lines and carets included.
-        warnings: lines of its warnings.
+        errors: lines of errors, with source lines and carets.
+        warnings: lines of warnings.
     """
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def user_diagnostics(output: str, names: Mapping[str, str], ours: Iterable[str]) -> Diagnostics:
+def user_diagnostics(output: str, names: Mapping[str, str], internal: Iterable[str]) -> Diagnostics:
     """Filter compiler output.
 
     Args:
-        output: what the compiler wrote.
-        names: absolute path of a user's file -> the path as the user gave it.
-        ours: directories whose files are not the user's: headers of ours and of the compiler, generated files.
+        output: the compiler's output.
+        names: absolute path of a user's file -> the path that the user gave.
+        internal: directories of our headers and of generated files.
 
-    An error inside a header is told at the line of the user that led there, when the compiler names it.
+    An error inside such a header is reported at the user's line that led to it, if the compiler names it.
     """
-    prefixes = tuple(os.path.join(directory, "") for directory in (*ours, *_SYSTEM))
+    prefixes = tuple(os.path.join(directory, "") for directory in (*internal, *_SYSTEM))
     errors: list[str] = []
     warnings: list[str] = []
     target: list[str] | None = None
     caller = ""
-    source_follows = False  # clang prints the line of the source without an indent
+    source_follows = False  # clang prints source lines without an indent
     for line in output.splitlines():
         required = _REQUIRED.match(line)
         found = _DIAGNOSTIC.match(line)
@@ -300,10 +310,10 @@ def user_diagnostics(output: str, names: Mapping[str, str], ours: Iterable[str])
             if found["kind"] != "note":
                 target = warnings if found["kind"] == "warning" else errors
             place, foreign = _place(found, names, prefixes, caller)
-            told = foreign and (
+            reported = foreign and (
                 found["kind"] != "error" or any(line.startswith(place + ":") for line in errors)
             )
-            if target is not None and place and not told:
+            if target is not None and place and not reported:
                 target.append(f"{place}: {found['kind']}: {found['text']}")
             source_follows = not foreign
             target = None if foreign else target

@@ -1,4 +1,4 @@
-"""`compile_commands.json`: what editors and clangd need to understand kernels and shape functions."""
+"""Write `compile_commands.json`, with which editors and clangd understand kernels and shape functions."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Entry = dict[str, object]
 
 
 def write_compile_commands(request: BuildRequest, directory: Path) -> Path:
-    """Write how a request's sources are compiled; entries of other sources in the same file stay.
+    """Write the compile commands of a request's sources; entries of other sources in the file stay.
 
     Args:
-        request: what is built.
-        directory: where the file goes: editors look in the parents of a source, and in `build` beside them.
+        request: the build request.
+        directory: directory of the file: editors search the parents of a source, and `build` in each of them.
 
     Returns:
         The file.
 
     Raises:
-        MissingDependencyError: there is no C++ compiler.
+        MissingDependencyError: no C++ compiler is installed.
         CustomOpBuildError: the cache directory cannot be written.
         OSError: the file cannot be written.
     """
     path = Path(os.path.abspath(directory)) / FILE_NAME
-    ours = _entries(request)
-    if _merged(_read(path), ours) == _read(path):
+    entries = _entries(request)
+    if _merged(_read(path), entries) == _read(path):
         return path
     with build_lock(path, lambda: None):
-        _replace(path, _merged(_read(path), ours))
+        _replace(path, _merged(_read(path), entries))
     return path
 
 
@@ -53,9 +53,9 @@ def _entries(request: BuildRequest) -> list[Entry]:
     ]
 
 
-def _merged(others: list[Entry], ours: list[Entry]) -> list[Entry]:
-    files = {entry["file"] for entry in ours}
-    return sorted([*(entry for entry in others if entry.get("file") not in files), *ours], key=_file)
+def _merged(existing: list[Entry], entries: list[Entry]) -> list[Entry]:
+    files = {entry["file"] for entry in entries}
+    return sorted([*(entry for entry in existing if entry.get("file") not in files), *entries], key=_file)
 
 
 def _file(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Whether a library file is what a build would make now: the part of building that runs every time, so it stays small."""
+"""Detect changes: whether a library or an object file is up to date, and when a watched source changes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _DECISIVE = (
     "signature",
     "building/toolchain",
     "building/translation_units",
-)  # what they write may change
+)  # modules that determine the content of a library
 PERIOD_S = 0.15
 Stamps = dict[str, tuple[int, int, int] | None]
 
 
 def build_key(request: BuildRequest, compiler: Compiler) -> str:
-    """Return a digest of everything that decides the result but the sources' contents."""
+    """Return a digest of everything that determines the result except the contents of the sources."""
     facts = (
         request.name,
         toolchain_key(compiler, sanitize=request.sanitize),
@@ -51,7 +51,7 @@ def build_key(request: BuildRequest, compiler: Compiler) -> str:
 
 
 def up_to_date(path: Path, key: str) -> Manifest | None:
-    """Return the manifest of a library that a build would make again just so, else None."""
+    """Return the manifest of an up-to-date library, else None."""
     try:
         manifest = read_package(path).manifest
         current = manifest.build_key == key and not changed_sources(manifest.sources)
@@ -61,7 +61,7 @@ def up_to_date(path: Path, key: str) -> Manifest | None:
 
 
 def changed_sources(entries: Iterable[SourceEntry]) -> tuple[str, ...]:
-    """Return the paths of files that are gone or differ from what was compiled."""
+    """Return the paths of files that are missing or have changed since the build."""
     changed = []
     for entry in entries:
         try:
@@ -80,13 +80,13 @@ def file_sha256(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """What an object file was made of.
+    """The inputs of an object file.
 
     Args:
         key: digest of the command and the unit's text.
-        object_sha256: digest of the object file: a machine that lost power may leave half of one.
-        sources: files of the user that were read, with their digests.
-        warnings: what the compiler warned about.
+        object_sha256: digest of the object file: a power failure may truncate it.
+        sources: the user's files that were read, with their digests.
+        warnings: warnings of the compiler.
     """
 
     key: str
@@ -96,12 +96,12 @@ class ObjectRecord:
 
 
 def unit_key(command: Sequence[str], text: str, toolchain: str) -> str:
-    """Return a digest of what decides an object file, but for the contents of the user's files."""
+    """Return a digest of everything that determines an object file except the contents of the user's files."""
     return hashlib.sha256(repr((tuple(command), text, toolchain)).encode()).hexdigest()
 
 
-def reusable(path: Path, key: str) -> ObjectRecord | None:
-    """Return the record of an object file that compiling would make again just so, else None."""
+def find_object(path: Path, key: str) -> ObjectRecord | None:
+    """Return the record of an up-to-date object file, else None."""
     try:
         raw = json.loads(_record(path).read_bytes())
         record = ObjectRecord(raw["key"], raw["object_sha256"], dict(raw["sources"]), tuple(raw["warnings"]))
@@ -115,8 +115,8 @@ def reusable(path: Path, key: str) -> ObjectRecord | None:
     return record if current else None
 
 
-def keep(fresh: Path, path: Path, record: ObjectRecord) -> None:
-    """Put a fresh object file in its place, with its record."""
+def store_object(fresh: Path, path: Path, record: ObjectRecord) -> None:
+    """Move a new object file into place and write its record."""
     os.replace(fresh, path)
     _record(path).write_text(json.dumps(asdict(record)), encoding="utf-8")
 
@@ -126,19 +126,21 @@ def _record(path: Path) -> Path:
 
 
 def stamps(paths: Iterable[str]) -> Stamps:
-    """Return what tells a file's contents apart: identity, size and time of the last change; None when it is gone."""
+    """Return inode, size and modification time of files; None for missing ones."""
     return {path: _stamp(path) for path in paths}
 
 
 def wait_for_change(before: Stamps, sleep: Callable[[float], None] = time.sleep) -> tuple[str, ...]:
-    """Wait until files differ from what they were, and stand still again for one look.
+    """Wait until files change, and until they stop changing.
+
+    Stamps are polled, which works on every file system and with every editor.
 
     Args:
-        before: the stamps that a change is told from.
-        sleep: waits for a number of seconds.
+        before: the stamps before the change.
+        sleep: sleeps for a number of seconds.
 
     Returns:
-        The paths that changed.
+        The changed paths.
     """
     while True:
         sleep(PERIOD_S)

@@ -1,4 +1,4 @@
-"""What to build: sources, flags, mode; and which requests make no sense."""
+"""A build request: sources, flags, mode, and its validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-MAX_STACK_BYTES = 400 * 1024  # customops.md section 4.11
+MAX_STACK_BYTES = 400 * 1024  # documented limit
 RESERVED_NAME = "builtin"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 _STACK = "-DSTACK_SIZE="
@@ -21,16 +21,16 @@ _STACK = "-DSTACK_SIZE="
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """What to build.
+    """A build request.
 
     Args:
         name: the library is `lib<name>.so`.
         compute: sources of the kernels.
         shape: sources of the shape functions and the registration.
-        directory: where the library goes; a directory of ours when None.
+        directory: directory of the library; None: in our cache directory.
         cflags: more compiler flags; `-DSTACK_SIZE=<bytes>` declares the stack.
         multicore: run every kernel on all GPSIMD cores.
-        release: leave the checks of element accessors out.
+        release: omit the bounds checks of element accessors.
         sanitize: add the compiler's address and undefined-behaviour sanitizers.
     """
 
@@ -45,10 +45,10 @@ class BuildRequest:
 
     @property
     def stack_bytes(self) -> int:
-        """The declared stack size, 0 when none is.
+        """The declared stack size, 0 if not declared.
 
         Raises:
-            CustomOpBuildError: it is no number, or above the limit.
+            CustomOpBuildError: it is not a number, or above the limit.
         """
         return _stack_bytes(self.cflags)
 
@@ -57,20 +57,18 @@ def check_request(request: BuildRequest) -> None:
     """Check names, sources and flags.
 
     Raises:
-        CustomOpBuildError: something cannot be built, and why.
+        CustomOpBuildError: a name, source or flag is invalid.
     """
     if request.name == RESERVED_NAME:
         raise CustomOpBuildError('the library name "builtin" is reserved', "choose another name")
     if not _NAME.match(request.name):
-        raise CustomOpBuildError(
-            f'library name "{request.name}" does not fit lib<name>.so', "choose another name"
-        )
+        raise CustomOpBuildError(f'invalid library name "{request.name}"', "use letters, digits and _ . + -")
     for kind, sources in (("compute", request.compute), ("shape", request.shape)):
         if not sources:
-            raise CustomOpBuildError(f"no {kind} sources given", f"name at least one {kind} source")
+            raise CustomOpBuildError(f"no {kind} sources given", f"give at least one {kind} source")
         for source in sources:
             if not source.is_file():
-                raise CustomOpBuildError(f"{kind} source {source} is not there", "check the path")
+                raise CustomOpBuildError(f"{kind} source {source} does not exist", "check the path")
     _stack_bytes(request.cflags)
 
 
@@ -80,7 +78,7 @@ def with_stack(request: BuildRequest, stack_bytes: int) -> BuildRequest:
 
 
 def absolute(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Return absolute forms of paths; links stay links."""
+    """Return absolute paths without resolving links."""
     return tuple(os.path.abspath(path) for path in paths)
 
 
@@ -94,9 +92,9 @@ def _stack_bytes(cflags: Sequence[str]) -> int:
         except ValueError:
             size = -1
         if size < 0:
-            raise CustomOpBuildError(f"{flag} is not a number of bytes", f"use {_STACK}<bytes>")
+            raise CustomOpBuildError(f"invalid {flag}: must be a number of bytes", f"use {_STACK}<bytes>")
         if size > MAX_STACK_BYTES:
             raise CustomOpBuildError(
-                f"a stack of {size} bytes; the limit is {MAX_STACK_BYTES}", "use less stack"
+                f"stack size {size} is above the limit of {MAX_STACK_BYTES} bytes", "use less stack"
             )
     return size

@@ -1,4 +1,4 @@
-"""What every library needs and no library differs in: runtime objects and the worker, built once per compiler."""
+"""The C++ compiler, and the runtime and worker that are built with it once and shared by all libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parents[1]
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
-# Each is compiled at once: together the sources take little longer than one of them, for they share their headers.
+# Compiled together: that takes little longer than one of them, because they share headers.
 RUNTIME_SOURCES = ("runtime", "storage", "checks", "messages", "counting", "tcm", "traps")
 WORKER_SOURCES = ("worker", "mailbox", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
@@ -40,14 +40,14 @@ _INSTALL = "install g++ (apt-get install g++, dnf install gcc-c++) or pip instal
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler with what was built by it.
+    """A compiler with its runtime and worker.
 
     Args:
         compiler: the compiler.
         worker: path of the worker executable.
         runtime: path of the runtime's object file.
-        key: changes when anything that goes into a library beside the user's sources does.
-        sanitize_flags: what compiling and linking take for the sanitizers; empty without them.
+        key: digest of everything in a library except the user's sources.
+        sanitize_flags: flags of the sanitizers for compiler and linker; empty without them.
     """
 
     compiler: Compiler
@@ -58,20 +58,20 @@ class Toolchain:
 
 
 def home() -> Path:
-    """Return the directory of what we build."""
+    """Return our cache directory."""
     return Path(paths.cache_home()) / "customop"
 
 
 def user_flags(compiler: Compiler) -> tuple[str, ...]:
-    """Return the flags that every source of a user is compiled with: standard, warnings, our headers."""
-    # binutils takes the wrong file of version 5 line tables that clang writes.
+    """Return the compiler flags for all user sources: standard, warnings, our headers."""
+    # binutils misreads the file names in the version 5 line tables of clang.
     clang = ("-Wno-c++11-narrowing", "-fno-color-diagnostics", "-gdwarf-4") if compiler.is_clang else ()
-    zig = ("-UNDEBUG",) if compiler.is_zig else ()  # it leaves assert() out where it optimises
+    zig = ("-UNDEBUG",) if compiler.is_zig else ()  # zig drops assert() in optimized code
     return (*BASE_FLAGS, "-Wno-narrowing", *clang, *zig, "-isystem", str(INCLUDE))
 
 
 def toolchain_key(compiler: Compiler, *, sanitize: bool) -> str:
-    """Return a digest of what goes into a library beside the user's sources."""
+    """Return a digest of everything in a library except the user's sources."""
     kind = "sanitize" if sanitize else "plain"
     return hashlib.sha256(f"{compiler.identity}\n{sources_digest()}\n{kind}".encode()).hexdigest()[:20]
 
@@ -79,17 +79,17 @@ def toolchain_key(compiler: Compiler, *, sanitize: bool) -> str:
 def prepare(
     compiler: Compiler, on_progress: Callable[[str], None] | None = None, *, sanitize: bool = False
 ) -> Toolchain:
-    """Return the toolchain of a compiler, built now if it never was; any number of processes may do so at once.
+    """Return the toolchain of a compiler, built now if necessary. Several processes may do so at once.
 
     Args:
         compiler: the compiler.
-        on_progress: called with one line before something is built.
-        sanitize: the one with address and undefined-behaviour sanitizers.
+        on_progress: called with one line before a build.
+        sanitize: whether to use the address and undefined-behaviour sanitizers.
 
     Raises:
-        CustomOpBuildError: our own sources do not compile with it, or the cache directory cannot be written.
+        CustomOpBuildError: our sources do not compile with it, or the cache directory cannot be written.
     """
-    toolchain = planned(compiler, sanitize=sanitize)
+    toolchain = plan(compiler, sanitize=sanitize)
     directory = toolchain.worker.parent
     if not directory.is_dir():
         if on_progress:
@@ -98,8 +98,8 @@ def prepare(
     return toolchain
 
 
-def planned(compiler: Compiler, *, sanitize: bool = False) -> Toolchain:
-    """Return what `prepare` does, before its files are there."""
+def plan(compiler: Compiler, *, sanitize: bool = False) -> Toolchain:
+    """Return the toolchain of a compiler without building it."""
     key = toolchain_key(compiler, sanitize=sanitize)
     directory = home() / f"tools-{key}"
     flags = SANITIZE_FLAGS if sanitize else ()
@@ -121,7 +121,7 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
 
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sweep(directory.parent)
+        _remove_abandoned(directory.parent)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
     except OSError as error:
         raise CustomOpBuildError(
@@ -131,7 +131,7 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
         _compile_all(compiler, scratch, flags)
         os.rename(scratch, directory)
     except OSError:
-        # Somebody else was faster; theirs is as good as ours.
+        # Another process was faster; its result is equal.
         if not directory.is_dir():
             raise
     finally:
@@ -142,8 +142,8 @@ def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> N
     traps = ("-DNEURONTOOLS_NO_WRAP",) if compiler.is_zig else ()
     common = (*compiler.command, *BASE_FLAGS, *flags, *traps, "-I", str(INCLUDE))
     runtime, worker = (
-        _together(scratch, "runtime", RUNTIME_SOURCES),
-        _together(scratch, "worker", WORKER_SOURCES),
+        _write_unit(scratch, "runtime", RUNTIME_SOURCES),
+        _write_unit(scratch, "worker", WORKER_SOURCES),
     )
     commands = [
         (*common, "-O1", "-c", runtime),
@@ -155,7 +155,7 @@ def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> N
         list(pool.map(lambda command: _run(command, scratch), commands))
 
 
-def _together(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
+def _write_unit(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
     unit = scratch / f"{name}.cpp"
     unit.write_text("".join(f'#include "{SOURCE / source}.cpp"\n' for source in sources), encoding="utf-8")
     return str(unit)
@@ -179,7 +179,7 @@ def _run(command: tuple[str, ...], directory: Path) -> None:
         )
 
 
-def _sweep(directory: Path) -> None:
+def _remove_abandoned(directory: Path) -> None:
     limit = time.time() - _ABANDONED_S
     for left in directory.glob(".building-*"):
         try:
@@ -191,14 +191,14 @@ def _sweep(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler that answers.
+    """A working C++ compiler.
 
     Args:
-        command: the words that start it.
-        version: first line of what it says of itself.
-        is_clang: whether it takes clang's options (clang++, zig).
-        is_zig: whether it is zig: its very first compile takes about a minute, and its linker has no --wrap.
-        launcher: what the command is given to when it compiles: ccache, where that is installed.
+        command: its command line.
+        version: first line of its --version output.
+        is_clang: whether it accepts clang's options (clang++, zig).
+        is_zig: whether it is zig: its first compile takes about a minute, and its linker has no --wrap.
+        launcher: ccache, if it is installed.
     """
 
     command: tuple[str, ...]
@@ -209,22 +209,22 @@ class Compiler:
 
     @property
     def identity(self) -> str:
-        """What object files made by it depend on."""
+        """Command and version, which determine its object files."""
         return " ".join(self.command) + "\n" + self.version
 
 
 def find_compiler(environ: Mapping[str, str] | None = None) -> Compiler:
-    """Return the compiler to use.
+    """Return the compiler: $CXX, g++, clang++, or that of the PyPI package `ziglang`.
 
     Raises:
-        MissingDependencyError: there is none, or the one that CXX names does not work.
+        MissingDependencyError: there is none, or $CXX does not work.
     """
     environ = os.environ if environ is None else environ
     chosen = environ.get("CXX", "").strip()
     if chosen:
         compiler = _probe(tuple(shlex.split(chosen)), environ)
         if compiler is None:
-            raise MissingDependencyError(f"the compiler that CXX names does not work: {chosen}", _INSTALL)
+            raise MissingDependencyError(f"the compiler in CXX does not work: {chosen}", _INSTALL)
         return compiler
     for name in ("g++", "clang++"):
         compiler = _probe((name,), environ)
@@ -234,7 +234,7 @@ def find_compiler(environ: Mapping[str, str] | None = None) -> Compiler:
         compiler = _probe((sys.executable, "-m", "ziglang", "c++"), environ)
         if compiler is not None:
             return compiler
-    raise MissingDependencyError("no C++ compiler found: custom operators need one", _INSTALL)
+    raise MissingDependencyError("no C++ compiler found, custom operators need one", _INSTALL)
 
 
 def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | None:
@@ -256,7 +256,7 @@ def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | N
 
 
 def _launcher(program: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    # Distributions also install links to ccache under the compilers' names: once is enough.
+    # Some distributions install links to ccache under the names of compilers: do not run it twice.
     ccache = shutil.which("ccache", path=environ.get("PATH"))
     if ccache is None or os.path.basename(os.path.realpath(program)) == "ccache":
         return ()

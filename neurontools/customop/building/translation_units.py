@@ -1,4 +1,4 @@
-"""The translation units of a library: each source of the user is included by a unit that exports what it defines."""
+"""The translation units of a library: each includes one user source and exports its kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TCM = re.compile(r"\btcm_accessor\b")
 
 @dataclass(frozen=True, slots=True)
 class KernelUnit:
-    """A compute source with the kernels that it defines: (name, index of the first operator that uses it)."""
+    """A compute source with the names of the kernels that it defines."""
 
     source: Path
     kernels: tuple[str, ...]
@@ -35,7 +35,7 @@ def shape_unit(source: Path) -> str:
 
 
 def kernel_unit(unit: KernelUnit) -> str:
-    """Return the text of a unit for a compute source: the compiler deduces signatures where kernels are exported."""
+    """Return the text of a unit for a compute source: the compiler deduces the signatures of exported kernels."""
     exports = [
         f'static const ::neurontools::KernelDefinition neurontools_kernel_{index}("{name}", &{name});'
         for index, name in enumerate(unit.kernels)
@@ -46,7 +46,7 @@ def kernel_unit(unit: KernelUnit) -> str:
 def assign_kernels(sources: Sequence[Path], kernels: Iterable[str]) -> tuple[KernelUnit, ...]:
     """Find the compute source that defines each kernel.
 
-    A kernel that no source seems to define goes to the first one: a macro may define it, else the compiler says so.
+    A kernel without a visible definition is assigned to the first source: a macro may define it, else the compiler fails.
     """
     texts = {source: _code(source) for source in sources}
     wanted = dict.fromkeys(kernels)
@@ -60,17 +60,17 @@ def assign_kernels(sources: Sequence[Path], kernels: Iterable[str]) -> tuple[Ker
 
 
 def defines(source: Path, kernel: str) -> bool:
-    """Return whether a source seems to define a kernel: a macro may define it all the same."""
+    """Return whether a source visibly defines a kernel; a macro may define others."""
     return _defines(_code(source), kernel)
 
 
 def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Path]) -> list[str]:
-    """Return the texts of compute units as they will probably be, before the shape sources were compiled.
+    """Guess the texts of compute units before the shape sources are compiled.
 
     Args:
-        work: the directory of the last build's units: what was right then mostly is again.
+        work: directory of the last build's units, which are reused.
         sources: the compute sources.
-        shapes: the shape sources; a name in quotes there that a compute source defines is taken for a kernel.
+        shapes: the shape sources; a quoted name that a compute source defines is taken for a kernel.
     """
     last = [work / f"kernel_{index}.cpp" for index in range(len(sources))]
     if all(path.is_file() for path in last):
@@ -90,7 +90,7 @@ def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Pat
 
 
 def access_of(source: Path, kernel: str) -> Access:
-    """Return how a kernel reaches tensors, judged by its source text and that of the functions which it calls."""
+    """Return how a kernel accesses tensors, from its source text and that of the functions it calls."""
     body = "\n".join(_reachable(_code(source), kernel))
     for pattern, access in ((_ELEMENT, Access.ELEMENT), (_STREAM, Access.STREAM), (_TCM, Access.TCM)):
         if pattern.search(body):

@@ -1,4 +1,4 @@
-"""Calling an operator with the inputs of a check, and remembering what it refuses."""
+"""Call an operator with the inputs of a check, record refusals, evaluate expressions of the user."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from neurontools.customop.manifest import OperatorEntry
     from neurontools.customop.package import Package
 
-_NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?")  # not of a place such as relu.cpp:12
+_NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?")  # not in a location such as relu.cpp:12
 
-# What a kernel says itself, or says by the accessor that it asks for: it does not take such inputs.
-REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit"})
+# Failures by which a kernel refuses inputs: its own checks, and accessors of another dtype or rank.
+REFUSAL_KINDS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit"})
 _WAYS_MAX = 12
 
 
-class Caller:
-    """An operator, with one executor for each content of fresh memory.
+class CheckedOperator:
+    """An operator with one executor for each content of fresh memory.
 
     Args:
         package: the library.
         index: position of the operator in its manifest.
-        executors: what runs it.
+        executors: run the library.
     """
 
     def __init__(self, package: Package, index: int, executors: Sequence[WorkerExecutor]) -> None:
@@ -50,9 +50,9 @@ class Caller:
         """Return the operator's output.
 
         Args:
-            which: the executor.
+            which: index of the executor.
             case: the inputs.
-            order: of the cores, as `Operation.run` has it.
+            order: order of the cores, see `Operation.run`.
 
         Raises:
             NeuronCustomOpError: it fails.
@@ -69,28 +69,28 @@ class Caller:
         return execute(self._operations[0], arguments, self._codes)[0]
 
     def refuse(self, error: NeuronCustomOpError) -> None:
-        """Count inputs that the operator does not take."""
+        """Record that the operator refuses inputs."""
         place = f" at {error.location}" if error.location else ""
         reason = f"{error.kind}: {error.reason}{place}"
         first, count = self._refused.get(_kind_of(reason), (reason, 0))
         self._refused[_kind_of(reason)] = first, count + 1
 
     def forget_refused(self) -> None:
-        """Count what it does not take from zero."""
+        """Forget the recorded refusals."""
         self._refused.clear()
 
     @property
     def refused(self) -> tuple[tuple[str, int], ...]:
-        """What it says of inputs that it does not take, with their number; what differs in numbers only is told once."""
+        """Reasons for refused inputs, with their number; reasons that differ only in numbers count as one."""
         return tuple(self._refused.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the checks of the runtime warn about; what differs in numbers only is told once."""
+        """Warnings of the runtime checks; warnings that differ only in numbers count as one."""
         return tuple(self._warnings.values())
 
     def functions(self) -> dict[str, object]:
-        """Return what expressions may call: torch and the operators of the library, by name."""
+        """Return the names for expressions: torch and the operators of the library."""
 
         def function(index: int) -> Callable[..., Any]:
             operation = Operation(self.package, index, self._executor)
@@ -110,7 +110,7 @@ def tensors_of(case: Case) -> list[Any]:
 
 
 def backward_named(package: Package, entry: OperatorEntry) -> OperatorEntry | None:
-    """Return the operator that by its name is the backward of another, None when there is none."""
+    """Return the backward operator of an operator, found by name, None if there is none."""
     names = {f"{entry.name}_backward", f"{entry.name}_grad"}
     if "forward" in entry.name:
         names.add(entry.name.replace("forward", "backward"))
@@ -119,9 +119,9 @@ def backward_named(package: Package, entry: OperatorEntry) -> OperatorEntry | No
 
 
 def backward_ways(entry: OperatorEntry, backward: OperatorEntry) -> tuple[str, ...]:
-    """Return in which ways a backward operator may be called, as expressions; the likeliest first.
+    """Return possible calls of a backward operator as expressions, the likeliest first.
 
-    It takes the gradient, then some of the operator's inputs and its output, in their order.
+    Its parameters are the gradient, then some of the operator's inputs and its output, in their order.
     """
     wanted = parameter_kinds(backward)
     if wanted[:1] != ["tensor"]:
@@ -138,15 +138,15 @@ def backward_ways(entry: OperatorEntry, backward: OperatorEntry) -> tuple[str, .
 
 
 def parameter_kinds(entry: OperatorEntry) -> list[str]:
-    """Return the words of the parameters without const."""
+    """Return the kinds of the parameters without const."""
     return [word.removeprefix("const-") for word in entry.parameters]
 
 
 def evaluate(expression: str, names: dict[str, object]) -> Any:
-    """Return the value of a Python expression that the user wrote on the command line.
+    """Return the value of a Python expression of the command line.
 
     Raises:
-        UsageError: it is no expression, or fails.
+        UsageError: it is not an expression, or fails.
     """
     try:
         return eval(expression, {"__builtins__": __builtins__, **names})  # noqa: S307  the user's own program
@@ -155,5 +155,5 @@ def evaluate(expression: str, names: dict[str, object]) -> Any:
     except Exception as error:
         known = ", ".join(name for name in names if name != "torch")
         raise UsageError(
-            f"{expression} fails: {type(error).__name__}: {error}", f"it may use torch, {known}"
+            f"{expression} fails: {type(error).__name__}: {error}", f"available names: torch, {known}"
         ) from error

@@ -1,19 +1,19 @@
-"""Finding what is wrong with an operator.
+"""Find errors of an operator.
 
-Called with many shapes: twice, in other orders of the cores, with other contents of fresh memory, beside a reference
-and finite differences.
+It is called with many shapes: twice, with other orders of the cores and other contents of fresh memory, and compared with
+a reference and finite differences.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.checking.calls import REFUSALS, Caller, parameter_kinds
+from neurontools.customop.checking.calls import REFUSAL_KINDS, CheckedOperator, parameter_kinds
 from neurontools.customop.checking.discovery import inputs_for
 from neurontools.customop.checking.gradients import check_gradients, without_gradients
 from neurontools.customop.checking.inputs import Case, Pattern, cases, pattern_words
 from neurontools.customop.checking.reference import Reference, first_difference
-from neurontools.customop.checking.report import CheckReport, CheckSettings, Tally
+from neurontools.customop.checking.report import CheckReport, CheckSettings, Findings
 from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
@@ -30,7 +30,7 @@ _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
 _TIMEOUT_WEIGHT = 12
 _ACCESSORS = frozenset({"dtype", "rank"})
-_FROM_MEMORY = "results depend on what fresh memory holds: elements are read before, or never, written"
+_FROM_MEMORY = "results depend on the content of fresh memory: elements are read before they are written, or never written"
 _FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
 
 
@@ -44,45 +44,47 @@ def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
     check_instance()
     executors = [WorkerExecutor(package.parts, package.manifest.name, byte) for byte in FRESH_MEMORY]
     try:
-        return _Check(Caller(package, index, executors), settings, executors).run()
+        return _Check(CheckedOperator(package, index, executors), settings, executors).run()
     finally:
         for executor in executors:
             executor.close()
 
 
 class _Check:
-    def __init__(self, caller: Caller, settings: CheckSettings, executors: Sequence[WorkerExecutor]) -> None:
+    def __init__(
+        self, caller: CheckedOperator, settings: CheckSettings, executors: Sequence[WorkerExecutor]
+    ) -> None:
         self.caller = caller
         self.package = caller.package
         self.entry: OperatorEntry = caller.entry
         self.settings = settings
         self.executors = executors
-        self.tally = Tally()
-        self.reference = Reference(settings, self.tally)
-        self.taken = 0
+        self.findings = Findings()
+        self.reference = Reference(settings, self.findings)
+        self.accepted = 0
         self.elements = 0
         self.failures = 0
 
     def run(self) -> CheckReport:
-        patterns, ranks, dtypes = inputs_for(self.caller, self.settings, self.tally)
-        self.caller.forget_refused()  # what was tried out is told by ranks and dtypes
+        patterns, ranks, dtypes = inputs_for(self.caller, self.settings, self.findings)
+        self.caller.forget_refused()  # ranks and dtypes report what was found by trial
         for pattern in patterns:
             for case in cases(pattern, ranks, self.settings.count, self.settings.seed):
                 if self.failures < _FAILURES_MAX:
-                    self._one(case)
-        if patterns and not self.taken and not self.failures:
+                    self._check_case(case)
+        if patterns and not self.accepted and not self.failures:
             case = next(iter(cases(patterns[0], ranks, 0, self.settings.seed)))
-            self.tally.add("inputs", "", "it refused all; give others with --input", case)
+            self.findings.add("inputs", "", "the operator refused all; give others with --input", case)
         gradient = check_gradients(
-            self.caller, self.settings, self.tally, patterns[0] if patterns else [], ranks
+            self.caller, self.settings, self.findings, patterns[0] if patterns else [], ranks
         )
         done = [*self._done(), *(["gradient"] if gradient else [])]
-        findings = self.tally.findings()
+        findings = self.findings.as_tuple()
         wrong = {finding.check for finding in findings}
         return CheckReport(
             self.entry.qualified,
             f"{self.entry.library}::{self.entry.schema}",
-            self.taken,
+            self.accepted,
             ranks,
             dtypes,
             self._assumed(patterns, gradient),
@@ -94,7 +96,7 @@ class _Check:
         )
 
     def _done(self) -> list[str]:
-        done = ["shapes", "repeats", "memory"] if self.taken else []
+        done = ["shapes", "repeats", "memory"] if self.accepted else []
         if done and self.package.manifest.multicore:
             done.append("cores")
         return [*done, *(["reference"] if self.reference.compared else [])]
@@ -112,31 +114,31 @@ class _Check:
         several = parameter_kinds(self.entry).count("tensor") > 1
         if not self.settings.patterns and several and patterns and not _are_mixed(patterns[0]):
             skipped.append(
-                ("inputs", "other shapes than equal ones; if they depend on each other, give --input")
+                ("inputs", "tensors of different shapes; if shapes depend on each other, give --input")
             )
-        if self.taken and not self.elements:
+        if self.accepted and not self.elements:
             skipped.append(
-                ("outputs", "all were empty, nothing is known of values; give numbers with --input")
+                ("outputs", "all were empty, so values are not checked; give numbers with --input")
             )
         skipped += self.reference.skipped()
         return (*skipped, *without_gradients(self.caller, self.settings))
 
-    def _one(self, case: Case) -> None:
+    def _check_case(self, case: Case) -> None:
         try:
             output = self.caller.call(0, case)
         except NeuronCustomOpError as error:
-            # Who gave the inputs wants them taken; other kernels may ask for what they do not take.
-            if error.kind in REFUSALS and not (self.settings.patterns and error.kind in _ACCESSORS):
+            # Given inputs must be accepted; inputs found by trial may be refused.
+            if error.kind in REFUSAL_KINDS and not (self.settings.patterns and error.kind in _ACCESSORS):
                 self.caller.refuse(error)
             else:
                 self._fail(error, case)
             return
-        self.taken += 1
+        self.accepted += 1
         self.elements += output.numel()
         if not self._again(
             "repeats", "a second call gave other results", case, output, lambda: self.caller.call(0, case)
         ):
-            return  # every other comparison would only say it again
+            return  # all other comparisons would fail too
         self._other_memory(case, output)
         if self.package.manifest.multicore:
             for order in _ORDERS:
@@ -154,28 +156,30 @@ class _Check:
         place = f" at {error.location}" if error.location else ""
         core = f" on core {error.core}" if error.core > 0 else ""
         message = f"{error.kind}{core}: {error.reason}{place}"
-        self.tally.add("shapes", f"{error.kind} {error.location}", message, case, error.remedy or "")
+        self.findings.add("shapes", f"{error.kind} {error.location}", message, case, error.remedy or "")
 
     def _other_memory(self, case: Case, output: Any) -> None:
-        """Call it where fresh memory holds something else; a difference may also come from what was called before."""
-        known = self.tally.has("memory")
+        """Call it with other fresh memory; a difference may also come from earlier calls."""
+        known = self.findings.has("memory")
         if self._again("memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case)) or known:
             return
         for executor in self.executors:
-            executor.close()  # the next call starts a worker that has seen none
+            executor.close()  # the next call starts a new worker
         if not self._again("repeats", _FROM_CALLS, case, output, lambda: self.caller.call(0, case)):
-            self.tally.drop("memory")
+            self.findings.drop("memory")
 
     def _again(self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any]) -> bool:
         try:
             other = call()
         except NeuronCustomOpError as error:
             self.failures += 1
-            self.tally.add(check, error.kind, f"failed then: {error.kind}: {error.reason}", case)
+            self.findings.add(
+                check, error.kind, f"the repeated call failed: {error.kind}: {error.reason}", case
+            )
             return False
         place = first_difference(output, other)
         if place is not None:
-            self.tally.add(check, "", f"{message}; first at {place}", case)
+            self.findings.add(check, "", f"{message}; first at {place}", case)
         return place is None
 
 

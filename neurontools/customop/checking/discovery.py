@@ -1,4 +1,4 @@
-"""Which inputs an operator is checked with: those that were given, or what it turns out to take."""
+"""Find the inputs for a check: the given ones, or those that the operator accepts in trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neurontools.customop.checking.calls import REFUSALS, Caller
+from neurontools.customop.checking.calls import REFUSAL_KINDS, CheckedOperator
 from neurontools.customop.checking.inputs import LETTERS, Pattern, case_of, cases
 from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.errors import NeuronCustomOpError
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.customop.checking.inputs import Case, Value
-    from neurontools.customop.checking.report import CheckSettings, Tally
+    from neurontools.customop.checking.report import CheckSettings, Findings
 
     Takes = Callable[[list[Value], dict[str, int]], bool]
 
 Inputs = tuple[list[list["Value"]], tuple[int, ...], tuple[str, ...]]
-"""Patterns of the inputs, one list for each way to call it; ranks that `*` stands for; dtypes."""
+"""Patterns of the inputs, one list for each way to call the operator; ranks for `*`; dtypes."""
 
 _RANKS = (2, 1, 3, 4, 5, 6, 7, 8, 0)
 _TENSORS = frozenset({"tensor", "const-tensor"})
-_NUMBERS = (0.5, 3.0)  # a half of something is nothing where the number is a size
-_FAILURES_MAX = 16  # while inputs of different kinds are tried out: each may cost a worker
+_NUMBERS = (0.5, 3.0)  # 0.5 gives an empty result where the number is a size
+_FAILURES_MAX = 16  # in trials of inputs of different kinds: each may cost a worker
 _ACCESSOR = re.compile("dtype: ")
 _NO_DIMENSION = re.compile(r"dimension -?\d+ of a tensor of \d+ dimensions")
 _PAIR = 2  # with more, only the most likely dtypes are tried
@@ -39,28 +39,28 @@ _DIFFERENT = (3, 5, 7, 2, 6, 4, 9, 8)
 _LARGEST = 11
 
 
-def inputs_for(caller: Caller, settings: CheckSettings, tally: Tally) -> Inputs:
-    """Return what to call an operator with; what it does not take at all is a finding.
+def inputs_for(caller: CheckedOperator, settings: CheckSettings, findings: Findings) -> Inputs:
+    """Return the inputs of an operator; it is a finding if it accepts none.
 
     Raises:
-        UsageError: what was given does not fit the operator.
+        UsageError: the given inputs do not match the operator.
     """
-    found = _Discovery(caller, settings, tally)
-    return found.given() if settings.patterns else found.tried_out()
+    found = _Discovery(caller, settings, findings)
+    return found.given() if settings.patterns else found.by_trial()
 
 
 class _Discovery:
-    def __init__(self, caller: Caller, settings: CheckSettings, tally: Tally) -> None:
+    def __init__(self, caller: CheckedOperator, settings: CheckSettings, findings: Findings) -> None:
         self.caller = caller
         self.entry = caller.entry
         self.settings = settings
-        self.tally = tally
+        self.findings = findings
         self.failures = 0
         self.failing: list[Value] = []
         self.has_output = False
 
     def given(self) -> Inputs:
-        """Return what the settings say; checks that it fits the operator."""
+        """Return the inputs of the settings if they match the operator."""
         entry, given = self.entry, self.settings.patterns
         if len(given) != len(entry.parameters):
             raise UsageError(
@@ -69,13 +69,16 @@ class _Discovery:
             )
         for position, (value, word) in enumerate(zip(given, entry.parameters, strict=True)):
             if isinstance(value, Pattern) != (word in _TENSORS):
-                raise UsageError(f"{entry.qualified}: input {position} is of the other kind", entry.schema)
+                raise UsageError(
+                    f"{entry.qualified}: input {position} must be {'a tensor' if word in _TENSORS else 'a number'}",
+                    entry.schema,
+                )
         tensors = [value for value in given if isinstance(value, Pattern)]
         any_shape = any(value.dims is None for value in tensors)
         return [list(given)], self._ranks(list(given)) if any_shape else (0,), _dtypes(list(given))
 
-    def tried_out(self) -> Inputs:
-        """Return what the operator takes: tensors of one shape and dtype, else of several."""
+    def by_trial(self) -> Inputs:
+        """Return inputs that the operator accepts: tensors of one shape and dtype, else of several."""
         numbers = _NUMBERS if set(self.entry.parameters) - _TENSORS else _NUMBERS[:1]
         tries = [self._equal(number) for number in numbers[:1]]
         if len(numbers) > 1 and not self.has_output:
@@ -87,7 +90,7 @@ class _Discovery:
             mixed = mixed_inputs(self._any("float32", number), self._takes_sizes)
             if mixed is not None:
                 return [mixed], (0,), _dtypes(mixed)
-        if self.failing:  # it fails for a reason that is to be told
+        if self.failing:  # report why it fails
             return [self.failing], (0,), _dtypes(self.failing)
         self._none_found()
         return [], (), ()
@@ -107,20 +110,20 @@ class _Discovery:
         return accepted, ranks, tuple(dtypes)
 
     def _none_found(self) -> None:
-        # What an accessor asks for is nearer to the truth than what is said of the first shape that comes.
+        # The dtype that an accessor requires is a better reason than the refusal of the first tried shape.
         reasons = sorted(
             (reason for reason, _ in self.caller.refused), key=lambda words: not _ACCESSOR.match(words)
         )
-        reason = reasons[0] if reasons else "it refused all"
+        reason = reasons[0] if reasons else "it refused all of them"
         case = next(iter(cases(self._any("float32", _NUMBERS[0]), (2,), 0, self.settings.seed)))
         words = {"tensor": "NxM:float32", "int64": "4"}
         example = " ".join(
             f"--input {words.get(word.removeprefix('const-'), '0.5')}" for word in self.entry.parameters
         )
-        self.tally.add(
+        self.findings.add(
             "inputs",
             "",
-            f"found none that it takes ({reason}); give them with --input, such as {example}",
+            f"found no inputs that the operator accepts ({reason}); give them with --input, e.g. {example}",
             case,
         )
 
@@ -137,7 +140,7 @@ class _Discovery:
         return tuple(rank for rank in _RANKS if self._takes(pattern, rank))
 
     def _takes(self, pattern: list[Value], rank: int) -> bool:
-        """Return whether the operator takes such inputs, or fails in a way that is to be told later."""
+        """Return whether the operator accepts such inputs, or fails in a way that the check reports."""
         try:
             self._call(next(iter(cases(pattern, (rank,), 0, self.settings.seed))))
         except NeuronCustomOpError as error:
@@ -145,7 +148,7 @@ class _Discovery:
         return True
 
     def _takes_sizes(self, pattern: list[Value], sizes: dict[str, int]) -> bool:
-        """Return whether the operator takes inputs of such sizes."""
+        """Return whether the operator accepts inputs of such sizes."""
         if self.failures >= _FAILURES_MAX:
             return False
         try:
@@ -161,10 +164,10 @@ class _Discovery:
         self.has_output |= self.caller.call(0, case).numel() > 0
 
     def _refuses(self, error: NeuronCustomOpError) -> bool:
-        # A shape function that fails asks for a dimension that is not there, or it promises only one dtype.
+        # A failing shape function needs another number of dimensions, or supports one dtype only.
         other_dtype = error.kind == "output" and "returned dtype" in error.reason
         no_dimension = _NO_DIMENSION.match(error.reason) is not None
-        refuses = error.kind in REFUSALS or other_dtype or no_dimension or error.core < 0
+        refuses = error.kind in REFUSAL_KINDS or other_dtype or no_dimension or error.core < 0
         if refuses:
             self.caller.refuse(error)
         return refuses
@@ -175,13 +178,15 @@ def _dtypes(values: list[Value]) -> tuple[str, ...]:
 
 
 def mixed_inputs(values: Sequence[Value], takes: Takes) -> list[Value] | None:
-    """Return patterns that an operator takes, None when none was found.
+    """Find patterns of tensors with different shapes or dtypes that an operator accepts, None if there are none.
+
+    Trials take at most about a second.
 
     Args:
-        values: its inputs: any pattern where there is a tensor, and numbers.
-        takes: tells whether it takes patterns with such sizes of their letters.
+        values: its inputs: any pattern for tensors, and numbers.
+        takes: returns whether the operator accepts patterns with given sizes of their letters.
 
-    Dimensions that must be equal have one letter, and integers that are indexes are below the letter that they index.
+    Dimensions that must be equal get one letter; integers that are indexes are bounded by the letter that they index.
     """
     tensors = [index for index, value in enumerate(values) if isinstance(value, Pattern)]
     if not 1 < len(tensors) <= _TENSORS_MAX:
@@ -204,7 +209,7 @@ def _kinds(count: int) -> Iterator[tuple[tuple[str, str | None], ...]]:
 
 
 def _with_letters(made: list[Value], takes: Takes) -> list[Value]:
-    """Give dimensions that may differ letters of their own, if the operator takes it."""
+    """Give independent dimensions different letters, if the operator accepts that."""
     places = [
         (index, axis)
         for index, value in enumerate(made)
@@ -239,7 +244,7 @@ def _with_letters(made: list[Value], takes: Takes) -> list[Value]:
 def _changed(
     made: list[Value], places: list[tuple[int, int]], changed: frozenset[int]
 ) -> tuple[list[Value], dict[str, int]]:
-    """Return the patterns with a letter B where some dimensions are, and the sizes of both letters."""
+    """Return the patterns with the letter B for some dimensions, and the sizes of both letters."""
     result = list(made)
     for index, value in enumerate(made):
         if isinstance(value, Pattern):
@@ -252,17 +257,17 @@ def _changed(
 
 
 def _groups(count: int, may_change: Callable[[frozenset[int]], bool]) -> list[list[int]]:
-    """Return which dimensions change together: alone, in pairs, or all that are left."""
-    left = list(range(count))
+    """Return groups of dimensions that change together: single ones, pairs, and the rest."""
+    remaining = list(range(count))
     groups: list[list[int]] = []
     for member in range(count):
         if may_change(frozenset({member})):
             groups.append([member])
-            left.remove(member)
-    for first, second in itertools.combinations(tuple(left), 2):
-        if first in left and second in left and may_change(frozenset({first, second})):
+            remaining.remove(member)
+    for first, second in itertools.combinations(tuple(remaining), 2):
+        if first in remaining and second in remaining and may_change(frozenset({first, second})):
             groups.append([first, second])
-            left = [member for member in left if member not in (first, second)]
-    if left:
-        groups.append(left)
+            remaining = [member for member in remaining if member not in (first, second)]
+    if remaining:
+        groups.append(remaining)
     return sorted(groups)

@@ -1,19 +1,19 @@
-"""Checking the gradient of an operator against finite differences."""
+"""Check gradients of an operator against finite differences, in the precision of the kernels."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.checking.calls import (
-    REFUSALS,
-    Caller,
+    REFUSAL_KINDS,
+    CheckedOperator,
     backward_named,
     backward_ways,
     evaluate,
     tensors_of,
 )
 from neurontools.customop.checking.inputs import cases
-from neurontools.customop.checking.report import Tally
+from neurontools.customop.checking.report import Findings
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import import_torch
 from neurontools.customop.runner import TensorInput
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 _SMALL_ELEMENTS = 200
 GRADIENT_CASES = 3
 _STEP = 1.0 / 64  # exact in every floating type; larger than rounding, smaller than the distance to a kink
-_KINK = 0.25  # values stay that far from 0, where relu and its like have theirs
+_KINK = 0.25  # distance of values from 0, where relu and similar functions have a kink
 _TOLERANCE = 0.02
 
 
 def check_gradients(
-    caller: Caller,
+    caller: CheckedOperator,
     settings: CheckSettings,
-    tally: Tally,
+    findings: Findings,
     pattern: list[Value],
     ranks: tuple[int, ...],
 ) -> str:
-    """Compare gradients on small inputs; findings go to the tally.
+    """Compare gradients on small inputs and add findings.
 
-    Without expressions in the settings, the backward operator that is there by name is called in each way that its
-    parameters allow, until one way gives the gradient.
+    Without expressions in the settings, the backward operator that is found by name is called in each way that its
+    parameters allow, until one gives the gradient.
 
     Returns:
-        The expressions that were compared, "" when nothing was.
+        The compared expressions, "" if there are none.
 
     Raises:
-        UsageError: an expression is about an input that is no tensor.
+        UsageError: an expression is for an input that is not a tensor.
     """
     if not pattern:
         return ""
@@ -59,11 +59,11 @@ def check_gradients(
         ways = [((0, way),) for way in backward_ways(caller.entry, partner)] if partner else []
     made = cases(pattern, ranks[:2], 0, settings.seed) if ways else ()
     small = [case for case in made if 0 < case.elements <= _SMALL_ELEMENTS]
-    first: tuple[str, Tally] | None = None
+    first: tuple[str, Findings] | None = None
     compared: list[str] = []
     for way in ways:
-        found = Tally()
-        if not _compare(caller, settings.seed, found, way, small, told=tally.has("shapes")):
+        found = Findings()
+        if not _compare(caller, settings.seed, found, way, small, known_failing=findings.has("shapes")):
             continue
         words = ", ".join(expression for _, expression in way)
         if not found.found:
@@ -73,14 +73,14 @@ def check_gradients(
     if first is None:
         return ""
     words, found = first
-    tried = "" if len(compared) == 1 else f"tried {' and '.join(compared)}; --backward says how it is called"
+    tried = "" if len(compared) == 1 else f"tried {' and '.join(compared)}; give the call with --backward"
     for (check, kind), (count, case, message, remedy) in found.found.items():
-        tally.found[check, kind] = count, case, message, remedy or tried
+        findings.found[check, kind] = count, case, message, remedy or tried
     return words
 
 
-def without_gradients(caller: Caller, settings: CheckSettings) -> tuple[tuple[str, str], ...]:
-    """Return that no gradient is looked at and what to do about it, nothing where one is."""
+def without_gradients(caller: CheckedOperator, settings: CheckSettings) -> tuple[tuple[str, str], ...]:
+    """Return why no gradient is checked and the remedy; empty if one is."""
     name = caller.entry.name
     if settings.backward is not None or name.endswith(("backward", "_grad")):
         return ()
@@ -88,26 +88,26 @@ def without_gradients(caller: Caller, settings: CheckSettings) -> tuple[tuple[st
     if partner is None:
         return (("gradient", "no backward operator; give one with --backward 'OP(g, x0)'"),)
     if not backward_ways(caller.entry, partner):
-        return (("gradient", f"say how {partner.name} is called, as --backward '{partner.name}(g, x0, y)'"),)
+        return (("gradient", f"give the call of {partner.name}, e.g. --backward '{partner.name}(g, x0, y)'"),)
     return ()
 
 
 def _compare(
-    caller: Caller,
+    caller: CheckedOperator,
     seed: int,
-    tally: Tally,
+    findings: Findings,
     gradients: tuple[tuple[int, str], ...],
     small: Iterable[Case],
     *,
-    told: bool,
+    known_failing: bool,
 ) -> bool:
-    """Compare gradients on some cases; `told`: it is known already that the operator itself fails."""
+    """Compare gradients on some cases; with `known_failing`, failures of the operator itself are not reported again."""
     functions = caller.functions()
     made = 0
     for case in small:
         for position, expression in gradients:
             if position >= len(case.inputs) or not isinstance(case.inputs[position], TensorInput):
-                raise UsageError(f"--backward {position}={expression}: input {position} is no tensor")
+                raise UsageError(f"--backward {position}={expression}: input {position} is not a tensor")
             try:
                 problem = gradient_problem(
                     caller.forward,
@@ -117,14 +117,16 @@ def _compare(
                     seed,
                 )
             except NeuronCustomOpError as error:
-                if error.kind not in REFUSALS and not (told and error.op == caller.entry.qualified):
-                    tally.add(
+                if error.kind not in REFUSAL_KINDS and not (
+                    known_failing and error.op == caller.entry.qualified
+                ):
+                    findings.add(
                         "gradient", error.kind, f"{expression}: {error.message}", case, error.remedy or ""
                     )
                     made += 1
                 break
             if problem:
-                tally.add("gradient", expression, f"{expression}: {problem}", case)
+                findings.add("gradient", expression, f"{expression}: {problem}", case)
         else:
             made += 1
         if made >= GRADIENT_CASES:
@@ -139,16 +141,16 @@ def gradient_problem(
     position: int,
     seed: int,
 ) -> str:
-    """Return what is wrong with the gradient of an input, "" when nothing is.
+    """Return the error of the gradient of an input, "" if it is correct.
 
     Args:
         forward: the operator.
-        backward: gives the gradient from `g` (gradient of the output), `y` (the output), `x0`, `x1`, ... (inputs).
+        backward: returns the gradient from `g` (gradient of the output), `y` (the output), `x0`, `x1`, ... (inputs).
         arguments: its inputs, small tensors.
-        position: the input whose gradient is looked at.
-        seed: decides the gradient of the output.
+        position: the input whose gradient is checked.
+        seed: seed of the output's gradient.
 
-    Elements where two step sizes disagree are left out: there the function has a kink or is too steep to tell.
+    Elements where two step sizes disagree are skipped: the function has a kink or is too steep there.
     """
     torch = import_torch()
     inputs = [_away_from_zero(value) if isinstance(value, torch.Tensor) else value for value in arguments]
@@ -173,18 +175,18 @@ def gradient_problem(
             )
         return float(sides[0] - sides[1]) / (2 * step)
 
-    worst, told = 0.0, ""
+    worst, problem = 0.0, ""
     for flat in range(x.numel()):
         coarse, fine = slope(flat, _STEP), slope(flat, _STEP / 2)
         scale = max(1.0, abs(fine))
         if abs(coarse - fine) > _TOLERANCE * scale:
             continue
-        ours = float(gradient.reshape(-1)[flat])
-        apart = abs(ours - fine) / scale
+        actual = float(gradient.reshape(-1)[flat])
+        apart = abs(actual - fine) / scale
         if not apart <= max(_TOLERANCE, worst):
             worst = apart
-            told = f"element {flat} is {ours:.6g}, finite differences give {fine:.6g}"
-    return told
+            problem = f"element {flat} is {actual:.6g}, finite differences give {fine:.6g}"
+    return problem
 
 
 def _away_from_zero(tensor: Any) -> Any:

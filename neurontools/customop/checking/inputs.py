@@ -1,4 +1,4 @@
-"""Inputs to check an operator with: patterns of shapes, and the sizes that kernels get wrong."""
+"""Inputs of a check: patterns of shapes, and sizes that kernels often get wrong."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_ELEMENTS = 1 << 17
 _PATTERN = re.compile(
     r"(?P<dims>\*|scalar|(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*):(?P<dtype>\w+)(?:%(?P<below>[1-9]\d*|[A-Z]))?\Z"
 )
-LETTERS = "ABCDEFGH"  # as many as a tensor has dimensions at most
-_MANY = 2  # dimensions up to which every size is tried in every place
+LETTERS = "ABCDEFGH"  # one for each dimension of a tensor
+_MANY = 2  # number of dimensions up to which every size is tried in every dimension
 _RANDOM_ELEMENTS = 1 << 14
 _PRIMES = (3, 5, 7, 11, 2, 2, 3, 2)
 _PIECES = (1023, 1024, 1025, 4095, 4097, 5000)  # around a 4 KiB buffer of floats, and the 16 KiB pool
-_SMALL_DIM_MAX = 65535  # customops.md section 5: the limit of a dimension where there are more than four
-_LARGE_DIM = 70001  # above it: allowed where there are at most four
+_SMALL_DIM_MAX = 65535  # documented limit of a dimension if there are more than four
+_LARGE_DIM = 70001  # above it: allowed if there are at most four
 _LARGE_DIM_COUNT = 4
 _FORM = (
     "inputs look like NxM:float32 (equal letters, equal sizes), 8x4:int32, N:int32%M (from 0 to M-1), *:float32 (any shape), "
@@ -39,9 +39,9 @@ class Pattern:
     """The shapes of an input.
 
     Args:
-        dims: sizes, and letters for those that may be anything; None: any shape, the same for all such inputs.
+        dims: sizes, and letters for free ones; None: any shape, the same for all such inputs.
         dtype: element type.
-        below: integers are below this number, or below the size that a letter stands for; None: below 100.
+        below: integers are below this number, or below the size of a letter; None: 100.
     """
 
     dims: tuple[int | str, ...] | None
@@ -49,7 +49,7 @@ class Pattern:
     below: int | str | None = None
 
     def sized(self, sizes: dict[str, int], shape: tuple[int, ...], seed: int) -> TensorInput:
-        """Return the input for sizes of its letters, or for the shape that `*` stands for."""
+        """Return the input for sizes of its letters, or for the shape of `*`."""
         dims = (
             shape
             if self.dims is None
@@ -85,19 +85,19 @@ class Case:
 
     @property
     def possible(self) -> bool:
-        """Whether there are such inputs: not where integers are below 0 and there must be some."""
+        """Whether the inputs exist: an integer tensor with elements needs a bound above 0."""
         return all(
             value.below != 0 or 0 in value.sizes for value in self.inputs if isinstance(value, TensorInput)
         )
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The inputs as `neuron-customop run --input` takes them."""
+        """The inputs in the notation of `neuron-customop run --input`."""
         return tuple(map(_word, self.inputs))
 
 
 def parse_pattern(text: str) -> Value:
-    """Read an input of the command line: a pattern of shapes, or a number.
+    """Parse an input of the command line: a pattern of shapes, or a number.
 
     Raises:
         UsageError: it is neither.
@@ -109,10 +109,11 @@ def parse_pattern(text: str) -> Value:
                 return kind(text)
             except ValueError:
                 continue
-        raise UsageError(f"input {text} makes no sense", _FORM)
+        raise UsageError(f"invalid input {text}", _FORM)
     if found["dtype"] not in DEVICE_NAMES:
         raise UsageError(
-            f"input {text}: no dtype {found['dtype']} on the device", f"one of {', '.join(DEVICE_NAMES)}"
+            f"input {text}: the device does not support dtype {found['dtype']}",
+            f"one of {', '.join(DEVICE_NAMES)}",
         )
     below = found["below"] and _size(found["below"])
     check_below(text, found["dtype"], below)
@@ -127,13 +128,13 @@ def _size(word: str) -> int | str:
 
 
 def cases(patterns: Sequence[Value], ranks: Sequence[int], count: int, seed: int) -> Iterator[Case]:
-    """Yield inputs: first the sizes that kernels get wrong, then random ones.
+    """Yield inputs: first sizes that kernels often get wrong, then random ones.
 
     Args:
         patterns: the operator's inputs.
-        ranks: numbers of dimensions that `*` stands for, one after the other.
-        count: how many random ones for each rank.
-        seed: decides the random sizes and all contents.
+        ranks: numbers of dimensions for `*`.
+        count: number of random cases per rank.
+        seed: seed of random sizes and contents.
     """
     any_shape = any(isinstance(pattern, Pattern) and pattern.dims is None for pattern in patterns)
     seen = set()
@@ -187,7 +188,7 @@ def _assignments(count: int, extra: int, generator: random.Random) -> Iterator[t
 
 
 def pattern_words(values: Sequence[Value]) -> str:
-    """Return patterns as `check --input` takes them, a space between two."""
+    """Return patterns in the notation of `check --input`, separated by spaces."""
     return " ".join(_pattern_word(value) if isinstance(value, Pattern) else repr(value) for value in values)
 
 

@@ -1,4 +1,4 @@
-"""Comparing outputs with a reference expression."""
+"""Compare outputs with a reference expression, and describe differences of tensors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from neurontools.customop.checking.inputs import Case
-    from neurontools.customop.checking.report import CheckSettings, Tally
+    from neurontools.customop.checking.report import CheckSettings, Findings
 
-# Relative and absolute, those of torch.testing; its assert_close would load torch.distributed for each check.
+# Relative and absolute tolerances of torch.testing, whose assert_close would import torch.distributed.
 TOLERANCES = {
     "torch.float32": (1.3e-6, 1e-5),
     "torch.float16": (1e-3, 1e-5),
@@ -24,14 +24,14 @@ class Reference:
     """The expected output, as an expression.
 
     Args:
-        settings: they have the expression, "" for none, and what difference is allowed.
-        tally: where findings go.
+        settings: expression and tolerance.
+        findings: receives the differences.
     """
 
-    def __init__(self, settings: CheckSettings, tally: Tally) -> None:
+    def __init__(self, settings: CheckSettings, findings: Findings) -> None:
         self.compared = False
         self._expression = settings.reference
-        self._tally = tally
+        self._tally = findings
         self._tolerance = settings.tolerance
         self._empty: list[str] = []
 
@@ -39,7 +39,7 @@ class Reference:
         """Compare an output, if there is a reference.
 
         Raises:
-            UsageError: the expression is none, gives no tensor, or fails on the first inputs.
+            UsageError: the expression is invalid, does not return a tensor, or fails on the first inputs.
         """
         if not self._expression:
             return
@@ -53,7 +53,9 @@ class Reference:
             return
         self.compared = True
         if not isinstance(expected, torch.Tensor):
-            raise UsageError(f"{self._expression} gives no tensor", "write an expression for the output")
+            raise UsageError(
+                f"{self._expression} does not return a tensor", "write an expression for the output"
+            )
         if expected.shape != output.shape or expected.dtype != output.dtype:
             message = f"gives {shape_words(output)}, the reference {shape_words(expected)}"
             self._tally.add("reference", "shape", message, case)
@@ -66,7 +68,7 @@ class Reference:
             self._tally.add("reference", "", worst_difference(output, expected), case)
 
     def skipped(self) -> tuple[tuple[str, str], ...]:
-        """Return what was not compared, and why."""
+        """Return what was not compared and the reason."""
         if not self._expression:
             return (("reference", "give one with --reference, such as 'torch.relu(x0)'"),)
         if self._empty:
@@ -77,13 +79,13 @@ class Reference:
         if not self.compared:
             raise error
         if case.has_empty:
-            self._empty.append(error.message)  # many functions of torch refuse what has no elements
+            self._empty.append(error.message)  # many torch functions refuse empty tensors
         else:
             self._tally.add("reference", "fails", error.message, case)
 
 
 def first_difference(left: Any, right: Any) -> str | None:
-    """Return where the bytes of two tensors differ first, as `[2, 5]: 1.0 and 2.0`; None when they are the same."""
+    """Return the first difference of two tensors, as `[2, 5]: 1.0 and 2.0`; None if all bytes are equal."""
     torch = import_torch()
     if left.shape != right.shape or left.dtype != right.dtype:
         return f"{shape_words(left)} and {shape_words(right)}"
@@ -93,25 +95,24 @@ def first_difference(left: Any, right: Any) -> str | None:
         return None
     flat = int(unequal[0])
     values = left.reshape(-1)[flat].item(), right.reshape(-1)[flat].item()
-    ours, theirs = _apart(*values)
-    return f"{_place(left, flat)}: {ours} and {theirs}"
+    first, second = _distinct_texts(*values)
+    return f"{_place(left, flat)}: {first} and {second}"
 
 
 def worst_difference(output: Any, expected: Any) -> str:
-    """Return where a result is farthest from what it should be."""
+    """Return the largest difference of an output to the expected one."""
     torch = import_torch()
     apart = (output.double() - expected.double()).abs()
     apart = torch.where(apart.isnan() & ~(output.isnan() & expected.isnan()), torch.inf, apart).nan_to_num(
         0.0, torch.inf
     )
     flat = int(apart.reshape(-1).argmax())
-    ours, theirs = output.reshape(-1)[flat].item(), expected.reshape(-1)[flat].item()
-    told = _apart(ours, theirs)
-    return f"worst at {_place(output, flat)}: {told[0]}, the reference gives {told[1]}"
+    actual, wanted = _distinct_texts(output.reshape(-1)[flat].item(), expected.reshape(-1)[flat].item())
+    return f"worst at {_place(output, flat)}: {actual}, the reference gives {wanted}"
 
 
-def _apart(left: float, right: float) -> tuple[str, str]:
-    """Return two numbers with as many digits as it takes to tell them apart."""
+def _distinct_texts(left: float, right: float) -> tuple[str, str]:
+    """Return two numbers with enough digits to distinguish them."""
     return next(
         (
             words

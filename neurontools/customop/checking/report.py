@@ -1,4 +1,4 @@
-"""What to check an operator with, and what came out."""
+"""Settings and results of a check."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """What to check an operator with.
+    """Settings of a check.
 
     Args:
-        patterns: its inputs; empty: what it takes is tried out.
+        patterns: the operator's inputs; empty: found by trial.
         reference: an expression for the expected output, such as `torch.relu(x0)`; "" for none.
-        backward: expressions for gradients by input, such as `backward(g, x0)`; None: those of a pair by name.
-        count: random shapes for each number of dimensions.
-        seed: decides random sizes and contents.
-        tolerance: relative and absolute difference to the reference that is allowed; None: torch's own by dtype.
+        backward: expressions for gradients by input, such as `backward(g, x0)`; None: a backward operator found by name.
+        count: number of random shapes per rank.
+        seed: seed of random sizes and contents.
+        tolerance: allowed relative and absolute difference to the reference; None: torch's by dtype.
     """
 
     patterns: tuple[Pattern | float | int, ...] = ()
@@ -32,14 +32,14 @@ class CheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, on the smallest inputs that show it.
+    """An error of an operator, with the smallest inputs that show it.
 
     Args:
-        check: which check: shapes, repeats, cores, memory, reference, gradient, inputs.
-        message: what happened.
-        count: how many cases show it.
-        inputs: the smallest of them, as `neuron-customop run --input` takes them.
-        remedy: what to do, "" where nothing is known.
+        check: the check that failed: shapes, repeats, cores, memory, reference, gradient, inputs.
+        message: the error.
+        count: number of cases that show it.
+        inputs: the smallest of them, in the notation of `neuron-customop run --input`.
+        remedy: the remedy, "" if none is known.
     """
 
     check: str
@@ -51,20 +51,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """A checked operator.
+    """The result of checking an operator.
 
     Args:
         op: its qualified name.
         schema: its torch schema.
-        cases: how many inputs it was called with and took.
-        ranks: numbers of dimensions that `*` stood for and that it takes.
-        dtypes: element types that it takes; those of the patterns when they were given.
-        assumed: what nobody said and was tried out: inputs of different kinds, how the gradient is called.
-        passed: checks that found nothing.
-        findings: what is wrong.
-        warnings: what the checks of the runtime warn about.
-        refused: what it says of inputs that it does not take, with their number.
-        skipped: checks that were not made, and why.
+        cases: number of inputs that it accepted.
+        ranks: numbers of dimensions that it accepts for `*`.
+        dtypes: element types that it accepts; those of the patterns if given.
+        assumed: facts found by trial: inputs of different kinds, the call of the gradient.
+        passed: checks without findings.
+        findings: the errors.
+        warnings: warnings of the runtime checks.
+        refused: its reasons for refused inputs, with their number.
+        skipped: skipped checks with the reason.
     """
 
     op: str
@@ -81,28 +81,28 @@ class CheckReport:
 
 
 @dataclass(slots=True)
-class Tally:
-    """The findings so far: of those with the same words, the smallest case."""
+class Findings:
+    """Findings by check and kind, with the smallest case of each."""
 
     found: dict[tuple[str, str], tuple[int, Case, str, str]] = field(default_factory=dict)
 
     def add(self, check: str, kind: str, message: str, case: Case, remedy: str = "") -> None:
-        """Add a finding; those of one check and kind count as one."""
-        count, smallest, words, help_ = self.found.get((check, kind), (0, case, message, remedy))
+        """Add a finding; findings of the same check and kind are merged."""
+        count, smallest, text, known_remedy = self.found.get((check, kind), (0, case, message, remedy))
         if _size(case) < _size(smallest):
-            smallest, words, help_ = case, message, remedy
-        self.found[check, kind] = count + 1, smallest, words, help_
+            smallest, text, known_remedy = case, message, remedy
+        self.found[check, kind] = count + 1, smallest, text, known_remedy
 
     def has(self, check: str) -> bool:
-        """Return whether a check found something."""
+        """Return whether a check has findings."""
         return any(found == check for found, _ in self.found)
 
     def drop(self, check: str) -> None:
-        """Forget what a check found."""
+        """Remove the findings of a check."""
         self.found = {key: value for key, value in self.found.items() if key[0] != check}
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Return them in the order in which they were found first."""
+    def as_tuple(self) -> tuple[Finding, ...]:
+        """Return the findings in the order of their first occurrence."""
         return tuple(
             Finding(check, message, count, case.words, remedy)
             for (check, _), (count, case, message, remedy) in self.found.items()
@@ -110,4 +110,4 @@ class Tally:
 
 
 def _size(case: Case) -> tuple[bool, int]:
-    return case.elements == 0, case.elements  # an empty tensor says least
+    return case.elements == 0, case.elements  # an empty tensor is the least useful example
