@@ -1,4 +1,4 @@
-"""Which engine of a NeuronCore runs an operator, and under which opcode (profiler.md section 1.5, xla-device.md section 7)."""
+"""Which engine of a NeuronCore runs an operator, and under which opcode (names from the AWS Neuron documentation, neuron-profile user guide)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Graph:
         return hashlib.sha256(_dump(self, sources=False)).hexdigest()
 
     def module_hash(self) -> str:
-        """Return the decimal uint64 that names the MODULE directory (compile-runtime.md section 1.3)."""
+        """Return the decimal uint64 that names the MODULE directory."""
         return module_hash_of(self.digest())
 
     def to_text(self) -> str:

@@ -65,6 +65,14 @@ def test_a_schedule_survives_storing(graph: Graph) -> None:
     assert GraphCost.from_bytes(cost.to_bytes()) == cost
 
 
+@pytest.mark.parametrize("schema", [0, 2, "1", None])
+def test_a_cost_model_of_another_schema_is_refused(schema):
+    stored = {"schema": 1, "total_ns": 0, "ops": []}
+    assert GraphCost.from_bytes(json.dumps(stored).encode()).total_ns == 0
+    with pytest.raises(CostError, match=r"schema .* is not supported \(supported: 1\)"):
+        GraphCost.from_bytes(json.dumps(stored | {"schema": schema}).encode())
+
+
 @given(
     st.binary(max_size=200)
     | st.recursive(

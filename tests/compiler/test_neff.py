@@ -243,3 +243,20 @@ def test_a_file_twice_is_refused() -> None:
             archive.addfile(tarfile.TarInfo("same"))
     with pytest.raises(ArchiveError, match="twice"):
         unpack_files(buffer.getvalue())
+
+
+@pytest.mark.parametrize(("length", "kept"), [(254, 254), (255, 255), (256, 255), (300, 255)])
+def test_a_name_keeps_all_bytes_that_fit_before_its_zero(length: int, kept: int) -> None:
+    header = read_header(write_header(b"", name="n" * length, build_version="", lnc=1))
+    assert header.name == "n" * kept
+
+
+@pytest.mark.parametrize(("length", "kept"), [(126, 126), (127, 127), (128, 127)])
+def test_a_build_version_keeps_all_bytes_that_fit_before_its_zero(length: int, kept: int) -> None:
+    header = read_header(write_header(b"", name="", build_version="b" * length, lnc=1))
+    assert header.build_version == "b" * kept
+
+
+def test_header_text_is_cut_between_characters() -> None:
+    header = read_header(write_header(b"", name="é" * 128, build_version="", lnc=1))
+    assert header.name == "é" * 127

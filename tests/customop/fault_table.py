@@ -1,4 +1,4 @@
-"""The faults of the reference's table (customops-design.md section 6) and some more, and how each is called here."""
+"""Faults of kernels, and how each is provoked."""
 
 from __future__ import annotations
 

@@ -96,6 +96,18 @@ def test_views_of_resident_tensors_are_right(
     assert copies("memory::sum") == before
 
 
+@pytest.mark.parametrize(("first", "last"), [(0, 10), (11, 21), (0, 39)])
+def test_a_view_that_does_not_end_with_its_block_is_copied_in_front_of_a_guard_page(
+    call: Callable[..., torch.Tensor], copies: Callable[[str], int], first: int, last: int
+) -> None:
+    x = device_resident(torch.arange(40.0))
+    before = copies("memory::sum")
+    call("memory::sum", x[first:last], x)
+    assert copies("memory::sum") == before + 1
+    call("memory::sum", x, x)
+    assert copies("memory::sum") == before + 1
+
+
 def test_what_a_kernel_may_write_to_is_copied(call: Callable[..., torch.Tensor]) -> None:
     x = device_resident(torch.arange(8.0))
     assert torch.equal(call("memory::writes", x), 2 * torch.arange(8.0))

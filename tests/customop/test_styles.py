@@ -1,4 +1,4 @@
-"""Kernels written in every way of the reference (customops.md section 9) compile and give the right numbers."""
+"""Kernels in every style of the AWS Neuron documentation compile and give the right numbers."""
 
 from __future__ import annotations
 
