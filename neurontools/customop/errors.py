@@ -54,7 +54,7 @@ _REMEDIES = (
     ("stream", "", "per tensor many readers or one writer; as many calls as elements; none after close()"),
     ("coherence", "", "close() the stream first, or set_accessor_coherence_policy(INCOHERENT_QUIET)"),
     ("dtype", "with", "use the C++ type of the tensor's dtype, such as float for kFloat"),
-    ("dtype", "promises", "return a tensor of such a dtype from the shape function"),
+    ("dtype", "the shape function returned", "return a tensor of such a dtype from the shape function"),
     ("dtype", "", "convert one side: the device's operations do as torch does, for its seven dtypes"),
     ("rank", "", "use accessor<T, N> with N = dim(), or refuse other ranks with TORCH_CHECK"),
     ("shape", "touch", "compute sizes from sizes() and numbers; data exists in the kernel only"),

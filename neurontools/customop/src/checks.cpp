@@ -1,4 +1,4 @@
-// Failing, warning, and the check that the cores together wrote the whole output, each byte once.
+// Errors, warnings, and the check that the cores together wrote every byte of the output exactly once.
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +46,7 @@ void fail(const char* kind, const char* format, ...) {
   std::vsnprintf(message, sizeof message, format, values);
   va_end(values);
 #if defined(NEURONTOOLS_NO_WRAP)
-  capture_frames(1);  // else whatever throws does
+  capture_frames(1);  // else the frames at the throw are kept
 #endif
   throw c10::Error(kind, message);
 }
@@ -63,7 +63,7 @@ void warn(const char* format, ...) {
   va_start(values, format);
   std::vsnprintf(message, sizeof message, format, values);
   va_end(values);
-  if (std::strstr(reply->warnings, message) != nullptr) return;  // looking for places takes a while
+  if (std::strstr(reply->warnings, message) != nullptr) return;  // finding places is slow
   char places[160];
   list_places(places, sizeof places);
   warn_at(places, message);
@@ -75,7 +75,7 @@ void warn_at(const char* places, const char* message) {
   const std::size_t room = sizeof reply->warnings - used;
   const int needed =
       std::snprintf(reply->warnings + used, room, "%s\t%u\t%s\n", message, context.core, places);
-  if (static_cast<std::size_t>(needed) >= room) reply->warnings[used] = '\0';  // whole lines or none
+  if (static_cast<std::size_t>(needed) >= room) reply->warnings[used] = '\0';  // no partial lines
 }
 
 void check_coherence(const TensorImpl& impl, bool writes) {

@@ -1,4 +1,4 @@
-// Counters of the running core, and where in the user's source they were counted.
+// Counters of the running core, in total and by place in the user's source.
 #include "neurontools/counting.hpp"
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace {
 struct Place {
   const void* caller;
   Way way;
-  int tensor;  // position among the arguments, or -1: made by the kernel, -2: the output
+  int tensor;  // position among the arguments, -1 for a temporary, -2 for the output
   std::uint32_t core;
   std::uint64_t count;
   std::uint64_t nbytes;
@@ -23,7 +23,7 @@ struct Place {
   char frames[96];
 };
 
-List<Place*> places;  // each by itself: what an accessor counts in must stay where it is
+List<Place*> places;  // allocated one by one: accessors keep pointers to their counters
 
 int tensor_of(const TensorImpl& impl) { return impl.origin == Origin::kOutput ? -2 : impl.argument; }
 

@@ -1,4 +1,4 @@
-// Faults: signals and fatal calls become a last message to the host, then the process ends.
+// Faults: signals and fatal calls are reported to the host, then the process ends.
 #include <execinfo.h>
 #include <poll.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ struct Registers {
 Registers registers_of(const void* context) {
   const ucontext_t* state = static_cast<const ucontext_t*>(context);
 #if defined(__x86_64__)
-  // Bit 1 of the page fault's error code tells a write.
+  // Bit 1 of the page fault's error code is set for a write.
   return {static_cast<std::uintptr_t>(state->uc_mcontext.gregs[REG_RIP]),
           static_cast<std::uintptr_t>(state->uc_mcontext.gregs[REG_RSP]), (state->uc_mcontext.gregs[REG_ERR] & 2) != 0};
 #elif defined(__aarch64__)
@@ -46,7 +46,7 @@ Registers registers_of(const void* context) {
 #endif
 }
 
-void say(const char* kind, const char* message) {
+void describe_fault(const char* kind, const char* message) {
   std::snprintf(last_words.kind, sizeof last_words.kind, "%s", kind);
   std::snprintf(last_words.message, sizeof last_words.message, "%s", message);
 }
@@ -58,7 +58,7 @@ void name_tensor(int index, char* name, std::size_t size) {
     std::snprintf(name, size, "argument %d", index);
 }
 
-// Explain an address near one tensor; false when it is not.
+// Explain an address near a tensor; false if it is not near one.
 bool explain_tensor(std::uintptr_t address, int index, const unsigned char* begin, const neurontools::abi::Tensor& tensor,
                     bool constant) {
   const std::size_t slot_bytes = slots[index].nbytes;
@@ -71,13 +71,13 @@ bool explain_tensor(std::uintptr_t address, int index, const unsigned char* begi
   if (address >= first + slot_bytes) {
     std::snprintf(message, sizeof message, "access %llu bytes past the end of %s (%llu bytes)",
                   static_cast<unsigned long long>(address - first - slot_bytes), name, size);
-    say("bounds", message);
+    describe_fault("bounds", message);
   } else if (address < first) {
     std::snprintf(message, sizeof message, "access before the beginning of %s (%llu bytes)", name, size);
-    say("bounds", message);
+    describe_fault("bounds", message);
   } else if (constant) {
     std::snprintf(message, sizeof message, "write to %s, which the kernel takes as const Tensor&", name);
-    say("const", message);
+    describe_fault("const", message);
   } else {
     return false;
   }
@@ -105,23 +105,23 @@ void explain_segmentation(std::uintptr_t address, const Registers& registers) {
   if (address < 65536) {
     std::snprintf(message, sizeof message, "%s through a null pointer (did tcm_malloc fail? the pool has 16384 bytes)",
                   registers.writes ? "write" : "read");
-    say("null", message);
+    describe_fault("null", message);
   } else if (depth < 1 << 20) {
-    say("stack", "stack overflow");
+    describe_fault("stack", "stack overflow");
   } else {
-    say("address", "access to memory that is not there");
+    describe_fault("address", "access to memory that is not there");
   }
 }
 
 void explain(int number, const siginfo_t* info, const Registers& registers) {
   switch (number) {
     case SIGSEGV: return explain_segmentation(reinterpret_cast<std::uintptr_t>(info->si_addr), registers);
-    case SIGFPE: return say("arithmetic", "integer division by zero");
-    case SIGILL: return say("illegal", "illegal instruction");
-    case SIGBUS: return say("address", "bus error");
-    case SIGTRAP: return say("illegal", "trap instruction");
-    case SIGUSR1: return say("timeout", "still running when the time was up");
-    default: return say("abort", "abort() called by the C library: the heap may be damaged");
+    case SIGFPE: return describe_fault("arithmetic", "integer division by zero");
+    case SIGILL: return describe_fault("illegal", "illegal instruction");
+    case SIGBUS: return describe_fault("address", "bus error");
+    case SIGTRAP: return describe_fault("illegal", "trap instruction");
+    case SIGUSR1: return describe_fault("timeout", "still running when the time was up");
+    default: return describe_fault("abort", "abort() called by the C library: the heap may be damaged");
   }
 }
 
@@ -129,7 +129,7 @@ void add_frame(std::uintptr_t address) {
   if (last_words.frame_count < neurontools::abi::kMaxFrames) last_words.frames[last_words.frame_count++] = address;
 }
 
-// The innermost frame is the instruction itself, the outer ones are return addresses.
+// The innermost frame is the instruction, the outer ones are return addresses.
 void collect_frames(std::uintptr_t program_counter) {
   void* addresses[neurontools::abi::kMaxFrames + 8];
   const int count = backtrace(addresses, neurontools::abi::kMaxFrames + 8);
@@ -171,7 +171,7 @@ void* watch_parent(void* argument) {
 
 void install_handlers() {
   void* warm_up[1];
-  backtrace(warm_up, 1);  // loads the unwinder now: a handler must not
+  backtrace(warm_up, 1);  // loads the unwinder now, which a signal handler must not do
   stack_t alternate{};
   alternate.ss_sp = signal_stack;
   alternate.ss_size = sizeof signal_stack;
@@ -182,7 +182,7 @@ void install_handlers() {
   sigfillset(&action.sa_mask);
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGUSR1})
     sigaction(number, &action, nullptr);
-  // The terminal's keys are for the host; writing to a host that is gone is seen by write() itself.
+  // Signals of the terminal are for the host; write() reports a host that has ended.
   for (const int number : {SIGINT, SIGQUIT, SIGTSTP, SIGHUP, SIGPIPE, SIGXFSZ}) signal(number, SIG_IGN);
 }
 
@@ -199,14 +199,14 @@ void refuse(Reply& reply, const char* kind, const char* message) {
 }
 
 void fatal(const char* kind, const char* message) {
-  say(kind, message);
+  describe_fault(kind, message);
   void* addresses[neurontools::abi::kMaxFrames];
   const int count = backtrace(addresses, neurontools::abi::kMaxFrames);
   for (int i = 1; i < count; ++i) add_frame(reinterpret_cast<std::uintptr_t>(addresses[i]) - 1);
   end(0);
 }
 
-// PR_SET_PDEATHSIG fires when the thread that started us ends; a pidfd is about the process.
+// PR_SET_PDEATHSIG fires when the starting thread ends; a pidfd refers to the process.
 void follow_parent(int parent) {
 #ifdef SYS_pidfd_open
   const int watched = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));

@@ -1,4 +1,4 @@
-// Loading compiled libraries, and the place of their code in memory.
+// Load compiled libraries and find their code in memory.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>

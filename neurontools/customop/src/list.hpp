@@ -1,4 +1,4 @@
-// A growing array of plain values: what the runtime needs of std::vector, at a tenth of its time to compile.
+// A growing array of plain values, with a tenth of the compile time of std::vector.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace neurontools {
 
-/// Its memory is never given back: every list lives as long as the process, also while static objects are made.
+/// Its memory is never freed: lists live as long as the process, and are used during static initialization.
 template <typename T>
 class List {
   static_assert(std::is_trivially_copyable<T>::value, "a list moves its elements as bytes");
 
  public:
   void add(const T& value) {
-    const T kept = value;  // it may lie in this list
+    const T kept = value;  // `value` may be in this list
     if (size_ == capacity_) grow();
     data_[size_++] = kept;
   }
-  /// Remove one; those behind it move up.
+  /// Remove an element; later ones move up.
   void remove(std::size_t index) {
     for (--size_; index < size_; ++index) data_[index] = data_[index + 1];
   }

@@ -1,4 +1,4 @@
-// Requests come and replies go through shared memory. Whoever waits looks for some microseconds and then sleeps.
+// Requests and replies in shared memory. The waiting side polls for some microseconds, then sleeps.
 #include "mailbox.hpp"
 
 #include <sched.h>
@@ -19,7 +19,7 @@ namespace {
 using neurontools::abi::Reply;
 using neurontools::abi::Request;
 
-// A host that calls in a loop comes back within this time; then a wake-up costs more than the looking.
+// A host that calls in a loop sends the next request within this time; polling is cheaper than a wake-up then.
 constexpr std::uint64_t kLookingNs = 40000;
 
 Mailbox* mailbox = nullptr;
@@ -45,7 +45,7 @@ bool look() {
   return false;
 }
 
-// Elsewhere a number may be seen before the request that it stands for, if no system call lies between.
+// On other processors a number may be visible before its request, unless a system call separates them.
 #if defined(__x86_64__)
 constexpr bool kInOrder = true;
 #else
@@ -64,7 +64,7 @@ bool sleep_until_called() {
   return true;
 }
 
-// Without the texts, which are empty: what nobody reads need not travel between processors.
+// Without the texts, which are empty: unread memory need not be moved between processors.
 void hand_over_plain(const Reply& reply) {
   Reply& place = mailbox->reply;
   std::memcpy(&place, &reply, offsetof(Reply, frames));

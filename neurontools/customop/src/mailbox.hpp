@@ -1,4 +1,4 @@
-// How host and worker meet: one request and one reply in shared memory, and pipes to wake who sleeps.
+// Exchange with the host: one request and one reply in shared memory, and pipes to wake the side that sleeps.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 namespace worker {
 
 struct Mailbox {
-  std::atomic<std::uint32_t> requested;  // number of the newest request; the host counts
+  std::atomic<std::uint32_t> requested;  // number of the newest request, written by the host
   std::atomic<std::uint32_t> host_sleeps;
-  std::uint32_t host_line[14];  // each side writes to a cache line of its own
-  std::atomic<std::uint32_t> accepted;  // the request that the worker took last
+  std::uint32_t host_line[14];  // each side writes its own cache line
+  std::atomic<std::uint32_t> accepted;  // the last request that the worker accepted
   std::atomic<std::uint32_t> answered;
   std::atomic<std::uint32_t> worker_sleeps;
-  std::uint32_t plain;  // the reply says nothing but that the call succeeded, and its counters
+  std::uint32_t plain;  // the reply has only counters: the call succeeded without warnings
   std::uint32_t worker_line[12];
   neurontools::abi::Request request;
   neurontools::abi::Reply reply;
@@ -23,11 +23,11 @@ struct Mailbox {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && ATOMIC_INT_LOCK_FREE == 2, "processes share these");
 
-/// Map the mailbox; false when it cannot be.
+/// Map the mailbox; false on failure.
 bool open_mailbox();
-/// Wait for the next request and copy it; false when the host is gone.
+/// Wait for the next request and copy it; false when the host has ended.
 bool receive(neurontools::abi::Request& request);
-/// Hand over a reply. Also called where a signal is handled.
+/// Send a reply. Also called in signal handlers.
 void send(const neurontools::abi::Reply& reply, bool plain);
 
 }  // namespace worker

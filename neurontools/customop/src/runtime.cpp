@@ -1,4 +1,4 @@
-// Calls: from plain values to a kernel or shape function and back, core by core.
+// Calls of kernels and shape functions with plain values, core by core.
 #include "runtime.hpp"
 
 #include <cxxabi.h>
@@ -116,15 +116,15 @@ void run_core(const abi::Request& request, const Callable& callable) {
   reply->counters[context.core] = context.counters;
 }
 
-// The cores' order: 0 ascending, 1 descending, else a stride through them that begins somewhere.
+// The order of the cores: 0 ascending, 1 descending, else a stride from some start.
 std::uint32_t core_at(std::uint32_t position, std::uint32_t count, std::uint32_t order) {
   if (order == 0 || count == 0) return position;
   if (order == 1) return count - 1 - position;
-  const std::uint32_t odd = 2 * ((order / count) % 4) + 1;  // prime to a power of two
+  const std::uint32_t odd = 2 * ((order / count) % 4) + 1;  // odd, so coprime to a power of two
   return (position * odd + order) % count;
 }
 
-// Only core 0 may print: what the others print is cut off again.
+// Only core 0 may print: the output of other cores is truncated.
 void run_muted(const abi::Request& request, const Callable& callable) {
   std::fflush(stdout);
   const long printed = lseek(STDOUT_FILENO, 0, SEEK_CUR);
@@ -210,14 +210,14 @@ void report(const char* kind, const char* message) {
     reply->frames[0] = reinterpret_cast<std::uintptr_t>(failure_place) - 1;
     reply->frame_count = 1;
   }
-  // Where the function begins: better than no place at all.
+  // The start of the function, as there is no better place.
   if (running != nullptr && reply->frame_count < abi::kMaxFrames)
     reply->frames[reply->frame_count++] = reinterpret_cast<std::uintptr_t>(running);
 }
 
 }  // namespace
 
-// A name may lie in a string that lives no longer than the registration.
+// The string of a name may live only during the registration.
 static const char* kept(const char* name) {
   const char* copy = ::strdup(name);
   if (copy == nullptr) throw std::bad_alloc();
@@ -258,7 +258,7 @@ NEURONTOOLS_EXPORT const char* neurontools_describe() {
   return text.c_str();
 }
 
-/// Core that runs now; for whoever reports a fault.
+/// The running core, for fault reports.
 NEURONTOOLS_EXPORT std::int32_t neurontools_core() { return static_cast<std::int32_t>(context.core); }
 
 NEURONTOOLS_EXPORT void neurontools_call(const neurontools::abi::Request* request, neurontools::abi::Reply* answer) {

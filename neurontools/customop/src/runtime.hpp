@@ -1,4 +1,4 @@
-// What the parts of the kernel runtime say to each other.
+// Interfaces between the parts of the kernel runtime.
 #pragma once
 
 #include <cstddef>
@@ -10,49 +10,49 @@
 
 namespace neurontools {
 
-/// The reply that the running call fills; messages, warnings and frames go there.
+/// The reply of the running call: messages, warnings and frames.
 extern abi::Reply* reply __attribute__((visibility("hidden")));
 
-/// Where the user's code did what a check finds wrong later; nullptr: where the check itself was called.
+/// The place in the user's code that a later check blames; nullptr: the caller of the check.
 extern const void* failure_place __attribute__((visibility("hidden")));
 
-/// Add a warning of the running core, unless there is the same of another one; `places` are addresses in the library's file, as `list_places` writes them.
+/// Add a warning of the running core, unless another core has the same; `places` are addresses from `list_places`.
 void warn_at(const char* places, const char* message);
-/// Write the running code addresses that lie in this library, innermost first, as hexadecimal numbers with commas.
+/// Write the code addresses of the stack in this library, innermost first, as hexadecimal numbers with commas.
 void list_places(char* text, std::size_t size);
-/// Write one address so.
+/// Write one address in this form.
 void list_place(const void* place, char* text, std::size_t size);
 
-/// Remember the calling code addresses in the reply, without the innermost `skip` frames.
+/// Store the stack in the reply, without the innermost `skip` frames.
 void capture_frames(int skip);
 
-/// Forget the writes of the last call.
+/// Discard the recorded writes of the last call.
 void coverage_begin();
-/// Fail when two cores wrote the same byte or when a byte of the output was never written.
+/// Fail if two cores wrote the same byte or a byte of the output was never written.
 void coverage_check(std::uint64_t output_bytes, std::uint64_t element_bytes);
 
-/// Forget what the last call counted by place.
+/// Discard the counts by place of the last call.
 void places_begin();
-/// Add what element accessors counted by place to the counters of the running core.
+/// Add the counts of element accessors to the counters of the running core.
 void places_end_core();
-/// Write the counts by place from number `first` on, a line each, as many as there is room for.
+/// Write the counts by place from number `first`, one per line, as many as fit.
 void list_counts(std::size_t first, char* text, std::size_t size);
 
 struct TensorImpl;
 
-/// While it lives, the first temporary of the output's size and dtype lies where the output goes: mostly it is what the
-/// kernel returns, and need not be copied then.
+/// Lends the output's memory to the first temporary of its size and dtype, which kernels usually return: it need not be
+/// copied then.
 class Lending {
  public:
   explicit Lending(const TensorImpl& output);
   Lending(const Lending&) = delete;
   Lending& operator=(const Lending&) = delete;
   ~Lending();
-  /// The kernel returned `result`: a temporary that it keeps gets memory of its own, unless it is the result.
+  /// Called when the kernel returned `result`: a temporary that it keeps gets its own memory, unless it is the result.
   void end(const TensorImpl* result);
 };
 
-/// The kernel asks for the output: when a temporary lies there, it gets other memory, which is copied at the end.
+/// Called when the kernel requests the output: if a temporary has its memory, the output moves and is copied at the end.
 void give_output_memory_of_its_own(TensorImpl& output);
 
 /// Empty the running core's pool.

@@ -1,4 +1,4 @@
-// What differs in a worker with sanitizers: tensors on the heap, and reports that go to the host.
+// A worker with sanitizers: tensors on the heap, and reports to the host.
 #include "worker.hpp"
 
 #if defined(NEURONTOOLS_SANITIZED)
@@ -88,10 +88,10 @@ void report() {
 
 extern "C" {
 
-// Called by the sanitizer when it is about to print a report.
+// Called by the sanitizer before it prints a report.
 __attribute__((visibility("default"))) void __asan_on_error() { worker::report(); }
 
-// Faults stay ours to explain. Leaks are no matter of a process that ends at once.
+// Faults are reported by the worker. Leaks do not matter in a process that ends at once.
 __attribute__((visibility("default"))) const char* __asan_default_options() {
   return "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:"
          "allow_user_segv_handler=1:detect_odr_violation=0:allocator_may_return_null=1";

@@ -1,5 +1,5 @@
-// The machine's memory: ranges of its file are mapped between guards when a call needs them, and stay mapped for the
-// next one. A tensor of the program is mapped read-only; where a kernel may write there is a second mapping.
+// Device memory: ranges of its file are mapped between guard pages on demand, and stay mapped for the next call. Tensors
+// of the program are mapped read-only; memory that a kernel may write has a second mapping.
 #include <sys/mman.h>
 
 #include "worker.hpp"
@@ -10,13 +10,13 @@ Slot slots[neurontools::abi::kSlots];
 
 namespace {
 
-constexpr std::size_t kMaxRanges = 4096;  // far fewer mappings than a process may have
-constexpr int kTableBits = 13;            // at most half of the table is taken
+constexpr std::size_t kMaxRanges = 4096;  // far below the limit of mappings of a process
+constexpr int kTableBits = 13;            // at most half of the table is used
 constexpr std::size_t kTableSize = std::size_t{1} << kTableBits;
 
 struct Key {
   std::uint64_t offset;  // in the file
-  std::uint64_t nbytes;  // 0: an empty place of the table
+  std::uint64_t nbytes;  // 0: an empty entry
 };
 
 struct Range {
@@ -27,7 +27,7 @@ struct Range {
 
 static_assert(2 * kMaxRanges <= kTableSize, "a search must find an empty place");
 
-Range ranges[kTableSize];  // pages of it that no range fell on take no memory
+Range ranges[kTableSize];  // unused pages take no memory
 std::size_t range_count = 0;
 
 Range& range_of(const Key& key) {

@@ -23,7 +23,7 @@ Element element_of(const c10::Scalar& value, c10::ScalarType type) {
   return element;
 }
 
-// One loop for all dtypes: what is filled already is copied behind itself, in blocks that fit into a cache.
+// One loop for all dtypes: the filled part is copied repeatedly, in blocks that fit into a cache.
 void fill_bytes(void* place, std::size_t nbytes, const Element& element) {
   constexpr std::size_t kBlockBytes = std::size_t{1} << 14;
   unsigned char* bytes = static_cast<unsigned char*>(place);
@@ -42,8 +42,8 @@ void fill_bytes(void* place, std::size_t nbytes, const Element& element) {
   }
 }
 
-const TensorImpl* lender = nullptr;  // the output, while nobody has its memory
-TensorPointer borrower;  // who has it
+const TensorImpl* lender = nullptr;  // the output, while its memory is available
+TensorPointer borrower;  // the temporary that has it
 
 bool borrow(const TensorPointer& impl) {
   if (lender == nullptr || impl->nbytes == 0 || impl->nbytes != lender->nbytes || impl->dtype != lender->dtype) return false;
@@ -60,7 +60,7 @@ Lending::Lending(const TensorImpl& output) { lender = context.multicore ? nullpt
 void Lending::end(const TensorImpl* result) {
   lender = nullptr;
   if (!borrower.is_shared() || borrower.get() == result) return;
-  const void* borrowed = borrower->storage;  // the kernel keeps it, in a static variable
+  const void* borrowed = borrower->storage;  // the kernel keeps it in a static variable
   borrower->allocate();
   std::memcpy(borrower->storage, borrowed, borrower->nbytes);
   borrower.reset();

@@ -1,4 +1,4 @@
-// The 16 KiB pool of a core: blocks between canaries; fresh blocks hold a pattern, never yesterday's values.
+// The 16 KiB pool of a core: blocks between canaries; new blocks are filled with a pattern, never with old values.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,9 +20,9 @@ constexpr unsigned char kFresh = 0xa5;
 
 struct Block {
   unsigned char* data;
-  std::size_t nbytes;  // as asked for; the canary follows immediately
+  std::size_t nbytes;  // as requested; the canary follows immediately
   std::size_t charged;
-  const void* place;  // of the tcm_malloc
+  const void* place;  // caller of tcm_malloc
 };
 
 List<Block> blocks;
@@ -44,8 +44,7 @@ void check_canaries(const Block& block) {
        block.nbytes);
 }
 
-// What the C library fills its fresh memory with, where that was asked for: what a kernel reads before it writes then
-// shows, as it does in tensors.
+// The fill byte of the C library (MALLOC_PERTURB_), if set: it reveals reads before writes, as in tensors.
 int fresh_byte() {
   static const char* const asked = std::getenv("MALLOC_PERTURB_");
   return asked == nullptr ? kFresh : std::atoi(asked) & 0xff;

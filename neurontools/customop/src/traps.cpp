@@ -1,5 +1,5 @@
-// Ways out of a kernel that are not a return: the linker redirects them here (--wrap), so that each can be reported.
-// A linker without --wrap takes the functions of this file, because they are in the library itself.
+// Exits from a kernel other than return: the linker redirects them here (--wrap), so each can be reported. A linker
+// without --wrap uses the functions of this file, because they are in the library itself.
 #include <execinfo.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,14 +29,14 @@ void capture_frames(int skip) {
   void* addresses[abi::kMaxFrames + 8];
   const int count = backtrace(addresses, abi::kMaxFrames + 8);
   reply->frame_count = 0;
-  // A return address is one instruction behind its call.
+  // A return address is one instruction after its call.
   for (int i = skip; i < count && reply->frame_count < abi::kMaxFrames; ++i)
     reply->frames[reply->frame_count++] = reinterpret_cast<std::uintptr_t>(addresses[i]) - 1;
 }
 
 namespace {
 
-// Both are made by the linker: where this library lies in memory.
+// Defined by the linker: the address range of this library.
 extern "C" const char __ehdr_start __attribute__((visibility("hidden")));
 extern "C" const char _end __attribute__((visibility("hidden")));
 
@@ -64,13 +64,13 @@ void list_place(const void* place, char* text, std::size_t size) {
 
 }  // namespace neurontools
 
-/// Called instead of ending the process; it does not return. Without one the real function runs.
+/// Called instead of ending the process, and does not return. Without a hook the real function runs.
 NEURONTOOLS_EXPORT void neurontools_set_fatal_hook(FatalHook hook) { fatal_hook = hook; }
 
 extern "C" {
 
 #if defined(NEURONTOOLS_NO_WRAP)
-// The first declarations, in the C library's headers, have no [[noreturn]].
+// The declarations in the C library's headers have no [[noreturn]].
 #define NEURONTOOLS_NORETURN __attribute__((noreturn))
 #define NEURONTOOLS_TRAP(name) name
 

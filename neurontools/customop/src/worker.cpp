@@ -1,4 +1,4 @@
-// The process that runs custom operators, so that a crash of one is an error message for the host and no more.
+// The process that runs custom operators: a crash is only an error message for the host.
 #include "mailbox.hpp"
 #include "worker.hpp"
 
@@ -17,7 +17,7 @@ using neurontools::abi::Request;
 
 namespace {
 
-// A tensor lies at the end of its range, so that the first byte past it is in the guard.
+// A tensor is at the end of its range, so the first byte past it is in the guard page.
 bool place_tensor(neurontools::abi::Tensor& tensor, int slot, const neurontools::abi::Place& place) {
   if (tensor.nbytes > place.nbytes || !worker::map_slot(slot, place)) return false;
   const worker::Slot& mapped = worker::slots[slot];
@@ -63,7 +63,7 @@ void answer(Request& request, Reply& reply) {
   worker::localize_frames(library, reply);
 }
 
-// What the kernel printed is in a file: it is for the host to read and to empty.
+// The output of the kernel is in a file, which the host reads and truncates.
 bool has_printed() {
   std::fflush(stdout);
   return lseek(STDOUT_FILENO, 0, SEEK_CUR) != 0 || lseek(STDERR_FILENO, 0, SEEK_CUR) != 0;
@@ -74,7 +74,7 @@ int serve(int parent) {
   if (!worker::open_mailbox()) return 1;
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  // Bounds what a kernel can print; further writes fail.
+  // Limits the output of a kernel; further writes fail.
   const rlimit printed{64u << 20, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &printed);
   setvbuf(stdout, nullptr, _IOLBF, 4096);

@@ -8,7 +8,7 @@
 
 namespace worker {
 
-// Descriptors that the host prepares before the worker starts; 1 and 2 collect what kernels print.
+// Descriptors that the host prepares before it starts the worker; 1 and 2 collect the output of kernels.
 constexpr int kRequestFd = 3;
 constexpr int kReplyFd = 4;
 constexpr int kMailboxFd = 5;
@@ -26,9 +26,9 @@ struct Slot {
 
 extern Slot slots[neurontools::abi::kSlots];
 
-/// Let a slot be a range of the machine's memory; fails by returning false.
+/// Map a range of device memory to a slot; false on failure.
 bool map_slot(int index, const neurontools::abi::Place& place);
-/// Unmap all ranges when they have become too many; between calls only.
+/// Unmap all ranges if there are too many; between calls only.
 void forget_ranges();
 
 /// The monotonic clock.
@@ -43,9 +43,9 @@ std::uint64_t now_ns();
 #endif
 
 #if defined(NEURONTOOLS_SANITIZED)
-/// Put the tensors of a call on the heap, where the sanitizer watches their ends; the arena is nothing to it.
+/// Copy the tensors of a call to the heap, where the sanitizer checks their bounds; it does not know the arena.
 bool tensors_to_heap(neurontools::abi::Request& request);
-/// Copy the output back and free the copies; tells of a constant argument that the kernel wrote to.
+/// Copy the output back and free the copies; reports a constant argument that the kernel wrote.
 void tensors_from_heap(neurontools::abi::Request& request, neurontools::abi::Reply& reply);
 #endif
 
@@ -58,20 +58,20 @@ struct Library {
   const char* error = nullptr;
 };
 
-/// Load a library from a descriptor; `error` tells why it could not be.
+/// Load a library from a descriptor; `error` is the reason of a failure.
 Library open_library(int fd);
 
-/// From now on a fault in the running call is reported to the host before the process ends.
+/// Report faults in calls to the host before the process ends.
 void install_handlers();
-/// Faults until the next call of this belong to `library`; nullptr: nothing runs.
+/// Attribute faults to `library` until the next call; nullptr: no library is running.
 void set_running(const Library* library, const neurontools::abi::Request* request);
 /// The hook of a library for abort(), exit() and failed assertions.
 void fatal(const char* kind, const char* message);
-/// Keep the frames that lie in the library, as addresses of its file.
+/// Keep the frames in the library, as addresses in its file.
 void localize_frames(const Library& library, neurontools::abi::Reply& reply);
-/// Answer that the operator failed, and go on.
+/// Reply that the operator failed, and continue.
 void refuse(neurontools::abi::Reply& reply, const char* kind, const char* message);
-/// End this process when its parent does.
+/// End this process when its parent ends.
 void follow_parent(int parent);
 
 }  // namespace worker

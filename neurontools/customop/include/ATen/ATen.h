@@ -1,4 +1,4 @@
-// Upstream code also says `at::`; every public name of `torch::` is there too.
+// Code for torch also uses `at::`, which has all public names of `torch::`.
 #pragma once
 
 #include "torch/torch.h"

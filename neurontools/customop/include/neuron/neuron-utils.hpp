@@ -1,4 +1,4 @@
-// What a kernel asks the GPSIMD core that it runs on.
+// Functions of the GPSIMD core that runs the kernel.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,5 @@ inline std::uint32_t get_cpu_id() { return neurontools::context.core; }
 /// Number of cores that run the kernel: 8 in multicore mode, 1 otherwise.
 inline std::uint32_t get_cpu_count() { return neurontools::context.core_count; }
 
-/// The operator's output; once taken, the value that the kernel returns is ignored.
+/// The operator's output; after this call the return value of the kernel is ignored.
 inline torch::Tensor get_dst_tensor() { return neurontools::take_output(); }

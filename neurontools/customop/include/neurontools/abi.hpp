@@ -1,4 +1,4 @@
-// The flat interface between the host and a compiled library; `abi.py` mirrors it field by field.
+// The flat ABI between the host and a compiled library; `abi.py` mirrors it field by field.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr int kSlots = kMaxArguments + 1;
 
 enum Command : std::uint32_t { kShapeCommand = 1, kRunCommand = 2, kPlacesCommand = 3 };
 enum ArgumentKind : std::int32_t { kTensorArgument = 0, kRealArgument = 1, kIntegerArgument = 2 };
-// kFailed: the operator failed and the library can go on; kFatal: the process that ran it must end.
+// kFailed: the operator failed and the library is usable; kFatal: the process must end.
 enum Status : std::int32_t { kOk = 0, kFailed = 1, kFatal = 2 };
 
 struct Tensor {
@@ -37,11 +37,11 @@ struct Argument {
   Tensor tensor;
 };
 
-// Where a tensor lies in the machine's memory: at the end of a range of whole pages.
+// A tensor's location in device memory: the end of a range of whole pages.
 struct Place {
   std::uint64_t offset;
   std::uint64_t nbytes;
-  std::uint64_t constant;  // the bytes are the program's own: they must not be written
+  std::uint64_t constant;  // the memory belongs to the program and must not be written
 };
 
 struct Request {
@@ -51,11 +51,11 @@ struct Request {
   std::uint32_t argument_count;
   std::uint32_t core_count;
   std::uint32_t capture_stdout;
-  std::uint32_t core_order;  // in which order the cores run, one after the other: see core_at()
-  std::uint32_t count_places;  // count by place in the source too; kPlacesCommand asks for them afterwards
+  std::uint32_t core_order;  // order in which the cores run, see core_at()
+  std::uint32_t count_places;  // also count by place in the source; kPlacesCommand reads these counts
   Place places[kSlots];
   Tensor output;
-  Argument arguments[kMaxArguments];  // last: only those that a call has are handed over
+  Argument arguments[kMaxArguments];  // last: only used arguments are sent
 };
 
 struct Counters {

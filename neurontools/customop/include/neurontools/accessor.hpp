@@ -41,7 +41,7 @@ class TensorAccessorBase {
 
  protected:
   void check_index(std::int64_t index) const {
-    // As unsigned numbers, negative indices are too large ones.
+    // Converted to unsigned, a negative index is too large.
     if (neurontools::kChecked && static_cast<std::uint64_t>(index) >= static_cast<std::uint64_t>(sizes_[0]))
       neurontools::fail_index(index, sizes_[0], sizes_ - impl_->sizes);
   }

@@ -1,4 +1,4 @@
-// add, sub, mul, div, pow, clamp: dtypes promote as upstream; integer results wrap; div is true division.
+// add, sub, mul, div, pow, clamp: dtypes promote as in torch; integer results wrap; div is true division.
 #pragma once
 
 #include <cmath>
@@ -13,13 +13,13 @@ inline void check_alpha(const char* name, c10::ScalarType type, const c10::Scala
     fail("dtype", "%s of integer tensors takes an integer alpha", name);
 }
 
-// Through unsigned numbers: overflow wraps, as the hardware's integers do.
+// Computed as unsigned: overflow wraps, as in hardware.
 inline std::int64_t multiply(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 inline float multiply(float a, float b) { return a * b; }
 
-// Asked first: pow() of a signalling NaN is NaN in some C libraries.
+// Checked first: pow() of a signalling NaN is NaN in some C libraries.
 inline float power(float base, float exponent) {
   return exponent == 0.0f || base == 1.0f ? 1.0f : std::pow(base, exponent);
 }
@@ -33,7 +33,7 @@ inline std::int64_t power(std::int64_t base, std::int64_t exponent) {
 
 template <typename C>
 C limit(C value, C low, C high) {
-  // A bound that is NaN makes every element NaN, as upstream.
+  // A NaN bound makes every element NaN, as in torch.
   if (low != low) return low;
   if (high != high) return high;
   if (value < low) value = low;
@@ -106,7 +106,7 @@ inline Tensor pow(const Tensor& self, const Scalar& exponent) {
   const ScalarType type = neurontools::promote(self.scalar_type(), exponent);
   if (!c10::isFloatingType(type) && exponent.toLong() < 0)
     neurontools::fail("domain", "integers to negative integer powers are not allowed");
-  // Upstream keeps an exponent of Float tensors as it is, and others in the tensor's dtype.
+  // torch keeps the exponent of Float tensors unchanged and casts others to the tensor's dtype.
   if (type != kFloat) neurontools::check_fits("pow", exponent, type);
   return neurontools::map(self, type, [&](auto a) { return neurontools::power(a, exponent.to<decltype(a)>()); });
 }

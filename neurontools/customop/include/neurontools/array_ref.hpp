@@ -1,4 +1,4 @@
-// A view of a list that somebody else owns; sizes of tensors are passed so.
+// A non-owning view of an array, used for sizes of tensors.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ bool operator==(ArrayRef<T> left, ArrayRef<T> right) { return left.equals(right)
 template <typename T>
 bool operator!=(ArrayRef<T> left, ArrayRef<T> right) { return !left.equals(right); }
 
-/// As `[2, 3]`, for messages.
+/// Sizes as `[2, 3]`, for messages.
 template <typename T>
 void append_text(std::string& text, ArrayRef<T> list) {
   using neurontools::append_text;
@@ -66,7 +66,7 @@ void append_text(std::string& text, ArrayRef<T> list) {
   text += ']';
 }
 
-/// The same, for who includes <ostream>.
+/// The same for streams, if <ostream> is included.
 template <typename T, typename Traits>
 std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& stream, ArrayRef<T> list) {
   stream << '[';

@@ -72,7 +72,7 @@ Tensor& bitwise_or_out(Tensor& result, const A& self, const B& other) {
 inline Tensor& bitwise_not_out(Tensor& result, const Tensor& self) {
   return neurontools::store("bitwise_not", result, bitwise_not(self));
 }
-// The reference prints the plain form with a result argument too.
+// The API reference lists this form with a result argument too.
 inline Tensor& bitwise_not(Tensor& result, const Tensor& self) { return bitwise_not_out(result, self); }
 
 }  // namespace torch

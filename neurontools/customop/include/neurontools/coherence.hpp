@@ -1,4 +1,4 @@
-// What happens when a stream accessor and an element accessor may disagree about a tensor's contents.
+// Policies for a stream accessor and an element accessor of the same tensor.
 #pragma once
 
 namespace torch {

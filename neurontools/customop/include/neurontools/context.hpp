@@ -1,4 +1,4 @@
-// The state of the core that is running, and what the kernel runtime offers to the headers.
+// State of the running core, and functions of the kernel runtime for the headers.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 #include "neurontools/abi.hpp"
 
-// A function that is always part of its caller: what it calls in the runtime has its return address in the user's code,
-// and that is the place which the checks name.
+// A function that is always inlined: the return address of runtime functions it calls is then in the user's code, which
+// is the location that the checks report.
 #define NEURONTOOLS_AT_CALLER inline __attribute__((always_inline))
 
 namespace torch {
@@ -20,7 +20,7 @@ constexpr std::size_t kTcmPoolBytes = 16384;
 constexpr std::size_t kStreamBufferBytes = 4096;
 
 struct Context {
-  bool meta = false;  // a shape function runs: tensors have no storage
+  bool meta = false;  // a shape function is running: tensors have no storage
   bool multicore = false;
   std::uint32_t core = 0;
   std::uint32_t core_count = 1;
@@ -37,11 +37,11 @@ torch::Tensor take_output();
 /// Record that the running core wrote bytes [begin, end) of the output.
 void note_output_write(std::uint64_t begin, std::uint64_t end);
 
-/// Take a block from this core's pool; nullptr when it does not fit.
+/// Allocate a block from this core's pool; nullptr if it does not fit.
 void* tcm_allocate(std::size_t nbytes);
-/// Give a block back; checks its canaries.
+/// Free a block and check its canaries.
 void tcm_release(void* block);
-/// Bytes from `pointer` to the end of its block, -1 when it is in none.
+/// Number of bytes from `pointer` to the end of its block, -1 if it is not in a block.
 std::int64_t tcm_room(const void* pointer);
 
 }  // namespace neurontools

@@ -1,4 +1,4 @@
-// Element types: the seven of the device, and the three that a host tensor may have besides.
+// Element types: the seven of the device, and three more of host tensors.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace c10 {
 
-// The numbers are those of upstream, which the host uses too.
+// The numbers are those of torch, which the host uses too.
 enum class ScalarType : std::int8_t {
   Byte = 0,
   Char = 1,
@@ -123,7 +123,7 @@ struct IsPlain<c10::Half> : std::true_type {};
 template <>
 struct IsPlain<c10::BFloat16> : std::true_type {};
 
-/// Call `body` with a value of the element type that `type` names; only the device's seven exist here.
+/// Call `body` with a value of the element type `type`, one of the seven of the device.
 template <typename Body>
 void dispatch(c10::ScalarType type, Body&& body) {
   switch (type) {

@@ -1,4 +1,4 @@
-// Loops over elements, and the dtype rules of the operations: those of upstream torch, without broadcasting.
+// Element-wise loops and the dtype rules of torch, without broadcasting.
 #pragma once
 
 #include <cmath>
@@ -11,11 +11,11 @@
 
 namespace neurontools {
 
-/// The type that an element is computed in: float for the 16-bit ones, 64-bit integers (then wrapped) for integers.
+/// The type of computations: float for 16-bit floating types, 64-bit integers (then wrapped) for integers.
 template <typename T>
 using Compute = std::conditional_t<std::is_integral<T>::value, std::int64_t, float>;
 
-/// A computed value as an element: the 16-bit floating types are made from float.
+/// Convert a computed value to an element; 16-bit floating types are converted from float.
 template <typename T, typename C>
 T element(C value) {
   using Step = std::conditional_t<std::is_integral<T>::value, C, float>;
@@ -67,7 +67,7 @@ inline torch::Tensor to_dtype(const torch::Tensor& tensor, c10::ScalarType type)
   return result;
 }
 
-/// Put the result of an operation into the tensor that the caller provides.
+/// Write the result of an operation to the tensor of the caller.
 inline torch::Tensor& store(const char* name, torch::Tensor& result, const torch::Tensor& value) {
   check_same_sizes(name, result, value);
   if (c10::isFloatingType(value.scalar_type()) && !c10::isFloatingType(result.scalar_type()))
@@ -128,7 +128,7 @@ inline c10::Scalar rounded(const c10::Scalar& scalar, c10::ScalarType type) {
   return value;
 }
 
-/// Refuse a scalar that dtype `type` cannot hold; infinities and NaN are in every floating type.
+/// Fail for a scalar that dtype `type` cannot represent; infinities and NaN are in every floating type.
 inline void check_fits(const char* name, const c10::Scalar& scalar, c10::ScalarType type) {
   const bool fits = c10::isFloatingType(type)
                         ? !std::isfinite(scalar.toDouble()) || std::isfinite(rounded(scalar, type).toDouble())

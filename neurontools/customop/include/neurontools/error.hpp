@@ -1,4 +1,4 @@
-// Failing: every check of the simulated engine ends in fail(), user code uses TORCH_CHECK.
+// Errors: checks of the simulated engine call fail(), user code uses TORCH_CHECK.
 #pragma once
 
 #include <exception>
@@ -22,7 +22,7 @@ class Error : public std::exception {
 
 }  // namespace c10
 
-// Calls from several lines must not become one: each fault is told at its line.
+// Calls from several lines must not be merged: each fault is reported at its line.
 #if defined(__clang__)
 #define NEURONTOOLS_OWN_LINE __attribute__((nomerge))
 #else
@@ -31,14 +31,14 @@ class Error : public std::exception {
 
 namespace neurontools {
 
-/// Throw c10::Error; `kind` is one word that says which check failed.
+/// Throw c10::Error; `kind` is the failed check, one word.
 [[noreturn]] void fail(const char* kind, const char* format, ...)
     __attribute__((format(printf, 2, 3), cold, noinline)) NEURONTOOLS_OWN_LINE;
 
 /// Add a warning to the result of the running call.
 void warn(const char* format, ...) __attribute__((format(printf, 1, 2), cold, noinline));
 
-/// Fail as TORCH_CHECK does, which tells the condition when there is no message.
+/// Fail like TORCH_CHECK, which reports the condition if there is no message.
 [[noreturn]] void check_failed(const char* condition, const std::string& message)
     __attribute__((cold, noinline)) NEURONTOOLS_OWN_LINE;
 

@@ -1,4 +1,4 @@
-// Making tensors in HBM. Options without a dtype mean kFloat.
+// Factories of tensors in HBM. The default dtype is kFloat.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline void note_whole_write(const TensorImpl& impl) {
 
 namespace torch {
 
-/// Uninitialised.
+/// Uninitialized.
 Tensor empty(c10::IntArrayRef size, c10::TensorOptions options = {});
 Tensor full(c10::IntArrayRef size, const c10::Scalar& value, c10::TensorOptions options = {});
 Tensor zeros(c10::IntArrayRef size, c10::TensorOptions options = {});

@@ -1,4 +1,4 @@
-// The two 16-bit floating types; arithmetic happens in float, each store rounds to nearest even.
+// The two 16-bit floating types; arithmetic is in float, each store rounds to nearest even.
 #pragma once
 
 #include <cstdint>

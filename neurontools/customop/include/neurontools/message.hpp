@@ -1,5 +1,5 @@
-// The text of a failed TORCH_CHECK: its parts as a stream would print them, without the stream's headers, which cost
-// more to compile than all others together. Where the user includes <sstream>, what has an operator<< may be a part.
+// The text of a failed TORCH_CHECK: its parts as a stream prints them, without <sstream>, which takes longer to compile
+// than all other headers together. If the user includes <sstream>, types with operator<< are supported too.
 #pragma once
 
 #include <iosfwd>
@@ -33,13 +33,13 @@ inline void append_text(std::string& text, const unsigned char* part) {
   append_text(text, reinterpret_cast<const char*>(part));
 }
 
-/// Whether a part is printed without a stream, always.
+/// Whether a part is always printed without a stream.
 template <typename T>
 struct IsPlain : std::integral_constant<bool, std::is_arithmetic<T>::value || std::is_pointer<T>::value> {};
 template <>
 struct IsPlain<std::string> : std::true_type {};
 
-/// Whether a part can be printed without a stream: an enumerator is a number then.
+/// Whether a part can be printed without a stream; an enumerator is printed as a number.
 template <typename T>
 struct IsPrintable : std::integral_constant<bool, IsPlain<T>::value || std::is_convertible<T, long double>::value> {};
 
@@ -84,7 +84,7 @@ inline std::string concatenate(const char* text) { return text; }
 
 template <typename... Parts>
 std::string concatenate(const Parts&... parts) {
-  // A stream prints all parts or none, so that manipulators reach those after them.
+  // A stream prints all parts or none, so manipulators affect the parts after them.
   constexpr bool kStreams = !All<IsPlain, Parts...>::value && IsDefined<std::ostringstream>::value;
   return Joiner<kStreams, std::ostringstream>::join(parts...);
 }

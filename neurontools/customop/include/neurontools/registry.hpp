@@ -1,4 +1,4 @@
-// What a library offers: operators (shape sources) and kernels (compute sources).
+// The registry of a library: operators (shape sources) and kernels (compute sources).
 #pragma once
 
 #include "neurontools/signature.hpp"

@@ -47,7 +47,7 @@ class Scalar {
   }
   template <typename T>
   T convert(std::false_type) const {
-    // Half and BFloat16 come from float; a double passes through it as upstream does.
+    // Half and BFloat16 are converted from float; a double is converted to float first, as in torch.
     using Step = std::conditional_t<std::is_floating_point<T>::value, T, float>;
     return T(static_cast<Step>(floating_ ? real_ : static_cast<double>(integer_)));
   }

@@ -1,4 +1,4 @@
-// Signatures: what a kernel or shape function takes, as words for the host, and how to call it with plain values.
+// Signatures of kernels and shape functions: names of parameter types for the host, and calls with plain values.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace neurontools {
 
-/// The values of one call, tensors made; lvalues, because a parameter may be a reference.
+/// The values of one call; lvalues, because a parameter may be a reference.
 struct Arguments {
   torch::Tensor tensors[abi::kMaxArguments];
   c10::Scalar scalars[abi::kMaxArguments];
@@ -21,13 +21,13 @@ struct Arguments {
   std::int64_t integers[abi::kMaxArguments] = {};
 };
 
-/// How the host calls a type; `type` is what cannot be passed, else nullptr.
+/// The host's name of a type; `type` is the name of an unsupported type, else nullptr.
 struct Word {
   const char* text;
   const std::type_info* type;
 };
 
-/// How a parameter of type T is called and where its value is; the primary template is for what cannot be passed.
+/// Name and value of a parameter of type T; the primary template is for unsupported types.
 template <typename T>
 struct Parameter {
   static constexpr Word word() { return {"unsupported:", &typeid(T)}; }
@@ -57,7 +57,7 @@ struct Parameter<std::int64_t> {
 template <typename T>
 using Bare = std::remove_cv_t<std::remove_reference_t<T>>;
 
-/// Only a const reference to a tensor promises not to write it.
+/// Only a const reference to a tensor guarantees that the kernel does not write it.
 template <typename T>
 constexpr Word parameter_word() {
   return std::is_reference<T>::value && std::is_const<std::remove_reference_t<T>>::value &&
@@ -68,7 +68,7 @@ constexpr Word parameter_word() {
 
 using AnyFunction = void (*)();
 
-/// A function whose type is erased, with the words of its signature.
+/// A type-erased function with the names of its signature.
 struct Callable {
   AnyFunction function;
   torch::Tensor (*call)(AnyFunction, Arguments&);

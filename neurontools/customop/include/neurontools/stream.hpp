@@ -1,4 +1,4 @@
-// Stream accessors: a tensor front to back through a 4 KB buffer in TCM.
+// Stream accessors: a tensor from front to back through a 4 KiB buffer in TCM.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace neurontools {
 
-/// What reading and writing share: position, buffer, life.
+/// State of a reading or writing stream: position, buffer, lifetime.
 class Stream {
  public:
   Stream(TensorPointer impl, bool writes) : impl_(std::move(impl)), writes_(writes) {

@@ -12,10 +12,10 @@
 namespace torch {
 namespace neuron {
 
-/// A block of this core's 16 KiB pool, nullptr when the pool cannot satisfy it.
+/// Allocate a block of this core's 16 KiB pool, nullptr if it does not fit.
 NEURONTOOLS_AT_CALLER void* tcm_malloc(std::size_t nbytes) { return neurontools::tcm_allocate(nbytes); }
 
-/// Give a block back; nullptr is accepted.
+/// Free a block; nullptr is allowed.
 NEURONTOOLS_AT_CALLER void tcm_free(void* block) {
   if (block != nullptr) neurontools::tcm_release(block);
 }

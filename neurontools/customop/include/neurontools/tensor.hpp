@@ -118,7 +118,7 @@ class Tensor {
     if (neurontools::context.multicore)
       neurontools::fail("multicore", "element accessors work in single-core mode only; use tcm_accessor()");
   }
-  // Builds without checks do not see single accesses: each element once.
+  // Builds without checks do not count single accesses: one per element is assumed.
   std::uint64_t assumed() const { return neurontools::kChecked ? 0 : static_cast<std::uint64_t>(impl().numel); }
   void note_untracked_write() const {
     if (impl().origin == neurontools::Origin::kOutput) neurontools::context.output_written_untracked = true;

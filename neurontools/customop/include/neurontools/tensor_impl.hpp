@@ -1,4 +1,4 @@
-// What tensor handles share: shape, element type, bytes, and who is looking at them.
+// The shared state of tensor handles: shape, element type, bytes, active accessors.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct TensorImpl {
   std::size_t nbytes = 0;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Origin origin = Origin::kTemporary;
-  int argument = -1;  // its position, where it is one
+  int argument = -1;  // its position among the arguments, -1 for none
   bool read_only = false;
   int active_streams = 0;
   bool written_by_stream = false;

@@ -1,4 +1,4 @@
-// Who shares a tensor: a pointer that counts its copies in the tensor. Smaller and quicker to compile than shared_ptr.
+// A reference-counted pointer to a tensor. Smaller and faster to compile than shared_ptr.
 #pragma once
 
 #include <utility>
@@ -7,11 +7,11 @@
 
 namespace neurontools {
 
-/// Copies may be made and dropped in several threads at once; one of them is for one thread, as with shared_ptr.
+/// As with shared_ptr, copies may be used in several threads, each copy in one thread.
 class TensorPointer {
  public:
   constexpr TensorPointer() noexcept = default;
-  /// Take a tensor that `new` made.
+  /// Take ownership of a tensor created by `new`.
   explicit TensorPointer(TensorImpl* impl) noexcept : impl_(impl) { retain(); }
   TensorPointer(const TensorPointer& other) noexcept : impl_(other.impl_) { retain(); }
   TensorPointer(TensorPointer&& other) noexcept : impl_(other.impl_) { other.impl_ = nullptr; }
@@ -28,7 +28,7 @@ class TensorPointer {
   TensorImpl& operator*() const noexcept { return *impl_; }
   TensorImpl* operator->() const noexcept { return impl_; }
   explicit operator bool() const noexcept { return impl_ != nullptr; }
-  /// Whether somebody else has a copy.
+  /// Whether there are other copies.
   bool is_shared() const noexcept { return impl_ != nullptr && __atomic_load_n(&impl_->references, __ATOMIC_ACQUIRE) > 1; }
 
  private:

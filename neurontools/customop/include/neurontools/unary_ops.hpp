@@ -1,4 +1,4 @@
-// Operations of one tensor. Functions of real numbers give Float for integer tensors.
+// Operations of one tensor. Real functions of integer tensors return Float.
 #pragma once
 
 #include <cmath>
