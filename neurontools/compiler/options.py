@@ -56,7 +56,7 @@ def device_of(flags: Sequence[str]) -> DeviceType:
     """Return the device that flags with a `--target` compile for.
 
     Raises:
-        CompileError: NCC_EARG001 without a target, or for one that is not the target of an instance type.
+        CompileError: NCC_EARG001 without a target, or for an unknown target.
     """
     from neurontools.machine.instances import catalogue
 

@@ -41,7 +41,7 @@ class Codes:
         self._dtypes = {code: dtype for dtype, code in self._codes.items()}
 
     def code(self, dtype: torch.dtype) -> int:
-        """Return the number of a dtype, -1 for one that the ABI does not support."""
+        """Return the number of a dtype, -1 for an unsupported dtype."""
         return self._codes.get(dtype, -1)
 
     def dtype(self, code: int) -> torch.dtype:

@@ -132,7 +132,7 @@ def _texts(name: str, style: Style) -> dict[str, str]:
 
 
 def _write_new(path: Path, text: str) -> None:
-    # Linked: the file appears complete, and never replaces one that was created meanwhile.
+    # Linked: the file appears complete, and never replaces an existing file.
     handle, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

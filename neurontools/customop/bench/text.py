@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LABEL = 11
 _PLACES_MAX = 6
-_EXCLUDED = "arithmetic of the kernel's own loops, as in every modelled time of a custom operator"
+_EXCLUDED = "arithmetic of the kernel's own loops"
 
 
 def report_text(report: BenchReport, width: int) -> str:

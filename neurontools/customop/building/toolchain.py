@@ -22,7 +22,7 @@ from neurontools.errors import MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).resolve().parents[1]  # compilers print resolved paths
 INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 # Compiled together: that takes little longer than one of them, because they share headers.
