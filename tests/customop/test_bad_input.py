@@ -57,7 +57,7 @@ def of_shape(result: str, parameters: str) -> str:
 SHAPES = {
     "float": (
         of_shape("torch::Tensor", "torch::Tensor, float"),
-        "operator bad::op: shape function: parameter 1 has type float, which cannot be passed",
+        "operator bad::op: shape function: parameter 1 has the unsupported type float",
         "use double",
     ),
     "result": (
@@ -81,24 +81,24 @@ def test_what_a_shape_function_may_not_take_or_give(
 DEFINITIONS = {
     "eleven": (
         [f'm.def("op{i}", &same, "op");' for i in range(11)],
-        "11 operators in one library; at most 10 are allowed",
+        "11 operators in one library; the limit is 10",
         "split the library",
     ),
     "no-function-name": (
         ['m.def("op", &same, "op()");'],
-        'operator bad::op: "op()" is no name of a kernel function',
+        'operator bad::op: "op()" is not the name of a function',
         NAMING,
     ),
     "missing": (['m.def("op", &same, "none");'], DEFINED.format("none"), NAMING),
     "missing-scope": (['m.def("op", &same, "in::side");'], DEFINED.format("in::side"), NAMING),
     "libc": (
         ['m.def("op", &same, "read");'],
-        DEFINED.format("read") + "; the read that is declared there is no kernel",
+        DEFINED.format("read") + "; the function read that is declared there is not a kernel",
         NAMING,
     ),
     "libc-variadic": (
         ['m.def("op", &same, "printf");'],
-        DEFINED.format("printf") + "; the printf that is declared there is no kernel",
+        DEFINED.format("printf") + "; the function printf that is declared there is not a kernel",
         NAMING,
     ),
 }
@@ -157,9 +157,9 @@ def damaged(contents: Package, kind: str) -> tuple[Package, bytes]:
 
 
 FILES = {
-    "truncated": "bad.so is a shared library but not a custom operator library built here, or it is truncated",
-    "changed": "cannot load bad.so: its contents are damaged",
-    "foreign": "bad.so is a shared library but not a custom operator library built here, or it is truncated",
+    "truncated": "bad.so is a shared library but not a custom operator library, or it is truncated",
+    "changed": "cannot load bad.so: the file is damaged",
+    "foreign": "bad.so is a shared library but not a custom operator library, or it is truncated",
     "script": "bad.so is not a shared library",
 }
 
@@ -177,7 +177,7 @@ def test_files_that_are_no_whole_library(
     error, hint = refusal(capsys, command, "bad.so")
     assert error == FILES[kind]
     assert hint in {
-        "build it again with neuron-customop build or custom_op.load",
+        "rebuild it with neuron-customop build or custom_op.load",
         "give the path of a lib<name>.so",
     }
 
@@ -190,7 +190,7 @@ def test_a_library_for_another_version_or_processor(
     write_package(scratch / "old.so", replace(contents.manifest, abi=old), contents.parts)
     error, hint = refusal(capsys, "load", "old.so")
     assert error == f"cannot load old.so: built for ABI {old}, this version has ABI {ABI_VERSION}"
-    assert hint == "build it again with neuron-customop build or custom_op.load"
+    assert hint == "rebuild it with neuron-customop build or custom_op.load"
     kernel = bytearray(contents.parts.kernel)
     kernel[18:20] = (243).to_bytes(2, "little")
     parts = Parts(contents.parts.shape, bytes(kernel), contents.parts.worker)
@@ -248,6 +248,6 @@ def test_integers_are_taken_with_a_warning(scratch: Path, capsys: pytest.Capture
     words = ("build", "bad", "--compute", "kernel.cpp", "--shape", "shape.cpp", "--cflag=-O0")
     assert main([*words, "--no-compile-commands"]) == 0
     assert (
-        "operator bad::op takes int64_t: the documents of 2025-12 allow only double"
+        "operator bad::op takes int64_t: the AWS documentation of 2025-12 allows only double"
         in capsys.readouterr().err
     )

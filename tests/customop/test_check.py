@@ -43,7 +43,7 @@ def test_the_samples_are_right(package: Read, name: str) -> None:
 
 
 WRONG = [
-    ("unwritten", "memory", "results depend on what fresh memory holds", "1x1:float32:0"),
+    ("unwritten", "memory", "results depend on the content of fresh memory", "1x1:float32:0"),
     ("stateful", "repeats", "a second call gave other results; first at [0, 0]: ", "1x1:float32:0"),
     ("lying", "shapes", "its shape function promised ", "1x1:float32:0"),
     ("odd", "shapes", "bounds: index 1 is out of bounds for dimension 0 of size 1 at ", "1x1:float32:0"),
@@ -99,7 +99,7 @@ def test_dimensions_that_are_not_there_are_a_refusal(package: Read) -> None:
 
 def test_a_kernel_that_refuses_everything_is_one(package: Read) -> None:
     report = checked(package("wrong"), "eights", "3x5:float32")
-    assert told(report) == {"inputs": "it refused all; give others with --input"}
+    assert told(report) == {"inputs": "the operator refused all; give others with --input"}
     assert report.passed == ()
     report = checked(package("wrong"), "product", "NxN:float32", "NxN:uint8", "0.5")
     assert told(report)["shapes"].startswith(
@@ -148,9 +148,9 @@ def test_tolerances_are_those_of_torch() -> None:
     [
         ({"reference": "torch.no_such(x0)"}, "torch.no_such(x0) fails: AttributeError"),
         ({"reference": "x0 +"}, "x0 + fails: SyntaxError"),
-        ({"reference": "3"}, "3 gives no tensor"),
-        ({"backward": ((1, "g"),)}, "input 1 is no tensor"),
-        ({"patterns": (0.5,)}, "input 0 is of the other kind"),
+        ({"reference": "3"}, "3 does not return a tensor"),
+        ({"backward": ((1, "g"),)}, "input 1 is not a tensor"),
+        ({"patterns": (0.5,)}, "input 0 must be a"),
         ({"patterns": (Pattern(None, "float32"), 1)}, "takes 1 inputs, 2 given"),
     ],
 )
@@ -213,7 +213,7 @@ def test_the_command(
     assert report["findings"] == []
     assert report["ranks"] == [2, 1, 3, 4, 5, 6, 7, 8, 0]
     assert main(["check", path, "--reference", "x"]) == 2
-    assert "--input, --reference and --backward are about one operator" in capsys.readouterr().err
+    assert "--input, --reference and --backward need one operator" in capsys.readouterr().err
     assert main(["check", path, "none"]) == 1
     assert "has no operator none" in capsys.readouterr().err
 

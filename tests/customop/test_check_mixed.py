@@ -59,13 +59,13 @@ def test_a_wrong_gradient_is_told_with_the_ways_that_were_tried(package: Read) -
     (finding,) = report.findings
     assert finding.message.startswith("square_backward(g, x0): element 0 is ")
     assert finding.remedy == (
-        "tried square_backward(g, x0) and square_backward(g, y); --backward says how it is called"
+        "tried square_backward(g, x0) and square_backward(g, y); give the call with --backward"
     )
 
 
 def test_what_fresh_tcm_holds_is_memory_too(package: Read) -> None:
     assert told(checked(package("mixed"), "stale"))["memory"].startswith(
-        "results depend on what fresh memory holds"
+        "results depend on the content of fresh memory"
     )
 
 
@@ -86,7 +86,7 @@ def test_a_number_that_makes_an_output_of_some_size_is_found(package: Read) -> N
     assert report.findings == ()
     assert (
         "outputs",
-        "all were empty, nothing is known of values; give numbers with --input",
+        "all were empty, so values are not checked; give numbers with --input",
     ) in report.skipped
 
 
@@ -102,7 +102,7 @@ def test_an_accessor_of_another_type_is_a_fault_where_the_inputs_were_given(pack
     assert "compute.cpp:" in message
     message = told(checked(package("mixed"), "longs"))["inputs"]
     assert message.startswith(
-        "found none that it takes (dtype: accessor with Long elements on a tensor of dtype "
+        "found no inputs that the operator accepts (dtype: accessor with Long elements on a tensor of dtype "
     )
     assert message.endswith("give them with --input, such as --input NxM:float32")
 

@@ -85,7 +85,7 @@ def test_faults_are_told_at_their_lines(operation: Operation) -> None:
         ),
         (
             "",
-            "its kernel function read is not defined in kernel.cpp; the read that is declared there is no kernel",
+            "its kernel function read is not defined in kernel.cpp; the function read that is declared there is not a kernel",
         ),
         ("torch::Tensor op(torch::Tensor x) { return y; }", "kernel.cpp:2:44: error: "),
     ],

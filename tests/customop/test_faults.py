@@ -167,7 +167,7 @@ SHAPES = [
     (0, "shape", "a shape function must not touch tensor data"),
     (1, "null", "write through a null pointer"),
     (2, "exception", "an exception that is not a std::exception"),
-    (3, "dtype", "the shape function promises dtype float64"),
+    (3, "dtype", "the shape function returned dtype float64"),
     (4, "shape", "size -2 of dimension 0 is negative"),
 ]
 

@@ -65,7 +65,7 @@ def test_what_is_no_library_of_ours_is_named_so(scratch: Path, package: Read) ->
     (scratch / "text.so").write_text("not a library")
     (scratch / "foreign.so").write_bytes(contents.parts.kernel)
     assert refusal(scratch / "text.so").endswith("text.so is not a shared library")
-    assert "not a custom operator library built here" in refusal(scratch / "foreign.so")
+    assert "is a shared library but not a custom operator library" in refusal(scratch / "foreign.so")
     assert refusal(scratch / "none.so").endswith("none.so: No such file or directory")
     assert "Is a directory" in refusal(scratch)
 
@@ -78,7 +78,7 @@ def test_code_for_another_processor_and_another_interface_are_refused(scratch: P
     write_package(scratch / "arm.so", replace(contents.manifest, parts_sha256=parts.sha256), parts)
     assert "it is for arm" in refusal(scratch / "arm.so")
     write_package(scratch / "new.so", replace(contents.manifest, abi=99), contents.parts)
-    assert "built for interface 99" in refusal(scratch / "new.so")
+    assert "built for ABI 99" in refusal(scratch / "new.so")
 
 
 @pytest.mark.parametrize("change", ["operators", "format", "extra", "not json"])

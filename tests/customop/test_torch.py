@@ -194,7 +194,7 @@ def test_parameters_of_torchs_own_loader_are_ignored_with_a_warning(
             is_python_module=False,
         )
     assert "custom_op.load ignores extra_ldflags, is_python_module" in caplog.text
-    with pytest.raises(CustomOpBuildError, match="compute_srcs is one path"):
+    with pytest.raises(CustomOpBuildError, match="compute_srcs is a single path"):
         load("x", "relu.cpp", ["shape.cpp"])
 
 

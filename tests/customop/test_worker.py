@@ -204,7 +204,7 @@ def test_tensors_beyond_the_share_of_memory_are_an_error_of_its_own(
     executor: WorkerExecutor, package: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("neurontools.customop.arena._SHARE_OF_RAM", 1e-6)
-    with pytest.raises(CustomOpLibraryError, match="more than a quarter of this computer's memory"):
+    with pytest.raises(CustomOpLibraryError, match="the limit is a quarter of this computer's memory"):
         call(executor, package("faults"), "copy", torch.rand(1_000_000))
     executor.close()
 
