@@ -141,7 +141,7 @@ def _watched_paths(arguments: argparse.Namespace) -> set[str]:
 
 
 def _write_compile_commands(request: BuildRequest, directory: Path) -> None:
-    from neurontools.customop.building.compile_commands import write_compile_commands
+    from neurontools.customop.building.request import write_compile_commands
 
     try:
         write_compile_commands(request, directory)

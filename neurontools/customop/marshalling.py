@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from neurontools.customop.abi import DTYPES
 from neurontools.customop.calls import Buffer, TensorMeta
-from neurontools.customop.dtypes import DTYPES
 from neurontools.errors import TORCH_REMEDY, MissingDependencyError
 
 if TYPE_CHECKING:

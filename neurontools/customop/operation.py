@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.customop import abi, cost
+from neurontools.customop.abi import BY_CODE, DEVICE_NAMES
 from neurontools.customop.backtrace import format_warnings, user_location
 from neurontools.customop.calls import (
     Buffer,
@@ -19,7 +20,6 @@ from neurontools.customop.calls import (
     new_request,
     set_tensor,
 )
-from neurontools.customop.dtypes import BY_CODE, DEVICE_NAMES
 from neurontools.customop.environment import check_instance, execution_timeout_s
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import InProcessExecutor, WorkerExecutor

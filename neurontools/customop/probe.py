@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.customop import abi, cost
+from neurontools.customop.abi import BY_NAME
 from neurontools.customop.cost import TensorOperand
-from neurontools.customop.dtypes import BY_NAME
 from neurontools.customop.environment import execution_timeout_s
 from neurontools.customop.mailbox import WorkerGoneError
 from neurontools.customop.marshalling import Codes, execute

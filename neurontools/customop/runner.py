@@ -8,8 +8,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
-from neurontools.customop.dtypes import BY_NAME, DEVICE_NAMES
 from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import Operation, new_executor

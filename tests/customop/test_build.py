@@ -149,7 +149,7 @@ def test_a_large_stack_frame_is_a_warning_and_declaring_it_is_none(sources: Path
     ("changes", "message"),
     [
         ({"name": "builtin"}, 'the library name "builtin" is reserved'),
-        ({"name": "a/b"}, 'library name "a/b" does not fit'),
+        ({"name": "a/b"}, 'invalid library name "a/b"'),
         ({"compute": ()}, "no compute sources given"),
         ({"shape": (Path("nowhere.cpp"),)}, "shape source nowhere.cpp does not exist"),
         ({"cflags": ("-DSTACK_SIZE=500000",)}, "stack size 500000 is above the limit of 409600 bytes"),

@@ -57,7 +57,7 @@ def test_without_a_library_and_a_project_it_says_what_to_give(
     assert main(["check"]) == 2
     assert (
         capsys.readouterr().err
-        == "error: no LIB given, and no customop.yaml here\nhint: neuron-customop check LIB\n"
+        == "error: no LIB given, and no customop.yaml in the current directory\nhint: neuron-customop check LIB\n"
     )
     assert not list(scratch.iterdir())
 

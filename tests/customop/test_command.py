@@ -158,7 +158,7 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
         (
             ("run", "LIB", "copy", "--input", "2:float32", "--repeat", "0"),
             2,
-            "--repeat 0 is not a number above 0",
+            "invalid --repeat 0: must be at least 1",
         ),
         (
             ("build", "x", "--compute", "a.cpp", "--shape", "b.cpp"),

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.customop.abi import DEVICE_NAMES
 from neurontools.customop.checking.inputs import Pattern, parse_pattern
-from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.probe import SAMPLE_INTEGER, SAMPLE_REAL
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError

@@ -1,4 +1,4 @@
-"""`customop.yaml`: how the library of a project is built, so that `neuron-customop build` needs no arguments."""
+"""The project file `customop.yaml`: build request and check options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _INPUTS = types.list_of(WORDS, "a list of texts")
 
 @dataclass(frozen=True, slots=True)
 class CheckWords:
-    """What an operator is to be checked with, as the options of `neuron-customop check` say it.
+    """Check options of an operator, like those of `neuron-customop check`.
 
     Args:
-        inputs: `--input`, one for each.
-        reference: `--reference`, "" for none.
-        backward: `--backward`, one for each; None: what is found by name.
-        tolerance: `--tolerance`, None for torch's own.
+        inputs: values of `--input`.
+        reference: value of `--reference`, "" for none.
+        backward: values of `--backward`; None: found by name.
+        tolerance: value of `--tolerance`; None: torch's.
     """
 
     inputs: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class CheckWords:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project's file, what it says is to be built, and what its operators are to be checked with, by name."""
+    """A project file: path, build request, check options by operator."""
 
     path: Path
     request: BuildRequest
@@ -49,18 +49,18 @@ class Project:
 
     @property
     def library(self) -> Path:
-        """Where the library is, once it was built."""
+        """Path of the built library."""
         return Path(os.path.abspath(self.request.directory or ".")) / f"lib{self.request.name}.so"
 
 
 def find_project(place: Path) -> Path | None:
-    """Return the project file that a file, or a directory with one, stands for; None when there is none."""
+    """Return the project file of a path, which may be its directory; None if there is none."""
     path = place / FILE_NAME if place.is_dir() else place
     return path if path.is_file() else None
 
 
 def load_project(path: Path) -> Project:
-    """Read a project's file; paths in it are relative to its directory, and may have wildcards.
+    """Read a project file. Its paths are relative to its directory and may have wildcards.
 
     Raises:
         CustomOpBuildError: it cannot be read, is not YAML, or has mistakes, all of which are listed.

@@ -1,22 +1,27 @@
-"""A build request: sources, flags, mode, and its validation."""
+"""A build request: sources, flags, mode; its validation, and its `compile_commands.json` for editors."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import write_atomic
+from neurontools.customop.building.toolchain import build_lock, find_compiler, user_flags
 from neurontools.customop.errors import CustomOpBuildError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 MAX_STACK_BYTES = 400 * 1024  # documented limit
 RESERVED_NAME = "builtin"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 _STACK = "-DSTACK_SIZE="
+COMPILE_COMMANDS = "compile_commands.json"
+_Entry = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +103,59 @@ def _stack_bytes(cflags: Sequence[str]) -> int:
                 f"stack size {size} is above the limit of {MAX_STACK_BYTES} bytes", "use less stack"
             )
     return size
+
+
+def write_compile_commands(request: BuildRequest, directory: Path) -> Path:
+    """Write the compile commands of a request's sources; entries of other sources in the file stay.
+
+    Args:
+        request: the build request.
+        directory: directory of the file: editors search the parents of a source, and `build` in each of them.
+
+    Returns:
+        The file.
+
+    Raises:
+        MissingDependencyError: no C++ compiler is installed.
+        CustomOpBuildError: the cache directory cannot be written.
+        OSError: the file cannot be written.
+    """
+    path = Path(os.path.abspath(directory)) / COMPILE_COMMANDS
+    entries = _entries(request)
+    if _merged(_read(path), entries) == _read(path):
+        return path
+    with build_lock(path, lambda: None):
+        _replace(path, _merged(_read(path), entries))
+    return path
+
+
+def _entries(request: BuildRequest) -> list[_Entry]:
+    compiler = find_compiler()
+    flags = [*compiler.command, *user_flags(compiler), *request.cflags]
+    directory = str(Path.cwd())
+    return [
+        {"directory": directory, "file": source, "arguments": [*flags, "-c", source]}
+        for source in dict.fromkeys((*absolute(request.compute), *absolute(request.shape)))
+    ]
+
+
+def _merged(existing: list[_Entry], entries: list[_Entry]) -> list[_Entry]:
+    files = {entry["file"] for entry in entries}
+    return sorted([*(entry for entry in existing if entry.get("file") not in files), *entries], key=_file)
+
+
+def _file(entry: _Entry) -> str:
+    return str(entry.get("file", ""))
+
+
+def _read(path: Path) -> list[_Entry]:
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [entry for entry in raw if isinstance(entry, dict)] if isinstance(raw, list) else []
+
+
+def _replace(path: Path, entries: list[_Entry]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(entries, indent=1) + "\n", sync=False)

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from neurontools.customop.abi import DEVICE_NAMES
 from neurontools.customop.checking.calls import REFUSAL_KINDS, CheckedOperator
 from neurontools.customop.checking.inputs import LETTERS, Pattern, case_of, cases
-from neurontools.customop.dtypes import DEVICE_NAMES
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.errors import UsageError
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.customop.dtypes import DEVICE_NAMES
+from neurontools.customop.abi import DEVICE_NAMES
 from neurontools.customop.runner import TensorInput, check_below
 from neurontools.errors import UsageError
 
