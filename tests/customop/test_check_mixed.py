@@ -104,7 +104,7 @@ def test_an_accessor_of_another_type_is_a_fault_where_the_inputs_were_given(pack
     assert message.startswith(
         "found no inputs that the operator accepts (dtype: accessor with Long elements on a tensor of dtype "
     )
-    assert message.endswith("give them with --input, such as --input NxM:float32")
+    assert message.endswith("give them with --input, e.g. --input NxM:float32")
 
 
 def test_a_reference_that_refuses_what_is_empty_is_no_fault(package: Read) -> None:

@@ -67,7 +67,7 @@ def test_the_machine_that_runs_counts(home: Path) -> None:
 
 def test_loading_is_refused(package: Callable[[str], Package], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(env.INSTANCE, "trn2.48xlarge")
-    with pytest.raises(UnsupportedInstanceError, match="custom operators need NeuronCore-v2 only"):
+    with pytest.raises(UnsupportedInstanceError, match="custom operators need NeuronCore-v2"):
         register(package("multicore_wrong"))
 
 
