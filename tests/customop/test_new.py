@@ -68,7 +68,7 @@ def test_names_that_cannot_be(scratch: Path, name: str) -> None:
 def test_no_file_is_written_over(scratch: Path) -> None:
     (scratch / "op").mkdir()
     (scratch / "op" / "README.md").write_text("mine")
-    with pytest.raises(CustomOpBuildError, match=r"op/README.md exists"):
+    with pytest.raises(CustomOpBuildError, match=r"op/README.md already exists"):
         create_project("op", scratch / "op")
     assert [path.name for path in (scratch / "op").iterdir()] == ["README.md"]
     (scratch / "op" / "README.md").rename(scratch / "op" / "mine.md")
@@ -105,12 +105,12 @@ def test_without_gdb_or_sources(library: Library, scratch: Path, monkeypatch: py
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     (scratch / "relu.cpp").unlink()
     said: list[str] = []
-    debugger = debugger_for(package, "relu_forward", ["x::forward"], say=said.append)
+    debugger = debugger_for(package, "relu_forward", ["x::forward"], on_progress=said.append)
     assert package.path in debugger.command
-    assert said == [f"debugging the optimized library: {scratch}/relu.cpp is gone"]
+    assert said == [f"debugging the optimized library: {scratch}/relu.cpp does not exist"]
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(MissingDependencyError, match="debugging needs gdb"):
-        debugger_for(package, "relu_forward", [], say=said.append)
+        debugger_for(package, "relu_forward", [], on_progress=said.append)
 
 
 LOOP = """#include <torch/torch.h>
