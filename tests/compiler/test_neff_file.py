@@ -115,7 +115,7 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
         (hostile("node", tarfile.FIFOTYPE), "is a pipe"),
         (hostile("info.json"), "twice"),
         (hostile("info.json/below"), "twice"),
-        (hostile(DATA_NAME), "of its own"),
+        (hostile(DATA_NAME), "a file named neff.tgz"),
         (hostile("a\nb"), "not allowed"),
     ],
 )

@@ -173,7 +173,11 @@ SIGNATURES = [
         "parameter 1 has the unsupported type float\nuse double",
     ),
     ("torch::Tensor", "int", "parameter 0 has the unsupported type int\nuse int64_t"),
-    ("torch::Tensor", "std::vector<torch::Tensor>", "parameter 0 has the unsupported type std::vector<torch::Tensor"),
+    (
+        "torch::Tensor",
+        "std::vector<torch::Tensor>",
+        "parameter 0 has the unsupported type std::vector<torch::Tensor",
+    ),
     (
         "torch::Tensor",
         ", ".join(["double"] * 17),

@@ -215,9 +215,7 @@ def test_a_file_that_never_stands_still_is_named(
     )
     monkeypatch.setenv("PATH", pest)
     (sources / "one.cpp").write_text(ONE + "// not yet\n")
-    with pytest.raises(
-        CustomOpBuildError, match=r"one\.cpp, or a file that it includes, changed during the"
-    ):
+    with pytest.raises(CustomOpBuildError, match=r"one\.cpp, or a file that it includes, changed during the"):
         build(request())
 
 
