@@ -67,7 +67,7 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
     assert sorted(item["reason"] for item in first["left_out"]) == [
         "its compile was interrupted",
         "its compile was interrupted",
-        "its layout (oldest) is not moved: nothing in it says what is finished; use cp or rsync",
+        "its layout (oldest) does not show what is finished, so it is not moved; use cp or rsync",
     ]
     assert set(keys(bucket)) == set(MOVED)
     assert run("sync", bucket, home / "back").code == 0
