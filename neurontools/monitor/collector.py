@@ -44,7 +44,7 @@ _STALE = "the telemetry page cannot be read, these are its last good values"
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class _Sample:
     """What was read at one time; rates begin at one and end at another."""
 
     snapshot: Snapshot
@@ -55,7 +55,7 @@ class _Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _StaticInfo:
     instance: InstanceInfo
     hardware: HardwareInfo
     frame: processes.CoreFrame
@@ -69,7 +69,7 @@ class Collector:
         config: what to collect.
         first: the machine when the monitor started; the first rates begin there.
         reader: what reads the host.
-        started_ns: when the monitor started, for the first period of what is no rate.
+        started_ns: when the monitor started: the begin of the first period.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Collector:
     ) -> None:
         self._config = config
         self._reader = reader
-        self._facts: tuple[object, _Facts] | None = None
+        self._static_info: tuple[object, _StaticInfo] | None = None
         keys = frozenset(config.periods())
-        start = self._moment(first, keys, reader.now_ns() if started_ns is None else started_ns)
+        start = self._take_sample(first, keys, reader.now_ns() if started_ns is None else started_ns)
         self._last = dict.fromkeys(keys, start)
 
     def collect(self, due: Collection[MetricKey], snapshot: Snapshot) -> MonitorReport:
@@ -89,8 +89,8 @@ class Collector:
             due: keys of the configuration.
             snapshot: the machine now.
         """
-        now = self._moment(snapshot, due, self._reader.now_ns())
-        known = self._known(snapshot)
+        now = self._take_sample(snapshot, due, self._reader.now_ns())
+        known = self._current_static_info(snapshot)
         report = MonitorReport(
             runtimes=self._runtimes(due, now, known),
             system=SystemData(
@@ -105,7 +105,7 @@ class Collector:
             self._last[key] = now
         return report
 
-    def _moment(self, snapshot: Snapshot, keys: Collection[MetricKey], read_ns: int) -> _Moment:
+    def _take_sample(self, snapshot: Snapshot, keys: Collection[MetricKey], read_ns: int) -> _Sample:
         groups = {key.group for key in keys}
         cpu = None
         if RuntimeGroup.VCPU_USAGE in groups:
@@ -113,7 +113,7 @@ class Collector:
                 process for process in device_processes(snapshot) if process.origin not in NOT_ON_THIS_HOST
             )
             cpu = ProcessTimes(self._reader.processes([process_key(process) for process in here]))
-        return _Moment(
+        return _Sample(
             snapshot=snapshot,
             read_ns=read_ns,
             cpu=cpu,
@@ -121,7 +121,7 @@ class Collector:
             states={process_key(process): process for process in snapshot.processes},
         )
 
-    def _known(self, snapshot: Snapshot) -> _Facts:
+    def _current_static_info(self, snapshot: Snapshot) -> _StaticInfo:
         lost = tuple(device.index for device in snapshot.devices if device.lost)
         identity = (
             snapshot.instance_id,
@@ -131,26 +131,28 @@ class Collector:
             len(snapshot.devices),
             lost,
         )
-        if self._facts is None or self._facts[0] != identity:
-            self._facts = (
+        if self._static_info is None or self._static_info[0] != identity:
+            self._static_info = (
                 identity,
-                _Facts(
+                _StaticInfo(
                     _instance_info(snapshot),
                     _hardware_info(snapshot),
                     processes.CoreFrame(snapshot),
                     _vcpu_count(snapshot.instance_type),
                 ),
             )
-        return self._facts[1]
+        return self._static_info[1]
 
-    def _runtimes(self, due: Collection[MetricKey], now: _Moment, known: _Facts) -> tuple[RuntimeEntry, ...]:
+    def _runtimes(
+        self, due: Collection[MetricKey], now: _Sample, known: _StaticInfo
+    ) -> tuple[RuntimeEntry, ...]:
         if not any(key.selection is not None for key in due):
             return ()
         entries = (self._entry(due, process, now, known) for process in device_processes(now.snapshot))
         return tuple(entry for entry in entries if entry is not None)
 
     def _entry(
-        self, due: Collection[MetricKey], process: ProcessState, now: _Moment, known: _Facts
+        self, due: Collection[MetricKey], process: ProcessState, now: _Sample, known: _StaticInfo
     ) -> RuntimeEntry | None:
         tag = process.tag[:_TAG_MAX] or str(process.pid)
         keys: dict[RuntimeGroup, MetricKey] = {}
@@ -176,7 +178,7 @@ class Collector:
             execution_stats=processes.execution_stats(executions) if executions else None,
         )
 
-    def _change(self, key: MetricKey, process: ProcessState, now: _Moment) -> processes.ProcessChange:
+    def _change(self, key: MetricKey, process: ProcessState, now: _Sample) -> processes.ProcessChange:
         last = self._last[key]
         before = last.states.get(process_key(process))
         if before is None and process.registered_ns <= last.snapshot.taken_ns:
@@ -186,27 +188,27 @@ class Collector:
         )
 
     def _runtime_vcpu(
-        self, key: MetricKey, process: ProcessState, now: _Moment, vcpu_count: int
+        self, key: MetricKey, process: ProcessState, now: _Sample, vcpu_count: int
     ) -> RuntimeVcpuUsage:
         change = self._change(key, process, now)
         if process.origin in NOT_ON_THIS_HOST:
             return recorded_usage(change, vcpu_count)
         return measured_usage(change, self._last[key].cpu, now.cpu)
 
-    def _vcpu_usage(self, due: Collection[MetricKey], now: _Moment) -> VcpuUsage | None:
+    def _vcpu_usage(self, due: Collection[MetricKey], now: _Sample) -> VcpuUsage | None:
         key = MetricKey(None, SystemGroup.VCPU_USAGE)
         if key not in due or now.vcpus is None:
             return None
         last = self._last[key].vcpus
         return None if last is None else vcpu_usage(last, now.vcpus)
 
-    def _memory_info(self, due: Collection[MetricKey], now: _Moment) -> HostMemoryInfo | None:
+    def _memory_info(self, due: Collection[MetricKey], now: _Sample) -> HostMemoryInfo | None:
         key = MetricKey(None, SystemGroup.MEMORY_INFO)
         if key not in due:
             return None
         return self._reader.memory((now.read_ns - self._last[key].read_ns) / 1e9)
 
-    def _hardware_errors(self, due: Collection[MetricKey], now: _Moment) -> HardwareErrors | None:
+    def _hardware_errors(self, due: Collection[MetricKey], now: _Sample) -> HardwareErrors | None:
         key = MetricKey(None, SystemGroup.HARDWARE_COUNTERS)
         if key not in due:
             return None

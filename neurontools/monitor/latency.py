@@ -28,7 +28,7 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
 
 
 def quantile_s(counts: Sequence[int], percent: float) -> float:
-    """Return the seconds at which so many percent of a histogram's executions had ended.
+    """Return the latency in seconds of a percentile of a histogram.
 
     Args:
         counts: as in `percentiles`, not all zero.

@@ -199,7 +199,7 @@ class ProcessTimes:
 
 
 def recorded_usage(change: ProcessChange, vcpu_count: int) -> RuntimeVcpuUsage:
-    """Return what a process used by its own account, on an instance with so many vCPUs."""
+    """Return the CPU use of a process from its own counters, as percent of the instance's vCPUs."""
     before, after = change.before, change.after
     user_ns = after.cpu_user_ns - (before.cpu_user_ns if before else 0)
     system_ns = after.cpu_system_ns - (before.cpu_system_ns if before else 0)

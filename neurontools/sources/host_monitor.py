@@ -72,7 +72,7 @@ class HostMonitor:
         self._thread.start()
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until so many reports were taken in; return whether they were in time. Its end ends the wait."""
+        """Wait for a number of reports; return whether they came in time. The exit of the program ends the wait."""
         with self.lock:
             self.lock.wait_for(lambda: self.count >= count or self.ended, timeout_s)
             return self.count >= count

@@ -293,7 +293,7 @@ def _by_status(executions: ExecutionSummary, errors: ErrorSummary) -> dict[int, 
 
 
 def _spread(count: int, latency: Percentiles) -> list[int]:
-    """Return a histogram of so many executions that has about these percentiles."""
+    """Return a histogram of `count` executions that approximates these percentiles."""
     ends = (
         (1, latency.p1),
         (25, latency.p25),

@@ -10,7 +10,7 @@ from neurontools.collectives.fabric import CalibrationPoint, calibration, consta
 from neurontools.collectives.model import modelled_time
 from neurontools.commands.nccom_test import main
 
-# system-tools.md section 5: two rows of the documents' example.
+# Two rows of the example in the AWS Neuron documentation, nccom-test user guide.
 EXAMPLE = [
     "size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)",
     "   1024             256    fp32            6.19           0.17           0.16",

@@ -21,7 +21,7 @@ from neurontools.monitor.report import (
 )
 from tests.monitor.conftest import FixedHost, job, machine_at
 
-# trn1.2xlarge, tools 2.28.23, first line, idle (system-tools.md section 3.3; instance_info was not kept)
+# trn1.2xlarge, tools 2.28.23, first line, idle (captured; instance_info was not kept)
 CAPTURED = (
     '{"neuron_runtime_data":[],"system_data":{"memory_info":{"period":0.00047258,"memory_total_bytes":33110204416,'
     '"memory_used_bytes":1284890624,"swap_total_bytes":0,"swap_used_bytes":0,"error":""}},"instance_info":{...},'

@@ -35,7 +35,7 @@ from neurontools.monitor.report import (
 
 BASE = {"availability_zone", "instance_id", "instance_name", "instance_type", "region", "subnet_id"}
 
-# family -> type in the text format, labels beside the base labels (system-tools.md section 3.4)
+# family -> type in the text format, labels beside the base labels
 FAMILIES = {
     "neuroncore_utilization_ratio": ("gauge", {"runtime_tag", "neuroncore"}),
     "neuron_runtime_vcpu_usage_ratio": ("gauge", {"runtime_tag", "usage_type"}),

@@ -183,7 +183,11 @@ def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> N
 
 def test_few_notices_are_told_whole_and_many_are_counted() -> None:
     assert limit_notices(("a", "b"), 2) == ("a", "b")
-    assert limit_notices(("a", "b", "c", "d"), 2) == ("a", "b", "and 2 more; neuron-top --once lists them all")
+    assert limit_notices(("a", "b", "c", "d"), 2) == (
+        "a",
+        "b",
+        "and 2 more; neuron-top --once lists them all",
+    )
 
 
 def test_a_file_that_is_no_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:
