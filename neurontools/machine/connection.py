@@ -84,7 +84,7 @@ class SyncConnection:
         """Greet, which every other method needs.
 
         Args:
-            owner: whether this connection is the one that speaks for what the process registered.
+            owner: whether this connection speaks for the process's registration.
         """
         return self.request(hello_request(owner=owner), Greeting)
 
@@ -143,7 +143,7 @@ def checked_socket(machine: str, path: str) -> Iterator[socket.socket]:
 
 
 def is_answering(machine: str) -> bool:
-    """Return whether a daemon of this user serves a machine; waits for the end of one that is being killed."""
+    """Return whether a daemon of this user serves a machine; waits for the exit of a daemon that is being killed."""
     try:
         connection = SyncConnection(machine)
     except NoMachineError:

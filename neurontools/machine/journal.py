@@ -113,7 +113,7 @@ class RecordWriter:
         self._timer: TimerHandle | None = None
 
     def save(self, process: Process) -> None:
-        """Write the record of a process; one that can't be written is tried again every second."""
+        """Write the record of a process; retry every second if it can't be written."""
         try:
             save_record(self.path(process.key, RECORD), process, self._boot)
         except OSError as error:

@@ -37,7 +37,7 @@ class CoreRate(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """The cores of one device, in order of their ids. `lost` is set for one that fell off the bus."""
+    """The cores of one device, in order of their ids. `lost` is set for a device that fell off the bus."""
 
     index: int
     cores: tuple[CoreRate, ...]

@@ -117,7 +117,7 @@ class RpcError(Exception):
 
 
 class RpcCall(Struct, frozen=True):
-    """A request as the daemon reads it; `request_id` is None for one that wants no answer."""
+    """A request as the daemon reads it; `request_id` is None if no answer is wanted."""
 
     request_id: int | str | None
     method: str
@@ -174,7 +174,7 @@ def error_line(error: RpcError) -> bytes:
 
 
 class LineBuffer:
-    """Cuts a byte stream into lines; one that is too long comes out as None, once, and is skipped.
+    """Splits a byte stream into lines; a line that is too long is skipped and comes out as None.
 
     Args:
         max_bytes: the longest line.
@@ -262,7 +262,7 @@ class Notification:
 class ClientSession:
     """The client's side of one connection, without I/O: requests become bytes, received bytes become messages.
 
-    Answers carry the number of their request, so one that nobody waits for any more is passed over.
+    Answers carry the number of their request, so late answers are skipped.
     """
 
     def __init__(self) -> None:

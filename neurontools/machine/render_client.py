@@ -22,7 +22,7 @@ _ROOT = 0
 
 
 def request(words: list[str], machine: str | None = None) -> Reply | None:
-    """Ask the daemon of a machine (None: the one that NEURONTOOLS_MACHINE names) to render.
+    """Ask the daemon of a machine (None: NEURONTOOLS_MACHINE) to render.
 
     Returns:
         Exit code, standard output and standard error; None when no daemon listens.
@@ -83,7 +83,7 @@ def _check_owner(connection: _socket.socket, path: str) -> None:
     owner = int.from_bytes(credentials[4:8], sys.byteorder)
     if owner not in {_ROOT, os.getuid()}:
         raise DaemonError(
-            f"the daemon at {path} belongs to uid {owner}", f"set {env.RUNTIME_DIR} to a directory of yours"
+            f"the daemon at {path} belongs to uid {owner}", f"set {env.RUNTIME_DIR} to your own directory"
         )
 
 

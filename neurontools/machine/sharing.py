@@ -90,7 +90,7 @@ def make_shared_root(path: str, gid: int) -> None:
 
 
 def make_shared(path: str, gid: int) -> None:
-    """Create the directory of one machine inside a shared one, or refuse one that is open to others.
+    """Create the directory of one machine inside a shared one, or refuse a directory that is open to others.
 
     Raises:
         NeuronToolsError: the path is a link, not a directory, another user's, open to others, or cannot be created.
@@ -113,7 +113,7 @@ def make_shared(path: str, gid: int) -> None:
 
 
 def make_closed(path: str) -> None:
-    """Create a directory inside a shared one that the group cannot enter."""
+    """Create a directory that the group cannot enter inside a shared directory."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     os.chmod(path, 0o700)
 

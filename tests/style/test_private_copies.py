@@ -56,7 +56,10 @@ ALLOWED = {
     ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
     ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",
     ("os.replace", "neurontools/machine/logs.py"): "moves a full log aside; nothing is written",
-    ("os.replace", "neurontools/customop/building/freshness.py"): "moves the object file that the compiler wrote",
+    (
+        "os.replace",
+        "neurontools/customop/building/freshness.py",
+    ): "moves the object file that the compiler wrote",
     ("os.replace", "neurontools/links.py"): "replaces symbolic links",
     ("os.replace", "neurontools/sysfs/mirror.py"): "writes thousands of files, without a sync",
     ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",

@@ -132,7 +132,7 @@ class ExecDetector:
 
 
 def is_replaced(process: Process) -> bool:
-    """Return whether a running process is another program than the one that registered."""
+    """Return whether a running process is another program than at its registration."""
     if not process.stack or process.player is not None:
         return False
     return stack_start(process.key.pid) not in {0, process.stack}

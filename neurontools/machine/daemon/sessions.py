@@ -63,7 +63,7 @@ class Sessions:
         return key
 
     def has_greeted(self, connection: Connection) -> bool:
-        """Return whether a connection said hello."""
+        """Return whether a connection has sent hello."""
         return self._greeted[connection] is not None
 
     def own_key(self, connection: Connection) -> ProcessKey:

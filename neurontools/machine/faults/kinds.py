@@ -103,7 +103,7 @@ class KindFacts:
 
 @dataclass(frozen=True, slots=True)
 class EccFacts:
-    """A type of memory errors: its counter, and for one that breaks cores the status and the kernel's word."""
+    """A type of memory errors: its counter, and if it breaks cores, the status and the kernel's word."""
 
     counter: HardwareCounter
     status: int = NO_STATUS

@@ -74,7 +74,7 @@ class FaultRegistry:
         return FaultRecord(self.faults(), self._last_id)
 
     def find(self, number: int) -> Fault | None:
-        """Return a fault, also the one that ended last; None: there is no such fault."""
+        """Return a fault, also the last that ended; None: there is no such fault."""
         return self._faults.get(number) or (self._over if self._over and self._over.id == number else None)
 
     def inject(self, spec: FaultSpec, now_ns: int) -> int:
