@@ -171,9 +171,9 @@ class AlertEvaluator:
             if now_s - self._since_s[subject] >= self._rules[subject[0]].for_s
         )
         before, self._active = self._active, {}
-        for one in alerts:
-            subject = (one.condition, one.pid, one.device)
-            self._active[subject] = (now_s, one.text) if subject in findings else before[subject]
+        for alert in alerts:
+            subject = (alert.condition, alert.pid, alert.device)
+            self._active[subject] = (now_s, alert.text) if subject in findings else before[subject]
         return alerts
 
     def _lasting(self, now_s: float, rows: Sequence[ProcessRow]) -> dict[_Subject, str]:
@@ -210,9 +210,9 @@ class AlertEvaluator:
                 if device.lost:
                     yield (Condition.LOST_DEVICE, None, device.index), f"ND{device.index} is lost"
         if ecc:
-            for one in events:
-                if one.counter in _UNCORRECTED and one.device is not None and one.count > ecc.threshold:
-                    self._ecc_until_s[one.device] = now_s + _ECC_SHOWN_S
+            for event in events:
+                if event.counter in _UNCORRECTED and event.device is not None and event.count > ecc.threshold:
+                    self._ecc_until_s[event.device] = now_s + _ECC_SHOWN_S
             for index, until_s in list(self._ecc_until_s.items()):
                 if now_s < until_s:
                     yield (Condition.ECC, None, index), f"ND{index}: uncorrected memory errors"

@@ -57,7 +57,9 @@ class ProcessHistories:
         if self._sampled_ns is None or after.taken_ns < self._sampled_ns:
             self._sampled_ns = before.taken_ns
             self._series_by_process = {
-                process_key(one): ProcessSeries(one) for one in before.processes if one.uses_device
+                process_key(process): ProcessSeries(process)
+                for process in before.processes
+                if process.uses_device
             }
         since_ns, now_ns = self._sampled_ns, after.taken_ns
         if now_ns - since_ns < _SHORTEST_NS or now_ns // SECOND_NS == since_ns // SECOND_NS:

@@ -107,21 +107,21 @@ class MachineMonitor:
         self._set(alerts)
 
     def _remember(self, *new: MachineEvent) -> None:
-        for one in new:
-            self._remember_one(one)
+        for event in new:
+            self._remember_event(event)
 
-    def _remember_one(self, one: MachineEvent) -> None:
-        subject = (one.kind, one.what)
+    def _remember_event(self, event: MachineEvent) -> None:
+        subject = (event.kind, event.what)
         before = self._newest.get(subject)
-        both = before.again(one) if before else None
+        both = before.again(event) if before else None
         if before is not None and both is not None and before in self.events:
             self.events.remove(before)
         else:
             self.seen += 1
         if len(self._newest) > self._kept:
             self._newest.clear()
-        self._newest[subject] = both or one
-        self.events.append(both or one)
+        self._newest[subject] = both or event
+        self.events.append(both or event)
 
     def _set(self, alerts: tuple[Alert, ...]) -> None:
         self.alerts = alerts

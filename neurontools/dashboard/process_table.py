@@ -184,7 +184,7 @@ class ProcessFilter:
             processes, devices = select(snapshot, list(snapshot.devices), self._filters, show_all=False)
             left = {process_key(process) for process in processes}
             rows = [row for row in rows if process_key(row.process) in left]
-            if any(not one.of_process for one in self._filters):
+            if any(not condition.of_process for condition in self._filters):
                 cores = {core for device in devices for core in device.core_ids}
                 rows = [row for row in rows if any(use.core in cores for use in row.process.cores)]
         if self._plain:

@@ -11,15 +11,11 @@ SAME_MEANING: dict[str, str] = {}
 """Names of classes that mean the same in several modules, and why they are not one."""
 
 PENDING: set[str] = {
-    "Action",
     "Buffer",
-    "Caller",
     "CheckReport",
-    "Collector",
     "CoreCounters",
     "DeviceMemory",
     "Engine",
-    "Finding",
     "Machine",
     "MachineView",
     "Mailbox",
@@ -29,7 +25,6 @@ PENDING: set[str] = {
     "Place",
     "Request",
     "Style",
-    "Tensor",
 }
 """Names that are still to be made unique; nothing is added here."""
 

@@ -44,9 +44,9 @@ class PagePane(LinePane, can_focus=True):
         self.page = page
         self.display = False
         self._bindings = BindingsMap(
-            Binding(one, f"app.page_key('{key.name}')", key.text, id=f"{page.name}.{key.name}")
+            Binding(name, f"app.page_key('{key.name}')", key.text, id=f"{page.name}.{key.name}")
             for key in page.bindings()
-            for one in key.keys.split(",")
+            for name in key.keys.split(",")
         )
 
 

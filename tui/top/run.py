@@ -231,11 +231,11 @@ def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> 
         machines.append(MonitoredMachine(place.name, model, PlaybackController(model, SnapshotHistory())))
     missing = dict.fromkeys(range(len(machines)), _UPDATES)
     try:
-        for one in source.updates():
-            machines[one.index].model.update(one.update)
-            left = missing.pop(one.index, 0) - 1
-            if left > 0 and not isinstance(one.update, SourceProblem):
-                missing[one.index] = left
+        for update in source.updates():
+            machines[update.index].model.update(update.update)
+            left = missing.pop(update.index, 0) - 1
+            if left > 0 and not isinstance(update.update, SourceProblem):
+                missing[update.index] = left
             if not missing:
                 break
     finally:

@@ -141,7 +141,7 @@ class MachinesPage(Page):
         """Return the rows."""
         summaries = [summary_of(machine) for machine in self._machines]
         return {
-            "machines": [{name: getattr(one, name) for name in MachineSummary.__slots__} for one in summaries]
+            "machines": [{name: getattr(row, name) for name in MachineSummary.__slots__} for row in summaries]
         }
 
     def _move(self, steps: int) -> None:
@@ -155,22 +155,22 @@ def machines_title(count: int, width: int) -> Line:
 
 
 def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
-    known = [one for one in summaries if one.cores is not None]
-    cores = sum(one.cores or 0 for one in known)
-    busy = sum((one.utilization or 0.0) * (one.cores or 0) for one in known)
+    known = [row for row in summaries if row.cores is not None]
+    cores = sum(row.cores or 0 for row in known)
+    busy = sum((row.utilization or 0.0) * (row.cores or 0) for row in known)
     missing = len(summaries) - len(known)
     return MachineSummary(
         name=_counted(len(summaries)),
         source="",
         state=f"{missing} without data" if missing else "ok",
-        devices=sum(one.devices or 0 for one in known),
+        devices=sum(row.devices or 0 for row in known),
         cores=cores,
-        used_cores=sum(one.used_cores or 0 for one in known),
+        used_cores=sum(row.used_cores or 0 for row in known),
         utilization=busy / cores if cores else 0.0,
-        used_bytes=sum(one.used_bytes or 0 for one in known),
-        memory_bytes=sum(one.memory_bytes or 0 for one in known),
-        processes=sum(one.processes or 0 for one in known),
-        ecc=sum(one.ecc or 0 for one in known),
+        used_bytes=sum(row.used_bytes or 0 for row in known),
+        memory_bytes=sum(row.memory_bytes or 0 for row in known),
+        processes=sum(row.processes or 0 for row in known),
+        ecc=sum(row.ecc or 0 for row in known),
     )
 
 
@@ -206,13 +206,17 @@ _COLUMNS = (
 
 def _fitting(width: int) -> tuple[_Column, ...]:
     left = list(_COLUMNS)
-    while len(left) > 1 and _NAME_WIDTH + sum(one.cells for one in left) + _LEAST_STATE > width:
-        left.remove(max(left, key=lambda one: one.rank))
+    while len(left) > 1 and _NAME_WIDTH + sum(column.cells for column in left) + _LEAST_STATE > width:
+        left.remove(max(left, key=lambda column: column.rank))
     return tuple(left)
 
 
 def _heads(width: int) -> Line:
-    heads = [fixed(" MACHINE", _NAME_WIDTH), *(one.head.rjust(one.cells) for one in _fitting(width)), _STATE]
+    heads = [
+        fixed(" MACHINE", _NAME_WIDTH),
+        *(column.head.rjust(column.cells) for column in _fitting(width)),
+        _STATE,
+    ]
     return section_heads(heads, width)
 
 

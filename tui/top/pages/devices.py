@@ -117,7 +117,7 @@ class DevicesPage(Page):
                     ],
                     "hardware": msgspec.structs.asdict(device.hardware),
                     "alerts": [
-                        str(one.condition) for one in model.monitor.alerts_of_device.get(device.index, ())
+                        str(alert.condition) for alert in model.monitor.alerts_of_device.get(device.index, ())
                     ],
                 }
                 for device in snapshot.devices

@@ -103,20 +103,20 @@ class EventsPage(Page):
             ],
             "events": [
                 {
-                    "unix_s": one.unix_s,
-                    "kind": str(one.kind),
-                    "text": one.text,
-                    "pid": one.pid,
-                    "device": one.device,
-                    "count": one.count,
+                    "unix_s": event.unix_s,
+                    "kind": str(event.kind),
+                    "text": event.text,
+                    "pid": event.pid,
+                    "device": event.device,
+                    "count": event.count,
                 }
-                for one in self._found(model)
+                for event in self._found(model)
             ],
         }
 
     def _found(self, model: TopModel) -> list[MachineEvent]:
         events = reversed(model.monitor.events)
-        return [one for one in events if not self._only_troubles or one.kind in TROUBLES]
+        return [event for event in events if not self._only_troubles or event.kind in TROUBLES]
 
     def _note(self, model: TopModel, shown: int) -> str:
         what = f"{shown} troubles" if self._only_troubles else f"{shown}"

@@ -271,7 +271,7 @@ class ProcessesPage(Page):
                 return Notice(f"{error.message}{f' ({error.remedy})' if error.remedy else ''}", problem=True)
             return Notice(f"{CHOICES[choice].name} sent to process {process.pid}")
 
-        return Choose("Send a signal?", about, tuple(one.name for one in CHOICES), send)
+        return Choose("Send a signal?", about, tuple(choice.name for choice in CHOICES), send)
 
 
 def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
