@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,9 +60,23 @@ def _skip_without_torch(report: Report) -> Report:
     return report
 
 
+SLOW_FOLDERS = {"customop", "demo", "docs", "packaging", "stress", "tui", "xla"}
+"""Folders whose tests compile C++, run torch, draw screens or run whole programs."""
+STARTS_PROCESSES = re.compile(r"\b(?:subprocess|tool|launch|private_machine|neuron_machine)\b")
+
+
+@cache
+def is_slow(module: Path) -> bool:
+    """Return whether `make test-fast` leaves out a module: by its folder, or because its tests start processes."""
+    folder = module.relative_to(Path(__file__).parent).parts[0]
+    return folder in SLOW_FOLDERS or bool(STARTS_PROCESSES.search(module.read_text()))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that are marked `torch` where torch is not installed: their failure does not name it."""
+    """Mark slow tests; skip those marked `torch` where torch is not installed and their failure does not name it."""
     for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
         if NO_TORCH and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason="torch is not installed"))
 

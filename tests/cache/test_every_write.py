@@ -38,6 +38,8 @@ from tests.compiler.graphs import mlp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 TRN1 = instance_type("trn1.2xlarge").device
 KEPT = mlp(rows=2)
 PINNED = mlp(rows=3)
