@@ -71,9 +71,7 @@ ALLOWED = {
 }
 """Rule and module, and why it is not a copy."""
 
-PENDING: set[tuple[str, str]] = {
-    ("table of units", "neurontools/machine/listing/flags.py"),
-}
+PENDING: set[tuple[str, str]] = set()
 """Rule and module of the copies that are still to be replaced; nothing is added here."""
 
 
@@ -89,7 +87,7 @@ def found_in(path: Path) -> Iterator[str]:
                 yield "get_close_matches"
             case ast.JoinedStr(values=values) if _PROCESS_STAT.search(_plain(values)):
                 yield "/proc/<pid>/stat"
-            case ast.Dict(keys=keys) if len(_words(keys) & UNITS) > 1:
+            case ast.Dict(keys=keys) if _are_units(_words(keys)):
                 yield "table of units"
             case ast.Tuple(elts=rows) | ast.List(elts=rows) if _is_table(rows):
                 yield "table of units"
@@ -103,6 +101,11 @@ def _plain(values: list[ast.expr]) -> str:
 
 def _words(nodes: list[ast.expr | None] | list[ast.expr]) -> set[object]:
     return {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+def _are_units(words: set[object]) -> bool:
+    found = {str(word) for word in words & UNITS}
+    return len(found) > 1 and any(len(word) > 1 for word in found)  # not only letters, as of short options
 
 
 def _is_table(rows: list[ast.expr]) -> bool:
