@@ -116,7 +116,7 @@ def umbrella_parser() -> argparse.ArgumentParser:
 def _parser_of(module: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = import_module(f"neurontools.commands.{module}").build_parser()
     if module == "fault":
-        _offer(parsing.verbs(parser)["inject"], kind=FaultKind, type=EccType)
+        _offer(parsing.verbs(parser)["inject"], kind=FaultKind, ecc=EccType)
     elif module == "top":
         _offer(parser, page=PAGE_NAMES, theme=THEME_NAMES)
     return parser

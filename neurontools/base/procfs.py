@@ -34,7 +34,7 @@ class ProcessStat:
         self.system_ticks = int(fields[_SYSTEM])
         self.start_ticks = int(fields[_START])
         self.resident_bytes = int(fields[_RESIDENT]) * os.sysconf("SC_PAGE_SIZE")
-        self.stack_start = int(fields[_STACK])
+        self.stack_start = int(fields[_STACK]) if len(fields) > _STACK else 0
 
 
 def read_stat(pid: int, root: str = "") -> ProcessStat | None:

@@ -302,7 +302,7 @@ def test_a_deleted_runtime_directory_is_made_again_when_a_tool_comes(
         assert [process.pid for process in client.snapshot().processes] == [job.pid]
     assert [info.pid for info in launch.list_machines()] == [daemon.pid]
     assert start().was_running
-    assert "was deleted; it is whole again" in Path(daemon.log).read_text()
+    assert "was deleted; it was restored" in Path(daemon.log).read_text()
 
 
 def test_a_deleted_runtime_directory_is_made_again_by_a_hangup(daemon: DaemonInfo, wait_until: Wait) -> None:
