@@ -142,6 +142,7 @@ def test_values_of_nothing_are_no_error(tool, monkeypatch):
     assert tool("neurontools", "completion", "--values", "entries").returncode == 0
 
 
+@pytest.mark.torch
 def test_doctor_names_what_is_there(tool):
     findings = {check["name"]: check for check in json.loads(tool("neurontools", "doctor", "--json").stdout)}
     assert findings["neurontools"]["detail"] == __version__

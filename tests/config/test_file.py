@@ -137,8 +137,9 @@ def test_a_file_that_cannot_be_read_is_reported(config, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "open", refuse)
-    assert problems(path) == [(0, "cannot be read: Permission denied" + IGNORED)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert problems(path) == [(0, "cannot be read: Permission denied" + IGNORED)]
 
 
 PIECES = st.sampled_from(

@@ -17,6 +17,8 @@ from neurontools.customop.signature import ABI_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.torch
+
 KERNEL = "torch::Tensor op(const torch::Tensor& x) { return torch::mul(x, 2); }"
 SAME = "torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }"
 DEFINE = 'm.def("op", &same, "op");'

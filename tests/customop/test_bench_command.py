@@ -16,6 +16,8 @@ import pytest
 
 from neurontools.commands.customop import build_parser, main
 
+pytestmark = pytest.mark.torch
+
 Library = Callable[[str], Path]
 GOLDEN = Path(__file__).parent / "golden"
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"

@@ -12,6 +12,8 @@ from neurontools.commands.customop import main
 from neurontools.customop.building.build import build
 from neurontools.customop.building.project import CheckWords, load_project
 
+pytestmark = pytest.mark.torch
+
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 NAMES = sorted(path.parent.name for path in SAMPLES.glob("*/customop.yaml") if path.parent.name != "project")
 LOOKED_AT = {

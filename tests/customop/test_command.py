@@ -12,6 +12,8 @@ import pytest
 
 from neurontools.commands.customop import COMMANDS, build_parser, main
 
+pytestmark = pytest.mark.torch
+
 Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 

@@ -17,6 +17,8 @@ from neurontools.customop.errors import CustomOpBuildError
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.torch
+
 KERNEL = """#include <torch/torch.h>
 torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, FACTOR); }
 """
