@@ -212,7 +212,7 @@ def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: To
         (
             ("--analyze-output", "/dev/null/x", "--command", "analyze", "true"),
             1,
-            "name another directory with",
+            "use another directory with",
         ),
     ],
 )

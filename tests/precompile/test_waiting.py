@@ -231,7 +231,7 @@ def test_for_a_bucket_every_command_works_on_the_copy_that_runs_use(
     assert (scanned.stdout, scanned.stderr) == ("todo[1]\nlocked[1]\ndone[0]\nfailed[0]\n", "")
     unlocked = tool(TOOL, "--command", "clear-locks")
     assert "1 of 1 locks removed" in unlocked.stdout
-    assert f"warning: this is about {copy}, the copy of s3://nowhere/team; " in unlocked.stderr
+    assert f"warning: this removes from {copy}, the copy of s3://nowhere/team; " in unlocked.stderr
     assert "0 NEFFs removed" in tool(TOOL, "--command", "clear-neffs").stdout
     cleaned = tool(TOOL, "--command", "clean")
     assert "2 entries removed" in cleaned.stdout
