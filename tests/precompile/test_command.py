@@ -228,7 +228,7 @@ def test_a_cache_that_cannot_be_written_to_stops_the_collecting(home: Path, tool
     (home / "compile-cache").write_text("a file")
     done = tool(TOOL, "python", program(home, TRAIN))
     assert done.returncode == 1
-    assert "extraction needs a compile cache that can be written to" in done.stderr + done.stdout
+    assert "graph extraction needs a writable cache" in done.stderr + done.stdout
 
 
 def test_a_signal_reaches_the_program_which_decides(home: Path) -> None:
