@@ -56,7 +56,7 @@ def _run(argv: list[str]) -> int:
     from neurontools.machine.client_errors import CoresBusyError, DeviceLostError
 
     try:
-        with claim_ranks(machine, benchmarks) as ranks:
+        with claim_ranks(machine, benchmarks[0].cores) as ranks:
             tables = _run_all(benchmarks, ranks, show_progress=not found.non_interactive)
     except (CoresBusyError, DeviceLostError, CollectiveFailedError) as error:
         return _could_not_run(found, benchmarks, style, f"{error.message}\n{error.remedy}\n")

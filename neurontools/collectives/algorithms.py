@@ -1,7 +1,6 @@
 """The algorithms: which of them a group of ranks can use, and their plans.
 
-Their names are those that the real tool prints ; no document describes them, so the steps
-behind the names are our decision (docs/reference/nccom-test.md).
+Their names are those that the real tool prints; no document describes them, so the steps behind the names are our decision (docs/reference/nccom-test.md).
 """
 
 from __future__ import annotations
@@ -9,24 +8,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.collectives import hierarchy, mesh, recursive_halving, rings
 from neurontools.collectives.operations import Operation
-from neurontools.collectives.plans import Plan
+from neurontools.collectives.plans import Hierarchy, Mesh, Plan, RecursiveHalving, Rings, permute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Protocol
 
     from neurontools.collectives.fabric import Fabric
-    from neurontools.collectives.plans import Step
-    from neurontools.collectives.rings import Tours
-
-    class _Family(Protocol):
-        def gather(self, shape: Any, /) -> Iterator[Step]: ...
-
-        def reduce_scatter(self, shape: Any, /) -> Iterator[Step]: ...
-
-        def all_to_all(self, shape: Any, /) -> Iterator[Step]: ...
+    from neurontools.collectives.plans import Schedule, Step, Tours
 
 
 class Algorithm(StrEnum):
@@ -84,20 +73,10 @@ def make_plan(
     """
     ranks = len(cores)
     if operation.is_point_to_point:
-        ring = tuple((here, (here + 1) % ranks) for here in range(ranks))
-        return Plan(1, tuple(mesh.permute(ring if pairs is None else pairs)))
-    match algorithm:
-        case Algorithm.MESH:
-            return Plan(1, tuple(_steps(operation, mesh, ranks)))
-        case Algorithm.RDH:
-            return Plan(1, tuple(_steps(operation, recursive_halving, ranks)))
-        case Algorithm.RING:
-            return Plan(1, tuple(_steps(operation, rings, _tours(cores, fabric)[:1])))
-        case Algorithm.KANGARING:
-            tours = _tours(cores, fabric)
-            return Plan(len(tours), tuple(_steps(operation, rings, tours)))
-        case Algorithm.HIERARCHICAL:
-            return _hierarchical(operation, cores, fabric)
+        ring = tuple((rank, (rank + 1) % ranks) for rank in range(ranks))
+        return Plan(1, (permute(ring if pairs is None else pairs),))
+    channels, schedule = _schedule(algorithm, operation, cores, fabric)
+    return Plan(channels, tuple(_steps(operation, schedule)))
 
 
 def group_by_device(cores: tuple[int, ...], fabric: Fabric) -> tuple[tuple[int, ...], ...]:
@@ -108,32 +87,37 @@ def group_by_device(cores: tuple[int, ...], fabric: Fabric) -> tuple[tuple[int, 
     return tuple(map(tuple, found.values()))
 
 
-def _steps(operation: Operation, family: _Family, shape: object) -> Iterator[Step]:
+def _schedule(
+    algorithm: Algorithm, operation: Operation, cores: tuple[int, ...], fabric: Fabric
+) -> tuple[int, Schedule]:
+    """Return into how many pieces every block is cut, and who sends them where."""
+    match algorithm:
+        case Algorithm.MESH:
+            return 1, Mesh(len(cores))
+        case Algorithm.RDH:
+            return 1, RecursiveHalving(len(cores))
+        case Algorithm.RING:
+            return 1, Rings(_tours(cores, fabric)[:1])
+        case Algorithm.KANGARING:
+            tours = _tours(cores, fabric)
+            return len(tours), Rings(tours)
+        case Algorithm.HIERARCHICAL:
+            groups = group_by_device(cores, fabric)
+            tours = _tours(tuple(cores[group[0]] for group in groups), fabric)
+            return 1 if operation.is_all_to_all else len(tours), Hierarchy(tours, len(groups[0]))
+
+
+def _steps(operation: Operation, schedule: Schedule) -> Iterator[Step]:
     match operation:
         case Operation.ALL_GATHER | Operation.ALL_GATHERV:
-            yield from family.gather(shape)
+            yield from schedule.gather()
         case Operation.REDUCE_SCATTER:
-            yield from family.reduce_scatter(shape)
+            yield from schedule.reduce_scatter()
         case Operation.ALL_REDUCE:
-            yield from family.reduce_scatter(shape)
-            yield from family.gather(shape)
+            yield from schedule.reduce_scatter()
+            yield from schedule.gather()
         case _:
-            yield from family.all_to_all(shape)
-
-
-def _hierarchical(operation: Operation, cores: tuple[int, ...], fabric: Fabric) -> Plan:
-    groups = group_by_device(cores, fabric)
-    width = len(groups[0])
-    if operation.is_all_to_all:
-        return Plan(1, tuple(hierarchy.all_to_all(len(groups), width)))
-    leaders = tuple(cores[group[0]] for group in groups)
-    tours = _tours(leaders, fabric)
-    steps: list[Step] = []
-    if operation.reduces:
-        steps += hierarchy.reduce_scatter(tours, width)
-    if operation is not Operation.REDUCE_SCATTER:
-        steps += hierarchy.gather(tours, width)
-    return Plan(len(tours), tuple(steps))
+            yield from schedule.all_to_all()
 
 
 def _tours(cores: tuple[int, ...], fabric: Fabric) -> Tours:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from neurontools.collectives import groups
 from neurontools.collectives.fabric import allowed_ranks
 from neurontools.collectives.model import Workload, parse_algorithm, timed
-from neurontools.collectives.operations import DataType, Operation, divisor, parse_datatype, parse_operation
-from neurontools.collectives.running import check_statistics
-from neurontools.collectives.sizes import DEFAULT_BYTES, parse_size, round_sizes, sweep
+from neurontools.collectives.operations import (
+    DEFAULT_BYTES,
+    DataType,
+    Operation,
+    divisor,
+    parse_datatype,
+    parse_operation,
+    parse_size,
+    round_sizes,
+    sweep,
+)
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.collectives.algorithms import Algorithm
     from neurontools.collectives.fabric import Fabric
-    from neurontools.collectives.operations import DataType, Options
+    from neurontools.collectives.operations import Options
 
+AVERAGE = "avg"
 DEFAULT_CC_DIM = 1
+_MAX_ITERATIONS = 100_000
+_MAX_NODES = 4096
 
 _SHAPE = re.compile(r"\d{1,9}(?:[x,]\d{1,9}){0,7}", re.ASCII)
+_PERCENTILE = re.compile(r"p(\d{1,3}(?:\.\d{1,3})?)", re.ASCII)
 _WITH_SBUF_COLLECTIVES = ("NeuronCore-v3", "NeuronCore-v4")
 
 
@@ -51,7 +65,7 @@ def _sbuf_size(
         raise UsageError(
             f"--output-shape {options.output_shape} is not what {operation.value} makes: {shown}"
         )
-    size = max(prod(given), prod(result)) * kind.nbytes
+    size = max(math.prod(given), math.prod(result)) * kind.nbytes
     room = core.sbuf_bytes * fabric.lnc
     if size > room:
         raise UsageError(f"{size} bytes do not fit into the SBUF of {room} bytes", "give smaller shapes")
@@ -82,10 +96,6 @@ def _output_shape(operation: Operation, given: tuple[int, ...], dim: int, ranks:
     return (*given[:dim], length, *given[dim + 1 :])
 
 
-_MAX_ITERATIONS = 100_000
-_MAX_NODES = 4096
-
-
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """One table: its rows are `sizes`. Iteration i runs `works[i % len(works)]`.
@@ -105,6 +115,11 @@ class Benchmark:
     def operation(self) -> Operation:
         """The collective."""
         return self.works[0].operation
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The cores of all groups."""
+        return tuple(core for group in self.works[0].groups for core in group)
 
 
 def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchmark:
@@ -137,7 +152,8 @@ def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
     """Return benchmarks that run as streams at the same time and share the links."""
     count = len(benchmarks)
     return tuple(
-        replace(one, works=tuple(replace(work, streams=count) for work in one.works)) for one in benchmarks
+        replace(benchmark, works=tuple(replace(work, streams=count) for work in benchmark.works))
+        for benchmark in benchmarks
     )
 
 
@@ -344,3 +360,26 @@ def _whole_sizes(
                     f"give multiples of {multiple}",
                 )
     return round_sizes(asked, multiple)
+
+
+def check_statistics(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of statistics, each once.
+
+    Raises:
+        UsageError: there is none, or a name is neither `avg` nor a percentile from `p0` to `p100`.
+    """
+    if not names:
+        raise UsageError("no statistic", "give avg and percentiles such as p50 p99")
+    for name in names:
+        match = _PERCENTILE.fullmatch(name)
+        if name != AVERAGE and (match is None or float(match[1]) > 100):
+            raise UsageError(f"unknown statistic {name!r}", "give avg and percentiles such as p50 p99")
+    return tuple(dict.fromkeys(names))
+
+
+def statistic(name: str, times: Sequence[float]) -> float:
+    """Return the average, or a percentile by nearest rank."""
+    if name == AVERAGE:
+        return math.fsum(times) / len(times)
+    rank = math.ceil(float(name[1:]) / 100 * len(times))
+    return sorted(times)[max(rank, 1) - 1]

@@ -26,9 +26,7 @@ from neurontools.runtime.status import NrtError
 from neurontools.runtime.versions import RUNTIME_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from neurontools.collectives.benchmark import Benchmark
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 LNC = "NEURON_LOGICAL_NC_CONFIG"
 ROOT_COMM_ID = "NEURON_RT_ROOT_COMM_ID"
@@ -209,7 +207,7 @@ def check_lnc(view: MachineView, wanted: int | None) -> None:
 
 
 @contextmanager
-def claim_ranks(machine: MachineView | None, benchmarks: tuple[Benchmark, ...]) -> Iterator[Ranks]:
+def claim_ranks(machine: MachineView | None, cores: Sequence[int]) -> Iterator[Ranks]:
     """Hold the cores of the ranks; without a machine nothing is held.
 
     Raises:
@@ -219,7 +217,6 @@ def claim_ranks(machine: MachineView | None, benchmarks: tuple[Benchmark, ...]) 
     if machine is None:
         yield ModelledRanks()
         return
-    cores = tuple(core for group in benchmarks[0].works[0].groups for core in group)
     uses_links = len({machine.fabric.device_of(core) for core in cores}) > 1
     client = Client.connect(machine.name)
     try:
@@ -267,7 +264,7 @@ def requested_lnc(environ: Mapping[str, str]) -> int | None:
 
 
 def check_root(environ: Mapping[str, str]) -> None:
-    """Refuse MPI hosts without a usable NEURON_RT_ROOT_COMM_ID .
+    """Refuse MPI hosts without a usable NEURON_RT_ROOT_COMM_ID.
 
     Raises:
         UsageError: it is missing or not of the form host:port.

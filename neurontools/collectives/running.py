@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.collectives.benchmark import AVERAGE, statistic
 from neurontools.collectives.checking import CheckReport, check, check_budget
 from neurontools.collectives.fabric import constants
 from neurontools.collectives.model import timed
 from neurontools.collectives.operations import bus_factor, input_bytes, output_bytes
-from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from neurontools.collectives.benchmark import Benchmark
     from neurontools.collectives.machine_ranks import Ranks
     from neurontools.collectives.model import CollectiveTime
 
-AVERAGE = "avg"
-
 _STRAGGLER_SHARE = 0.03
 _STRAGGLER_FACTOR = 1.06
-_PERCENTILE = re.compile(r"p(\d{1,3}(?:\.\d{1,3})?)", re.ASCII)
 
 
 def iteration_times(mean_s: float, count: int, seed: str) -> tuple[float, ...]:
@@ -38,29 +34,6 @@ def iteration_times(mean_s: float, count: int, seed: str) -> tuple[float, ...]:
     ]
     scale = mean_s * count / math.fsum(factors)
     return tuple(factor * scale for factor in factors)
-
-
-def check_statistics(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of statistics, each once.
-
-    Raises:
-        UsageError: there is none, or a name is neither `avg` nor a percentile from `p0` to `p100`.
-    """
-    if not names:
-        raise UsageError("no statistic", "give avg and percentiles such as p50 p99")
-    for name in names:
-        match = _PERCENTILE.fullmatch(name)
-        if name != AVERAGE and (match is None or float(match[1]) > 100):
-            raise UsageError(f"unknown statistic {name!r}", "give avg and percentiles such as p50 p99")
-    return tuple(dict.fromkeys(names))
-
-
-def statistic(name: str, times: Sequence[float]) -> float:
-    """Return the average, or a percentile by nearest rank."""
-    if name == AVERAGE:
-        return math.fsum(times) / len(times)
-    rank = math.ceil(float(name[1:]) / 100 * len(times))
-    return sorted(times)[max(rank, 1) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +89,7 @@ def _row(
     executed = (warm_up + measured) * options.ops_per_iter
     checks, slower = ranks.execute(executed, lambda: _checks(benchmark, nbytes, times, on_progress))
     measured = tuple(time_s * _factor(slower, len(warm_up) + index) for index, time_s in enumerate(measured))
-    mean_s = statistic("avg", measured)
+    mean_s = statistic(AVERAGE, measured)
     return Row(
         nbytes=nbytes,
         elements=nbytes // benchmark.kind.nbytes,

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
-from neurontools.collectives.checking import check, rank_data, starting_memory
+from neurontools.collectives.checking import ALL_ONES, RANDOM, check, rank_data, starting_memory
 from neurontools.collectives.fabric import find_fabric
 from neurontools.collectives.model import Workload
 from neurontools.collectives.operations import DataType, Operation
 from neurontools.collectives.plans import execute_plan
-from neurontools.collectives.values import ALL_ONES, RANDOM
 
 PLACES = ["inf1.6xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn3e.24xlarge"]
 MATRIX = [
@@ -93,24 +92,20 @@ def test_data_that_never_arrive_are_found():
 
 
 def test_a_rank_that_is_left_out_is_named(monkeypatch):
-    from neurontools.collectives import mesh
-    from neurontools.collectives.plans import Transfer
+    from neurontools.collectives.plans import Mesh, Transfer
 
-    def broken(ranks):
-        yield tuple(
-            Transfer(source, target, (source,)) for source in range(ranks) for target in range(ranks - 1)
-        )
+    def broken(_):
+        yield tuple(Transfer(source, target, (source,)) for source in range(4) for target in range(3))
 
-    monkeypatch.setattr(mesh, "gather", broken)
+    monkeypatch.setattr(Mesh, "gather", broken)
     work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), find_fabric("trn2.3xlarge"))
     assert check(work, DataType.UINT8, Algorithm.MESH, 64).wrong == (3,)
 
 
 def test_a_step_that_needs_what_is_not_there_is_named(monkeypatch):
-    from neurontools.collectives import mesh
-    from neurontools.collectives.plans import Transfer
+    from neurontools.collectives.plans import Mesh, Transfer
 
-    monkeypatch.setattr(mesh, "gather", lambda ranks: iter([(Transfer(0, 1, (3,)),)]))
+    monkeypatch.setattr(Mesh, "gather", lambda _: iter([(Transfer(0, 1, (3,)),)]))
     work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), find_fabric("trn2.3xlarge"))
     report = check(work, DataType.UINT8, Algorithm.MESH, 64)
     assert report.wrong == (0, 1, 2, 3)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.collectives.running import check_statistics, iteration_times, statistic
-from neurontools.collectives.sizes import MAX_BYTES, parse_size, round_sizes, sweep
+from neurontools.collectives.benchmark import check_statistics, statistic
+from neurontools.collectives.operations import MAX_BYTES, parse_size, round_sizes, sweep
+from neurontools.collectives.running import iteration_times
 from neurontools.errors import UsageError
 
 

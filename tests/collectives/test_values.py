@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neurontools.collectives.checking import ALL_ONES, RANDOM, decode, encode, generate, numpy, same_bits
 from neurontools.collectives.operations import DataType, parse_datatype
-from neurontools.collectives.values import ALL_ONES, RANDOM, decode, encode, generate, numpy, same_bits
 from neurontools.errors import MissingDependencyError, UsageError
 
 FLOATS = [kind for kind in DataType if kind.is_float]
