@@ -91,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("shell", nargs="?", choices=["bash", "zsh", "fish"])
     what.add_argument(
-        "--values", choices=sorted(KINDS), help="print the possible values of a word, for the scripts"
+        "--values", choices=sorted(KINDS), help="print the values of a word; used by the scripts"
     )
     return parser
 

@@ -22,8 +22,9 @@ EXAMPLES = """examples:
   neurontools config show --json
   neurontools config path
 
-A flag beats the environment, the environment beats the file, the file beats the default.
-exit codes: 0 fine, 1 the file has mistakes (stderr lists them), 2 usage
+Precedence: flag, environment variable, config.yaml, default.
+
+exit codes: 0 success, 1 config.yaml has mistakes (listed on stderr), 2 usage error
 """
 
 

@@ -1,6 +1,6 @@
 """All output of commands to stdout and stderr, and all exit codes.
 
-Exit codes: 0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble, 130 interrupted, or the child's own.
+Exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted, or the child's own.
 """
 
 from __future__ import annotations

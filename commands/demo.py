@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         "cold and a warm compile cache, and inspect it with the tools. Uses a temporary directory and a "
         "separate machine, and removes both at the end.",
         epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep\n\n"
-        "exit codes: 0 fine, 1 a step failed, 2 usage, 130 interrupted",
+        "exit codes: 0 success, 1 a step failed, 2 usage error, 130 interrupted",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--epochs", type=int, default=20, metavar="N", help="training epochs (default: 20)")

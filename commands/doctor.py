@@ -17,10 +17,10 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools doctor",
         description="Check the installation: what is installed, what is missing and how to install it. Starts nothing.",
         epilog="examples:\n  neurontools doctor\n  neurontools doctor --json\n\n"
-        "exit codes: 0 fine, 1 something is missing or wrong, 2 usage",
+        "exit codes: 0 success, 1 something is missing or wrong, 2 usage error",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

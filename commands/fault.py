@@ -29,7 +29,7 @@ EXAMPLES = """examples:
   neurontools fault clear --all
   neurontools fault reset --device 3
 
-exit codes: 0 success, 1 failure, 2 usage error, 3 no machine is running, 4 the machine refuses
+exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 rejected by the machine
 """
 
 
@@ -87,10 +87,10 @@ _PARAMETERS = {
             "after_executions",
             "--after-executions",
             "N",
-            "let N executions or allocations pass first",
+            "skip the first N executions or allocations",
             _whole,
         ),
-        _Parameter("count", "--count", "N", "number of executions, allocations or memory errors", _whole),
+        _Parameter("count", "--count", "N", "stop after N executions, allocations or memory errors", _whole),
         _Parameter(
             "duration_s", "--duration", "DURATION", "clear the fault this long after it was armed", _duration
         ),
@@ -100,7 +100,7 @@ _PARAMETERS = {
         _Parameter(
             "ecc", "--type", "TYPE", "type of memory errors (ecc; default mem-uncorrected)", _ecc_type
         ),
-        _Parameter("amount", "--amount", "N", "memory errors at a time (ecc; default 1)", _whole),
+        _Parameter("amount", "--amount", "N", "number of memory errors at a time (ecc; default 1)", _whole),
         _Parameter(
             "every_s",
             "--every",
@@ -122,7 +122,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     inject = _verb(verbs, "inject", "inject a fault")
-    inject.add_argument("kind", metavar="KIND", help="`neurontools fault kinds` lists them")
+    inject.add_argument("kind", metavar="KIND", help="kind of fault; see 'neurontools fault kinds'")
     for title, parameters in _PARAMETERS.items():
         group = inject.add_argument_group(title)
         for parameter in parameters:
@@ -131,14 +131,14 @@ def build_parser() -> argparse.ArgumentParser:
             )
     _verb(verbs, "list", "list the faults of the machine")
     clear = _verb(verbs, "clear", "end faults and repair what they broke")
-    clear.add_argument("ids", metavar="ID", nargs="*", help="fault ids, as `list` shows them")
+    clear.add_argument("ids", metavar="ID", nargs="*", help="fault ids, from 'neurontools fault list'")
     clear.add_argument("--all", action="store_true", help="all faults")
     _verb(verbs, "kinds", "list the kinds of faults")
     reset = _verb(
         verbs, "reset", "reset a device: repairs what memory errors broke, keeps its error counters"
     )
     reset.add_argument("--device", metavar="N", required=True, help="the device")
-    reset.add_argument("--force", action="store_true", help="even if processes hold cores of it")
+    reset.add_argument("--force", action="store_true", help="reset even if processes hold its cores")
     return parser
 
 
@@ -164,7 +164,7 @@ def _verb(
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
     parser.add_argument(
-        "--machine", metavar="NAME", help="the machine (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   neurontools link --prefix ~/neuron --dry-run       print what would be done, change nothing
   neurontools link --prefix ~/neuron --remove        remove the links created there
 
-exit codes: 0 fine, 1 a foreign file is in the way, or the directory is not writable
+exit codes: 0 success, 1 a foreign file is in the way, or the directory is not writable, 2 usage error
 """
 
 

@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--source",
         metavar="sim|real|URL|FILE",
         default="sim",
-        help="simulated machine, real host, exporter URL or recording",
+        help="data source: the simulated machine (default), this host, an exporter or a recording",
     )
     parser.add_argument("--count", metavar="N", type=int, help="exit after N reports")
     parser.add_argument(

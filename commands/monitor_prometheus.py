@@ -20,8 +20,8 @@ EXAMPLES = """examples:
   neuron-monitor | neuron-monitor-prometheus --cert-file cert.pem --key-file key.pem
   curl -s localhost:8000/metrics
 
-exit codes: 0 the lines ended, 1 they ended before the first good one, or the port or certificate cannot be used,
-2 wrong command line, 130 interrupted, 143 ended by SIGTERM
+exit codes: 0 end of input, 1 no valid line in the input, or the port or certificate cannot be used, 2 usage error,
+130 interrupted, 143 terminated
 """
 
 
@@ -29,18 +29,18 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-monitor-prometheus",
-        description="Read lines of neuron-monitor on stdin and serve them as metrics for Prometheus.",
+        description="Read the output of neuron-monitor on stdin and serve it as Prometheus metrics.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-p", "--port", type=int, default=8000, help="port to listen on (default: 8000)")
-    parser.add_argument("--host", default="", help="address to listen on (default: every one)")
+    parser.add_argument("--host", default="", help="address to listen on (default: all)")
     parser.add_argument("--cert-file", metavar="FILE", help="certificate, for HTTPS")
     parser.add_argument("--key-file", metavar="FILE", help="private key, for HTTPS")
     parser.add_argument(
         "--enable-k8s-info",
         action="store_true",
-        help="write the lines to stdout again, for neuron-monitor-k8s-info",
+        help="copy stdin to stdout, for neuron-monitor-k8s-info",
     )
     return parser
 

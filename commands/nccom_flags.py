@@ -93,10 +93,10 @@ def _switch(group: argparse._ActionsContainer, *names: str, **settings: Any) -> 
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    _value(parser, "-r", "--nworkers", type=int, metavar="RANKS", help="ranks on all nodes (required)")
+    _value(parser, "-r", "--nworkers", type=int, metavar="RANKS", help="total number of ranks (required)")
     group = parser.add_argument_group("sizes and iterations")
     _value(group, "-N", "--nnodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
-    _value(group, "-b", "--minbytes", metavar="SIZE", help="smallest size, such as 1kb (default: 32M)")
+    _value(group, "-b", "--minbytes", metavar="SIZE", help="smallest size, e.g. 1kb (default: 32M)")
     _value(group, "-e", "--maxbytes", metavar="SIZE", help="largest size (default: 32M)")
     _value(group, "-i", "--stepbytes", metavar="SIZE", help="step between sizes (default: (max-min)/10)")
     _value(
@@ -160,15 +160,15 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         group,
         "--streams-json",
         metavar="FILE",
-        help='JSON: {"streams": [{"operation": ...}]}, a table for each',
+        help='JSON: {"streams": [{"operation": ...}]}, one table per stream',
     )
 
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("several nodes (modelled over the instance's network)")
     _value(group, "-s", "--hosts", nargs="+", metavar="HOST", help="MPI hosts; needs NEURON_RT_ROOT_COMM_ID")
-    _value(group, "--hosts-file", metavar="FILE", help="MPI hosts, one a line")
-    _switch(group, "-S", "--slurm-mode", help="excludes MPI hosts, otherwise without effect")
+    _value(group, "--hosts-file", metavar="FILE", help="file of MPI hosts, one per line")
+    _switch(group, "-S", "--slurm-mode", help="accepted, without effect; excludes MPI hosts")
     for names, settings in _IGNORED_FLAGS:
         add = _value if "metavar" in settings else _switch
         add(group, *names.split(), help="accepted, without effect", **settings)
@@ -194,7 +194,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_shapes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("from SBUF to SBUF (Trn2 and later)")
     _switch(group, "--sb2sb", help="keep data in SBUF")
-    _value(group, "--input-shape", metavar="SHAPE", help="such as 128,512")
+    _value(group, "--input-shape", metavar="SHAPE", help="e.g. 128,512")
     _value(group, "--output-shape", metavar="SHAPE", help="must match the operation")
     _value(
         group, "--cc-dim", type=int, metavar="N", help="dimension that is gathered or scattered (default: 1)"
@@ -204,7 +204,7 @@ def _add_shapes(parser: argparse.ArgumentParser) -> None:
 def _add_own(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("flags that the real tool does not have")
     _value(
-        group, "--machine", metavar="NAME", help="machine to use (default: NEURONTOOLS_MACHINE or 'default')"
+        group, "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
     _value(
         group,
@@ -216,7 +216,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         group, "--algorithm", metavar="NAME", help="mesh, rdh, hier, ring or kangaring instead of the fastest"
     )
     _value(group, "--check-bytes", metavar="SIZE", help="memory of this computer for --check (default: 1GB)")
-    _switch(group, "--json", help="print the JSON report instead of tables")
+    _switch(group, "--json", help="print JSON")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -33,7 +33,7 @@ EXAMPLES = """examples:
   neurond restart                               e.g. after an upgrade
   neurond stop --name big
 
-exit codes: 0 success, 1 failure, 2 usage error, 3 no such machine, 4 the daemon refuses or fails
+exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error
 """
 
 
@@ -72,22 +72,24 @@ def build_parser() -> argparse.ArgumentParser:
         "--ultraserver-node",
         type=int,
         metavar="N",
-        help="the machine's place in its UltraServer, from 0 (trn2u, trn3)",
+        help="index of the machine in its UltraServer, from 0 (trn2u, trn3)",
     )
     start.add_argument(
-        "--group", metavar="G", help="share the machine with a group (name or number); needs --dir"
+        "--group", metavar="GROUP", help="share the machine with a group (name or number); needs --dir"
     )
     start.add_argument(
         "--dir",
-        metavar="D",
-        help="new or empty directory for the group's machines, which the group can reach",
+        metavar="DIR",
+        help="new or empty directory for the group's machines; the group must be able to reach it",
     )
     start.add_argument(
-        "--foreground", action="store_true", help="run in the foreground, log to stderr, end with ^C"
+        "--foreground", action="store_true", help="run in the foreground and log to stderr; Ctrl-C stops"
     )
     _verb(verbs, "status", "show a machine and the processes on it")
     stop = _verb(verbs, "stop", "stop a machine")
-    stop.add_argument("--force", action="store_true", help="even if processes hold cores; they keep running")
+    stop.add_argument(
+        "--force", action="store_true", help="stop even if processes hold cores; they keep running"
+    )
     _verb(verbs, "restart", "replace the daemon; processes keep their cores")
     _verb(verbs, "list", "list the running machines", named=False)
     logs = _verb(verbs, "logs", "print the daemon's log", as_json=False)
@@ -132,7 +134,7 @@ def _verb(
             "--name",
             "--machine",
             metavar="NAME",
-            help="the machine (default: NEURONTOOLS_MACHINE or 'default')",
+            help="machine name (default: NEURONTOOLS_MACHINE or 'default')",
         )
     if as_json:
         parser.add_argument("--json", action="store_true", help="print JSON")

@@ -75,8 +75,8 @@ def help_text() -> str:
         "  neurontools ls --topology",
         "  neurontools cache prune --older-than 30d --dry-run",
         "",
-        "'neurontools COMMAND --help' says more; 'neurontools help TOPIC' prints a page",
-        "of the manual, 'neurontools help topics' lists them; --version the version.",
+        "Run 'neurontools COMMAND --help' for the options of a command, 'neurontools help",
+        "TOPIC' for a page of the manual, 'neurontools help topics' for all topics.",
         "",
         *textwrap.wrap(EXIT_CODES, 80),
     ]
@@ -101,7 +101,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _suggestion(word: str) -> str:
-    return did_you_mean(word, [*COMMANDS, "help"]) or "'neurontools --help' lists the commands"
+    return did_you_mean(word, [*COMMANDS, "help"]) or "see 'neurontools --help' for the commands"
 
 
 def _help(words: list[str]) -> str:

@@ -16,14 +16,14 @@ _EXAMPLES = """examples:
   neuron-packager info model.neff --json-output
   neuron-packager unpack model.neff -o parts
 
-exit codes: 0 fine, 1 no NEFF, a damaged one, or a directory that cannot be written, 2 usage, 130 interrupted"""
+exit codes: 0 success, 1 not a NEFF, damaged, or the directory is not writable, 2 usage error, 130 interrupted"""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-packager",
-        description="Look into NEFFs, ours and real ones, and take them apart. Nothing in them is run.",
+        description="Inspect and unpack NEFF files, simulated or real. Nothing in them is executed.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

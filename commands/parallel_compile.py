@@ -23,7 +23,7 @@ _EXAMPLES = """examples:
   neuron_parallel_compile --command analyze --analyze-output report python train.py
 
 During the trial run nothing runs on the device: all results are zeros. Limit it to 10-15 steps.
-The exit code is the number of graphs that could not be compiled."""
+The exit code is the number of graphs that failed to compile, at most 255; 1 failed, 2 usage error."""
 
 _WITH_PROGRAM = frozenset({"collect-and-compile", "collect", "analyze"})
 
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neuron_parallel_compile",
         usage="neuron_parallel_compile [option ...] [PROGRAM [ARG ...]]",
         description="Compile the graphs of a program ahead of time: a trial run stores them in the compile cache, "
-        "then they are compiled side by side. A run of the program after that compiles nothing.",
+        "then they are compiled in parallel. Later runs of the program compile nothing.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -47,10 +47,12 @@ def build_parser() -> argparse.ArgumentParser:
         "or remove everything, locks, or NEFFs",
     )
     parser.add_argument(
-        "--num_parallel", type=int, metavar="N", help="compiles at a time (default: the CPUs)"
+        "--num_parallel", type=int, metavar="N", help="number of parallel compiles (default: number of CPUs)"
     )
-    parser.add_argument("--node_id", type=int, default=0, metavar="N", help="number of this node, from 0")
-    parser.add_argument("--world_size", type=int, default=1, metavar="N", help="nodes that share the work")
+    parser.add_argument("--node_id", type=int, default=0, metavar="N", help="index of this node, from 0")
+    parser.add_argument(
+        "--world_size", type=int, default=1, metavar="N", help="number of nodes that share the work"
+    )
     parser.add_argument(
         "--static_schedule",
         action="store_true",
@@ -72,11 +74,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parallel_compile_workdir", metavar="DIR", help="directory for the trial run's intermediate files"
     )
-    parser.add_argument("--log_level", choices=("INFO", "WARNING", "ERROR"), help="which log lines to print")
+    parser.add_argument("--log_level", choices=("INFO", "WARNING", "ERROR"), help="minimum level of the log")
     parser.add_argument(
-        "--dry-run", action="store_true", help="clean, clear-locks, clear-neffs: print what would be removed"
+        "--dry-run",
+        action="store_true",
+        help="with clean, clear-locks, clear-neffs: print what would be removed, change nothing",
     )
-    parser.add_argument("--json", action="store_true", help="print the report or the listing as JSON alone")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
     return parser
 

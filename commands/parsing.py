@@ -14,7 +14,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-EXIT_CODES = "exit codes: 0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon trouble, 130 interrupted"
+EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted"
 
 _EXAMPLES = "examples:"
 _EXAMPLE = re.compile(r"  (?P<command>\S.*?)(?: {2,}(?P<purpose>\S.*))?$")
@@ -91,7 +91,7 @@ def _check_choice(parser: argparse.ArgumentParser, action: argparse.Action, valu
         return
     known = [str(choice) for choice in action.choices]
     if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-        remedy = did_you_mean(value, known) or _see_help(parser, "lists the commands")
+        remedy = did_you_mean(value, known) or _see_help(parser, " for the commands")
         raise UsageError(f"unknown command {value!r}", remedy)
     name = argparse._get_action_name(action)  # noqa: SLF001
     remedy = did_you_mean(str(value), known) or f"choose from {', '.join(known)}"
@@ -103,12 +103,12 @@ def _fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     if verbs(parser) and message.endswith(
         ("COMMAND", "VERB")
     ):  # the following arguments are required: COMMAND
-        raise UsageError("no command given", _see_help(parser, "lists the commands"))
+        raise UsageError("no command given", _see_help(parser, " for the commands"))
     raise UsageError(message, _see_help(parser))
 
 
-def _see_help(parser: argparse.ArgumentParser, what: str = "says more") -> str:
-    return f"'{parser.prog} --help' {what}"
+def _see_help(parser: argparse.ArgumentParser, what: str = "") -> str:
+    return f"see '{parser.prog} --help'{what}"
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

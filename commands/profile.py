@@ -28,8 +28,8 @@ EXAMPLES = """examples:
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
 
-exit codes: 0 fine, 1 no profile there, or a file that cannot be written, 2 usage, 130 interrupted; inspect: the
-program's
+exit codes: 0 success, 1 no profile there, or the file is not writable, 2 usage error, 130 interrupted; inspect: the
+exit code of the program
 """
 
 
@@ -37,35 +37,36 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-profile",
-        description="Look at profiles of runs on the simulated device. Wall times are measured, device times modelled.",
+        description="View profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    view = _verb(verbs, "view", "timeline on a terminal; or print a summary, or write a trace file")
+    view = _verb(verbs, "view", "show the timeline on a terminal, print a summary, or write a trace file")
     view.add_argument(
         "--output-format", choices=(*FORMATS, *_REMOVED), metavar="FORMAT", help=", ".join(FORMATS)
     )
     view.add_argument(
-        "--output-file", metavar="FILE", help="default: ntff.json, ntff.trace.json, ntff.pftrace"
+        "--output-file",
+        metavar="FILE",
+        help="file to write (default: ntff.json, ntff.trace.json or ntff.pftrace)",
     )
     view.set_defaults(body=_view)
-    summary = _verb(verbs, "summary", "print the summary")
-    summary.add_argument("--json", action="store_true", help="as JSON, base units")
+    summary = _verb(verbs, "summary", "print a summary of the profile")
+    summary.add_argument("--json", action="store_true", help="print JSON (base units)")
     summary.set_defaults(body=_summary)
     top = _verb(verbs, "top", "print the operators that take the most device time")
-    top.add_argument("-k", type=_positive, default=20, metavar="N", help="how many (default: 20)")
-    top.add_argument("--json", action="store_true", help="as JSON, base units")
+    top.add_argument("-k", type=_positive, default=20, metavar="N", help="number of operators (default: 20)")
+    top.add_argument("--json", action="store_true", help="print JSON (base units)")
     top.set_defaults(body=_top)
-    inspect = verbs.add_parser(
-        "inspect", help="run a program with profiling on, as neuron-run --profile does"
-    )
+    purpose = "run a program with profiling, like neuron-run --profile"
+    inspect = verbs.add_parser("inspect", help=purpose, description=f"{purpose.capitalize()}.")
     inspect.add_argument(
         "-o",
         "--output-dir",
         default=DEFAULT_DIRECTORY,
         metavar="DIR",
-        help="where the profile goes (default: %(default)s)",
+        help="directory for the profile (default: %(default)s)",
     )
     inspect.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
     inspect.set_defaults(body=_inspect)
@@ -94,15 +95,17 @@ def _verb(
         description=purpose[0].upper() + purpose[1:] + ".",
     )
     parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
-    parser.add_argument("-d", "--session-dir", metavar="DIR", help="the same as DIR")
+    parser.add_argument("-d", "--session-dir", metavar="DIR", help="same as DIR")
     parser.add_argument(
         "-s", "--session-file", metavar="FILE", help="one process's directory or its events.bin"
     )
     parser.add_argument("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
     parser.add_argument("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
-    parser.add_argument("--from", dest="from_time", metavar="TIME", help="from this time on, such as 1.5ms")
-    parser.add_argument("--to", dest="to_time", metavar="TIME", help="up to this time, such as 20ms")
-    parser.add_argument("--skip-warmup", action="store_true", help="without loads and first executions")
+    parser.add_argument(
+        "--from", dest="from_time", metavar="TIME", help="start of the time range, e.g. 1.5ms"
+    )
+    parser.add_argument("--to", dest="to_time", metavar="TIME", help="end of the time range, e.g. 20ms")
+    parser.add_argument("--skip-warmup", action="store_true", help="skip loads and first executions")
     return parser
 
 

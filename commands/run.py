@@ -15,7 +15,8 @@ EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py && neuron-profile view prof
   neuron-run --instance trn1.32xlarge -- python train.py   a private machine for this program
 
-exit codes: that of the program; 126, 127 it cannot be started, 1 failed, 2 usage, 3 no machine, 4 daemon trouble
+exit codes: that of the program; 126, 127 the program cannot be started, 1 failed, 2 usage error, 3 no machine,
+4 daemon error
 """
 
 
@@ -32,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--instance", metavar="TYPE", help="private machine of this instance type")
     where.add_argument(
-        "--machine", metavar="NAME", help="shared machine (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
     parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
     parser.add_argument("--cache", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")

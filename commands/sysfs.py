@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   neurontools sysfs export sysfs           write the tree once
-  neurontools sysfs export sysfs --watch   keep it current; Ctrl-C ends
+  neurontools sysfs export sysfs --watch   keep it current; Ctrl-C stops
   neurontools sysfs export ci --machine ci --watch --interval 0.2
   cat sysfs/sys/class/neuron_device/neuron0/connected_devices
   neurontools sysfs show neuron0/core_count
@@ -37,18 +37,18 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools sysfs",
-        description="SysfsExport the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
+        description="Export the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    export = verbs.add_parser("export", help="write the tree into a directory")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    export = _verb(verbs, "export", "write the tree to a directory")
     export.add_argument("directory", metavar="DIR", help="an empty directory, or an earlier export")
     export.add_argument("--watch", action="store_true", help="keep the tree current")
     export.add_argument(
-        "--interval", metavar="S", type=float, default=1.0, help="seconds between updates (default: 1)"
+        "--interval", metavar="SECONDS", type=float, default=1.0, help="seconds between updates (default: 1)"
     )
-    show = verbs.add_parser("show", help="print files of the tree")
+    show = _verb(verbs, "show", "print files of the tree")
     show.add_argument(
         "path",
         metavar="PATH",
@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="neuron*",
         help="file, directory or pattern (default: all)",
     )
-    reset = verbs.add_parser("reset", help="zero the counters of the devices")
+    reset = _verb(verbs, "reset", "zero the counters of the devices")
     reset.add_argument("--device", metavar="N", type=int, help="index of the device (default: all)")
     for verb in (export, show, reset):
         verb.add_argument(
@@ -64,6 +64,12 @@ def build_parser() -> argparse.ArgumentParser:
         )
         verb.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, purpose: str
+) -> argparse.ArgumentParser:
+    return verbs.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ EXAMPLES = """examples:
                                  run a command when an alert begins, described by
                                  NEURONTOOLS_ALERT* variables
 
-exit codes: 0 fine, 2 usage, 3 no machine, 4 daemon trouble, 130 interrupted
+exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted
 """
 
 
@@ -57,12 +57,12 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--interval", metavar="S", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
+        "--interval", metavar="SECONDS", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
     )
     parser.add_argument(
         "--machine",
         metavar="NAME,...",
-        help="machine to show, or several, separated by commas (default: NEURONTOOLS_MACHINE or 'default')",
+        help="machine names, separated by commas (default: NEURONTOOLS_MACHINE or 'default')",
     )
     parser.add_argument(
         "--remote",
@@ -94,16 +94,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--page", metavar="PAGE", help="first page, or the page to print (default: overview)")
     parser.add_argument(
         "--filter",
-        metavar="EXPRESSION",
+        metavar="EXPR",
         default="",
-        help="show matching processes only, as neuron-ls --filter",
+        help="only processes that match EXPR, as in neuron-ls --filter",
     )
     parser.add_argument(
         "--theme",
         metavar="THEME",
         help="dark, light, colorblind, or auto: by the terminal's background (default: auto)",
     )
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only (default without UTF-8)")
+    parser.add_argument(
+        "--ascii", action="store_true", help="draw with ASCII only (default: if the terminal lacks UTF-8)"
+    )
     parser.add_argument("--readonly", action="store_true", help="disable signals to processes")
     parser.add_argument(
         "--exec-on-alert",

@@ -9,7 +9,7 @@ class NeuronToolsError(Exception):
         remedy: what to do about it, in one line, or "".
 
     The remedy is also a note of the exception, so the traceback of a user's script shows it. `exit_code` is that of a
-    command (0 fine, 1 failed, 2 usage, 3 no machine, 4 daemon error).
+    command (0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error).
     """
 
     exit_code = 1

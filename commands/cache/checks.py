@@ -24,7 +24,7 @@ _VERIFY_EXAMPLES = """examples:
   neuron-cache verify --fix
   neuron-cache verify 92195234 --json
 
-Exit code 1: a problem was found; with --fix, a problem is left."""
+exit codes: 0 no problems, 1 problems found (with --fix: problems left), 2 usage error, 130 interrupted"""
 _WHY_DESCRIPTION = """Explain why a graph was compiled: the most similar entry, the differences, and the likely cause.
 With two entries, explain why the first was not reused for the second; with one, compare it with the most similar entry."""
 _WHY_EXAMPLES = """examples:
@@ -49,7 +49,7 @@ def add_verify(verbs: Verbs) -> None:
         description="Check flags hashes, NEFF headers, sizes and digests, done markers, and look for leftovers.",
         examples=_VERIFY_EXAMPLES,
     )
-    parser.add_argument("entries", nargs="*", metavar="ENTRY", help="a path, a module, or the start of one")
+    parser.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
     parser.add_argument(
         "--fix",
         action="store_true",
@@ -102,7 +102,10 @@ def add_why(verbs: Verbs) -> None:
         examples=_WHY_EXAMPLES,
     )
     parser.add_argument(
-        "entries", nargs="*", metavar="ENTRY", help="a path, a module, or the start of one; one or two"
+        "entries",
+        nargs="*",
+        metavar="ENTRY",
+        help="one or two entries, by path, module name or unique prefix",
     )
     parser.add_argument(
         "--run",

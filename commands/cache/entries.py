@@ -83,12 +83,10 @@ def add_list(verbs: Verbs) -> None:
         metavar="KEY",
         help="sort by a field; KEY:asc or KEY:desc sets the direction (default: used)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="show the first N")
+    parser.add_argument("--limit", type=int, metavar="N", help="print at most N entries")
     parser.add_argument("--columns", metavar="LIST", help="fields to show, separated by commas")
     parser.add_argument("--failed", action="store_true", help="show only failed and interrupted compiles")
-    parser.add_argument(
-        "--registry", action="store_true", help="list the registry records of optimum instead"
-    )
+    parser.add_argument("--registry", action="store_true", help="list optimum's registry records instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="print paths only")
     shown = add_verb(
         verbs,
@@ -98,7 +96,7 @@ def add_list(verbs: Verbs) -> None:
         description="Print an entry's flags, graph, NEFF header, times, hits, origin and failure log.",
         examples=_SHOW_EXAMPLES,
     )
-    shown.add_argument("entries", nargs="+", metavar="ENTRY", help="a path, a module, or the start of one")
+    shown.add_argument("entries", nargs="+", metavar="ENTRY", help="path, module name or unique prefix")
     path = add_verb(
         verbs,
         "path",
@@ -215,9 +213,7 @@ def add_pins_and_tags(verbs: Verbs) -> None:
     tag.add_argument("tag", metavar="TAG", help="1 to 64 letters, digits and . _ @ + -")
     tag.add_argument("-d", "--delete", action="store_true", help="remove the tag")
     for parser in (pin, unpin, tag):
-        parser.add_argument(
-            "entries", nargs="*", metavar="ENTRY", help="a path, a module, or the start of one"
-        )
+        parser.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
         add_filter(parser)
 
 

@@ -35,11 +35,13 @@ def add_info(verbs: Verbs, program: str) -> argparse.ArgumentParser:
         "info",
         "print the header, inputs and outputs",
         f"examples:\n  {program} info model.neff\n  {program} info -s model.neff\n\n"
-        "Exit code 1: it is not a NEFF, or its data is damaged.",
+        "exit codes: 0 success, 1 not a NEFF, or damaged, 2 usage error, 130 interrupted",
     )
     parser.add_argument("-w", "--weights", action="store_true", help="show weights too")
     parser.add_argument("-s", "--shapes", action="store_true", help="show shapes and data types only")
-    parser.add_argument("--json-output", "--json", dest="json", action="store_true", help="print JSON: bytes")
+    parser.add_argument(
+        "--json-output", "--json", dest="json", action="store_true", help="print JSON (sizes in bytes)"
+    )
     parser.set_defaults(run=_info)
     return parser
 

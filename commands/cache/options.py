@@ -47,11 +47,13 @@ def add_verb(
             "--cache-dir",
             "--cache_dir",
             metavar="DIR",
-            help="the cache's directory, or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
+            help="cache directory or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
             "/var/tmp/neuron-compile-cache)",
         )
     if json:
-        parser.add_argument("--json", action="store_true", help="print JSON: bytes and Unix seconds")
+        parser.add_argument(
+            "--json", action="store_true", help="print JSON (sizes in bytes, times in Unix seconds)"
+        )
     return parser
 
 
@@ -69,7 +71,7 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def add_confirmation(
-    parser: argparse.ArgumentParser, dry_run: str = "list what would be removed, remove nothing"
+    parser: argparse.ArgumentParser, dry_run: str = "print what would be removed, change nothing"
 ) -> None:
     """Add `--dry-run` and `-y`."""
     parser.add_argument("--dry-run", action="store_true", help=dry_run)

@@ -48,8 +48,8 @@ _LOCKS_EXAMPLES = """examples:
   neuron-cache locks --break-stale 4h --dry-run
   neuron-cache locks --break-stale 30m -y
 
-Our locks name their process: they are removed if it is dead, whatever AGE is, and never while it lives. Locks of the real
-wrapper are unnamed: they are removed once older than AGE."""
+Locks of neurontools name their process: they are removed once it is dead, at any AGE, and never while it is alive.
+Locks of the real wrapper are unnamed: they are removed once older than AGE."""
 
 
 def add_prune(verbs: Verbs) -> None:
@@ -87,7 +87,7 @@ def add_prune(verbs: Verbs) -> None:
         description="Remove the named entries, unless they are pinned, locked or loaded.",
         examples=_RM_EXAMPLES,
     )
-    named.add_argument("entries", nargs="+", metavar="ENTRY", help="a path, a module, or the start of one")
+    named.add_argument("entries", nargs="+", metavar="ENTRY", help="path, module name or unique prefix")
     _add_common(named)
     clean = add_verb(
         verbs,
@@ -280,7 +280,7 @@ def add_locks(verbs: Verbs) -> None:
         metavar="AGE",
         help="remove locks of dead processes, and unnamed locks older than AGE",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only paths")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print paths only")
     add_confirmation(parser)
 
 

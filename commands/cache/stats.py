@@ -56,7 +56,7 @@ def add_stats(verbs: Verbs) -> None:
     stats.add_argument(
         "--from-log",
         metavar="FILE",
-        help="count in a log of the real or simulated compiler wrapper; - for stdin",
+        help="count hits and misses in a log of the real or simulated compiler wrapper; - for stdin",
     )
     add_verb(
         verbs,
@@ -146,8 +146,12 @@ def add_watch(verbs: Verbs) -> None:
         "wait, failure and removal. A terminal also shows a summary.",
         examples=_WATCH_EXAMPLES,
     )
-    parser.add_argument("--interval", default="1s", metavar="TIME", help="polling interval (default: 1s)")
-    parser.add_argument("--until-idle", metavar="TIME", help="exit after TIME without a compile or an event")
+    parser.add_argument(
+        "--interval", default="1s", metavar="DURATION", help="time between two polls (default: 1s)"
+    )
+    parser.add_argument(
+        "--until-idle", metavar="DURATION", help="exit after this long without a compile or an event"
+    )
 
 
 def _watch(arguments: argparse.Namespace) -> int:

@@ -65,14 +65,14 @@ def add_archives(verbs: Verbs) -> None:
         examples=_EXPORT_EXAMPLES,
     )
     export.add_argument("file", nargs="?", metavar="FILE", help="archive to write")
-    export.add_argument("entries", nargs="*", metavar="ENTRY", help="a path, a module, or the start of one")
+    export.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
     export.add_argument("--force", action="store_true", help="overwrite an existing archive")
     imported = add_verb(
         verbs,
         "import",
         _import,
         words="read entries from an archive",
-        description="Read entries from an archive that 'export' has written.",
+        description="Read entries from an archive written by 'export'.",
         examples=_IMPORT_EXAMPLES,
     )
     imported.add_argument("file", nargs="?", metavar="FILE", help="archive to read")
@@ -180,7 +180,7 @@ def add_sync(verbs: Verbs) -> None:
         "sync",
         _sync,
         words="copy missing entries from one cache to another",
-        description="Copy entries that FROM has and TO lacks. Each is checked, and appears whole or not at all.",
+        description="Copy the entries of FROM that TO lacks. Each entry is verified and appears in one step.",
         examples=_SYNC_EXAMPLES,
         cache_dir=False,
     )
@@ -204,7 +204,7 @@ def add_sync(verbs: Verbs) -> None:
         metavar="N",
         help="number of entries copied at once (default: %(default)s)",
     )
-    add_confirmation(parser, "list what would be copied and removed, do neither")
+    add_confirmation(parser, "print what would be copied and removed, change nothing")
 
 
 def _sync(arguments: argparse.Namespace) -> int:

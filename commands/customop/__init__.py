@@ -21,8 +21,8 @@ COMMANDS = {
     "load": ("show", "run_load", "load a library into a worker and list its operators"),
     "doctor": ("show", "run_doctor", "check what is installed and how to get what is missing"),
     "run": ("run", "run_operator", "run an operator on generated inputs"),
-    "check": ("check", "run_check", "find errors in operators, over many shapes"),
-    "bench": ("bench", "run_bench", "model an operator's time on the device and what it is spent on"),
+    "check": ("check", "run_check", "test operators on inputs of many shapes"),
+    "bench": ("bench", "run_bench", "estimate an operator's time on the device and where it is spent"),
     "debug": ("run", "run_debug", "run an operator under gdb, stopped at the start of its kernel"),
 }
 
@@ -46,11 +46,11 @@ EXAMPLES = {
     ),
     "check": (
         "check librelu.so forward --reference 'torch.relu(x0)'",
-        "check  the project here, as its customop.yaml says",
+        "check  the project of ./customop.yaml",
     ),
     "bench": (
         "bench librelu.so forward --shape 32x4096",
-        "bench  all operators of the project here, built first",
+        "bench  all operators of the project in this directory, built first",
         "bench libscale.so scale --input 1Kx1K:float32 --input 0.5",
         "bench librelu.so forward --sweep 1x4K,32x4K,1Kx4K --dtype bfloat16",
         "bench libproduct.so product --input NxK:float32 --input KxN:float32 --sweep N=64,256 --sweep K=64",
@@ -64,14 +64,16 @@ EXAMPLES = {
     ),
 }
 
-_EXIT_CODES = (
-    "exit codes: 0 fine, 1 failed (check: errors found; bench: slower than the baseline; doctor: a required component is"
-    " missing), 2 usage, 130 interrupted; debug: the exit code of gdb"
-)
+_EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 130 interrupted"
+_VERB_EXIT_CODES = {
+    "doctor": "exit codes: 0 success, 1 a required component is missing, 2 usage error, 130 interrupted",
+    "check": "exit codes: 0 success, 1 failed or errors found, 2 usage error, 130 interrupted",
+    "debug": "exit codes: that of gdb; 1 failed, 2 usage error",
+}
 _BENCH_NOTE = (
     "Modelled times come from the cost model that the compiler and neuron-profile use. They do not include the arithmetic"
     " of the kernel's own loops. Measured times are those of this computer and say nothing about the device.\n\n"
-    "exit codes: 0 fine, 1 failed or slower than the baseline, 2 usage, 130 interrupted"
+    "exit codes: 0 success, 1 failed or slower than the baseline, 2 usage error, 130 interrupted"
 )
 
 
@@ -88,7 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             help=summary,
-            epilog=_examples(EXAMPLES[name]),
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"{_examples(EXAMPLES[name])}\n\n{_VERB_EXIT_CODES.get(name, _EXIT_CODES)}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         _ADD_ARGUMENTS[name](command)
@@ -113,7 +116,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", metavar="DIR", help="directory for the library (default: the current directory)")
     add("--multicore", action="store_true", help="run every kernel on all 8 GPSIMD cores")
     add("--stack-size", type=int, metavar="BYTES", help="declare the stack size that the kernels need")
-    add("--release", action="store_true", help="leave out the bounds checks of element accessors")
+    add("--release", action="store_true", help="omit the bounds checks of element accessors")
     add(
         "--sanitize",
         action="store_true",
@@ -122,7 +125,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     add(
         "--cflag", action="append", default=[], metavar="FLAG", help="add a compiler flag, e.g. --cflag=-DN=1"
     )
-    add("--watch", action="store_true", help="build again whenever a source changes; Ctrl-C stops")
+    add("--watch", action="store_true", help="rebuild when a source changes; Ctrl-C stops")
     add("--no-compile-commands", action="store_true", help="do not write compile_commands.json for editors")
     _add_json(parser)
     add("-v", "--verbose", action="store_true", help="print every step")
@@ -130,7 +133,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="use colors (auto: on a terminal, unless NO_COLOR is set)",
+        help="use colours (auto: on a terminal, unless NO_COLOR is set)",
     )
 
 
@@ -167,7 +170,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("library", nargs="?", metavar="LIB", help="the library (default: that of the customop.yaml here)")
+    add("library", nargs="?", metavar="LIB", help="the library (default: that of ./customop.yaml)")
     add("op", nargs="?", metavar="OP", help="one operator (default: all of them)")
     add(
         "--input",
@@ -192,13 +195,13 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="allowed difference to the reference (default: torch's by dtype)",
     )
-    add("--timeout", type=float, default=10.0, metavar="S", help="maximum seconds of a call (default: 10)")
+    add("--timeout", type=float, default=10.0, metavar="SECONDS", help="timeout of each call (default: 10)")
     _add_json(parser)
     _add_any_instance(parser)
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = f"{parser.epilog}\n\n{_BENCH_NOTE}"
+    parser.epilog = f"{_examples(EXAMPLES['bench'])}\n\n{_BENCH_NOTE}"
     add = parser.add_argument
     add(
         "target",
@@ -225,8 +228,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="several shapes, e.g. 1x4K,32x4K, or sizes of a letter, e.g. N=256,1K; several --sweep: all combinations",
     )
     add("--cores", type=int, metavar="N", help="run a multicore library on N cores (default: 8)")
-    add("--calls", type=int, default=50, metavar="N", help="number of timed calls, 0: none (default: 50)")
-    add("--warm-up", type=int, default=3, metavar="N", help="number of calls before them (default: 3)")
+    add("--calls", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)")
+    add("--warm-up", type=int, default=3, metavar="N", help="number of warm-up calls (default: 3)")
     add("--compare", metavar="LIB[:OP]", help="run another library on the same inputs, side by side")
     add("--save", metavar="FILE", help="write the modelled times to a baseline file")
     add(

@@ -23,7 +23,8 @@ examples:
   neuron-ls --watch --filter 'command~python'
   neuron-ls --source real --verbose
 
-exit codes: 0 fine, 1 no machine or a wrong flag, 2 usage, 4 the daemon fails, 130 interrupted
+exit codes: 0 success, 1 no machine or invalid flag, 2 invalid machine name or source, 4 daemon error,
+130 interrupted
 """
 
 
@@ -45,15 +46,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="also list processes without a Neuron runtime (runtime version NA)",
     )
     parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
-    parser.add_argument("-j", "--json-output", action="store_true", help="print JSON and nothing else")
-    _add_ours(parser.add_argument_group("flags the real tool does not have"))
+    parser.add_argument("-j", "--json-output", action="store_true", help="print JSON")
+    _add_ours(parser.add_argument_group("flags that the real tool does not have"))
     return parser
 
 
 def _add_ours(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
-    group.add_argument("--csv", action="store_true", help="the same as --format csv")
-    group.add_argument("--device", metavar="LIST", help="only these devices, such as 0,2 or 0-3")
+    group.add_argument("--csv", action="store_true", help="same as --format csv")
+    group.add_argument("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
     group.add_argument(
         "--filter",
         metavar="EXPR",
@@ -63,7 +64,10 @@ def _add_ours(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--owner", metavar="USER", help="only processes of a user: a name, a uid, or me")
     group.add_argument(
-        "--color", choices=COLOURS, nargs="?", help="colours (auto: on a terminal, unless NO_COLOR is set)"
+        "--color",
+        choices=COLOURS,
+        nargs="?",
+        help="use colours (auto: on a terminal, unless NO_COLOR is set)",
     )
     group.add_argument(
         "--watch",
@@ -73,11 +77,11 @@ def _add_ours(group: argparse._ArgumentGroup) -> None:
         "with -j one line of JSON each time",
     )
     group.add_argument(
-        "--machine", metavar="NAME", help="machine to list (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
     group.add_argument(
         "--source",
         metavar="real|sim|FILE",
-        help="list this host's devices, the simulated machine (default), or a recording",
+        help="data source: the simulated machine (default), this host, or a recording",
     )
     group.add_argument("--verbose", action="store_true", help="print the source on stderr")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neurontools scenario list
   neurontools scenario play training-32 --speed 10        then neuron-top in another terminal
-  neurontools scenario play my.yaml --machine ci --loop   until ctrl+c
+  neurontools scenario play my.yaml --machine ci --loop   until Ctrl-C
   neurontools scenario show ecc-storm
   neurontools scenario check my.yaml                      every mistake, with its line
   neurontools scenario record --out run.jsonl --count 60  what neuron-monitor prints
@@ -23,8 +23,8 @@ EXAMPLES = """examples:
   neurontools scenario record ecc-storm --offline --out storm.jsonl
   neurontools scenario replay run.jsonl --speed 5 | neuron-monitor-prometheus
 
-exit codes: 0 fine, 1 mistakes in a file or damaged lines, 2 wrong command line, 3 no machine, 4 the machine is of
-another type or its daemon refuses, 130 interrupted, 143 terminated
+exit codes: 0 success, 1 mistakes in a file or damaged lines, 2 usage error, 3 no machine, 4 the machine has another
+instance type, or daemon error, 130 interrupted, 143 terminated
 """
 
 
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neurontools scenario",
-        description="Play scenarios on the simulated machine, and record and replay the lines of neuron-monitor.",
+        description="Play scenarios on the simulated machine; record and replay neuron-monitor output.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -97,7 +97,7 @@ def _json(parser: argparse.ArgumentParser, what: str = "print JSON") -> None:
 
 def _machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--machine", metavar="NAME", help="the machine (default: NEURONTOOLS_MACHINE or 'default')"
+        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
     )
 
 
@@ -115,34 +115,32 @@ def _show_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _play_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    play = _verb(verbs, "play", "fill a machine with the synthetic processes of a scenario")
+    play = _verb(verbs, "play", "run the synthetic processes of a scenario on a machine")
     play.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
     play.add_argument(
         "--machine",
         metavar="NAME",
-        help="machine to play on (default: NEURONTOOLS_MACHINE or 'default'); if it does not run, it is started and "
-        "stopped again at the end",
+        help="machine name (default: NEURONTOOLS_MACHINE or 'default'); a machine that is not running is started, and "
+        "stopped at the end",
     )
     play.add_argument(
-        "--speed", metavar="X", type=float, default=1.0, help="scenario seconds in a second (default: 1)"
+        "--speed", metavar="X", type=float, default=1.0, help="scenario seconds per second (default: 1)"
     )
-    play.add_argument("--duration", metavar="D", help="scenario time to play, such as 90s or 5m")
-    play.add_argument("--seed", metavar="N", type=int, help="replace the seed of the file")
-    play.add_argument(
-        "--loop", action="store_true", help="start again at the end, until ctrl+c or --duration"
-    )
-    _json(play, "print events as JSON lines")
+    play.add_argument("--duration", metavar="DURATION", help="scenario time to play, e.g. 90s or 5m")
+    play.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
+    play.add_argument("--loop", action="store_true", help="repeat until Ctrl-C or --duration")
+    _json(play, "print one JSON object per event")
 
 
 def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    record = _verb(verbs, "record", "record the lines of neuron-monitor, or compute those of a scenario")
+    record = _verb(verbs, "record", "record neuron-monitor output, or compute it from a scenario")
     record.add_argument(
         "scenario",
         metavar="-|NAME|FILE",
         nargs="?",
-        help="- records stdin; a scenario needs --offline; without it the machine is recorded",
+        help="- for stdin, or a scenario with --offline (default: record the machine)",
     )
-    record.add_argument("--out", metavar="FILE", required=True, help="the recording, - for stdout")
+    record.add_argument("--out", metavar="FILE", required=True, help="file to write, - for stdout")
     record.add_argument("--force", action="store_true", help="replace an existing file")
     record.add_argument(
         "--offline", action="store_true", help="compute the scenario's recording, without a machine"
@@ -152,19 +150,19 @@ def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--source",
         metavar="sim|real",
         default="sim",
-        help="the simulated machine or the real host (default: sim)",
+        help="data source: the simulated machine (default) or this host",
     )
-    record.add_argument("--duration", metavar="D", help="length of the recording, such as 90s or 5m")
+    record.add_argument("--duration", metavar="DURATION", help="length of the recording, e.g. 90s or 5m")
     record.add_argument("--count", metavar="N", type=int, help="number of lines to record")
-    record.add_argument("--period", metavar="D", help="time between two lines (default: neuron-monitor's 5s)")
-    record.add_argument("--seed", metavar="N", type=int, help="replace the seed of the scenario")
+    record.add_argument("--period", metavar="DURATION", help="time between two reports (default: 5s)")
+    record.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
 
 
 def _replay_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    replay = _verb(verbs, "replay", "print a recording, byte for byte, at its own pace")
+    replay = _verb(verbs, "replay", "print a recording, byte for byte, at its recorded speed")
     replay.add_argument("file", metavar="FILE", help="a recording, - for stdin")
     replay.add_argument(
-        "--speed", metavar="X", type=float, default=1.0, help="factor of the original pace (default: 1)"
+        "--speed", metavar="X", type=float, default=1.0, help="multiple of the recorded speed (default: 1)"
     )
-    replay.add_argument("--loop", action="store_true", help="start again at the end, until ctrl+c")
+    replay.add_argument("--loop", action="store_true", help="repeat until Ctrl-C")
     replay.add_argument("--no-wait", action="store_true", help="print all lines at once")

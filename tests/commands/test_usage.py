@@ -33,18 +33,18 @@ def test_a_misspelt_option_names_the_right_one(command):
             "unrecognized arguments: --wights",
             "did you mean '--weights'?",
         ),
-        ("neuron-cache xyzzy", "unknown command 'xyzzy'", "'neuron-cache --help' lists the commands"),
+        ("neuron-cache xyzzy", "unknown command 'xyzzy'", "see 'neuron-cache --help' for the commands"),
         (
             "neuron-customop run lib op --shape 3",
             "unrecognized arguments: --shape 3",
-            "'neuron-customop run --help' says more",
+            "see 'neuron-customop run --help'",
         ),
-        ("neurond", "no command given", "'neurond --help' lists the commands"),
-        ("neurond logs extra", "unrecognized arguments: extra", "'neurond logs --help' says more"),
+        ("neurond", "no command given", "see 'neurond --help' for the commands"),
+        ("neurond logs extra", "unrecognized arguments: extra", "see 'neurond logs --help'"),
         (
             "neuron-cache ls --limit x",
             "argument --limit: invalid int value: 'x'",
-            "'neuron-cache ls --help' says more",
+            "see 'neuron-cache ls --help'",
         ),
         ("neuron-run --profle x", "unrecognized arguments: --profle", "did you mean '--profile'?"),
         ("neurontools completion bsh", "argument shell: invalid choice: 'bsh'", "did you mean 'bash'?"),
@@ -53,7 +53,7 @@ def test_a_misspelt_option_names_the_right_one(command):
         (
             "neurontools link",
             "the following arguments are required: --prefix",
-            "'neurontools link --help' says more",
+            "see 'neurontools link --help'",
         ),
     ],
 )

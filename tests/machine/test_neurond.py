@@ -61,7 +61,7 @@ def test_a_machine_s_whole_life(tool: Tool) -> None:
             "error: logical NeuronCore configuration 3",
         ),
         (["start", "--lnc", "two"], 2, "error: argument --lnc: invalid int value: 'two'\n"),
-        (["dance"], 2, "error: unknown command 'dance'\nhint: 'neurond --help' lists the commands\n"),
+        (["dance"], 2, "error: unknown command 'dance'\nhint: see 'neurond --help' for the commands\n"),
         ([], 2, "error: no command given\n"),
         (["logs"], 1, "error: no log at "),
     ],
