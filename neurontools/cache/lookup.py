@@ -12,11 +12,13 @@ from neurontools.base.files import remove_if_empty
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import look_up, prepare_entry, publish, read_failure, store_failure
-from neurontools.cache.events import LookupEventKind
+from neurontools.cache.events import Events, LookupEventKind
+from neurontools.cache.in_use import hold, release
 from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, try_lock
 from neurontools.cache.orphans import quarantine_neff
 from neurontools.cache.provenance import new_provenance, read_provenance, write_provenance
+from neurontools.cache.usage import Usage
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entry_io import CachedNeff
     from neurontools.cache.locks import EntryLock
-    from neurontools.cache.store import CacheRoot
+    from neurontools.cache.remote.store import BucketStore
     from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -66,6 +68,56 @@ class CompileRequest:
     validate_hash: bool
     wait_s: float | None = None
     retries: int = 0
+
+
+class CacheRoot:
+    """A root in use by this process; `bucket` is set if its directory is a copy of a bucket."""
+
+    def __init__(self, path: str, bucket: BucketStore | None = None) -> None:
+        self.path = path
+        self.bucket = bucket
+        counted = path if bucket is None else bucket.root
+        self.usage = Usage(counted)
+        self.events = Events(counted)
+        self._held: dict[str, int] = {}
+        self._warned = False
+
+    def keep_in_use(self, entry: str, held: int | None = None) -> None:
+        """Mark an entry as in use until `close`, with a held or a new descriptor."""
+        if entry in self._held:
+            release(held)
+            return
+        descriptor = hold(entry) if held is None else held
+        if descriptor is not None:
+            self._held[entry] = descriptor
+
+    def fetch(self, entry: str, *, failures: bool) -> bool:
+        """Fetch a missing entry from the bucket, if there is one; return whether it had the entry.
+
+        Raises:
+            OSError: the copy cannot be written to.
+        """
+        return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
+
+    def send(self, entry: str, state: State, *, replace: bool = False) -> None:
+        """Upload a new entry to the bucket, if there is one; `replace` a damaged one."""
+        if self.bucket is not None:
+            self.bucket.send(entry, state, replace=replace)
+
+    def warn_unusable(self, error: OSError) -> None:
+        """Warn once that the cache cannot be written to."""
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or str(error)
+            text = f"Cannot write to the compile cache {self.path}: {reason}. Compiling without it."
+            logs.log(logging.WARNING, logs.CACHE, text)
+
+    def close(self) -> None:
+        """Release the entries."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+        self.events.close()
 
 
 class LockWaitTimeoutError(Exception):

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.cache import extraction, layouts, logs
-from neurontools.cache.events import Events
 from neurontools.cache.fields import parse_age
 from neurontools.cache.flags import parse_environment_flags
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.location import resolve
-from neurontools.cache.lookup import CacheResult, CompileRequest, LockWaitTimeoutError, Lookup
+from neurontools.cache.lookup import CacheResult, CacheRoot, CompileRequest, LockWaitTimeoutError, Lookup
 from neurontools.cache.pruning.policy import read_setting
-from neurontools.cache.usage import Usage, copy_dir
+from neurontools.cache.usage import copy_dir
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
@@ -27,7 +25,6 @@ from neurontools.compiler.version import COMPILER_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from neurontools.cache.entry_files import State
     from neurontools.cache.location import Location
     from neurontools.cache.remote.store import BucketStore
     from neurontools.compiler.graph import Graph
@@ -193,53 +190,3 @@ def _bucket(location: Location) -> BucketStore | None:
 
 def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
     return read_setting(env.CACHE_LOCK_TIMEOUT, parse_age, environ) or None
-
-
-class CacheRoot:
-    """A root in use by this process; `bucket` is set if its directory is a copy of a bucket."""
-
-    def __init__(self, path: str, bucket: BucketStore | None = None) -> None:
-        self.path = path
-        self.bucket = bucket
-        counted = path if bucket is None else bucket.root
-        self.usage = Usage(counted)
-        self.events = Events(counted)
-        self._held: dict[str, int] = {}
-        self._warned = False
-
-    def keep_in_use(self, entry: str, held: int | None = None) -> None:
-        """Mark an entry as in use until `close`, with a held or a new descriptor."""
-        if entry in self._held:
-            release(held)
-            return
-        descriptor = hold(entry) if held is None else held
-        if descriptor is not None:
-            self._held[entry] = descriptor
-
-    def fetch(self, entry: str, *, failures: bool) -> bool:
-        """Fetch a missing entry from the bucket, if there is one; return whether it had the entry.
-
-        Raises:
-            OSError: the copy cannot be written to.
-        """
-        return self.bucket is not None and self.bucket.fetch(entry, failures=failures)
-
-    def send(self, entry: str, state: State, *, replace: bool = False) -> None:
-        """Upload a new entry to the bucket, if there is one; `replace` a damaged one."""
-        if self.bucket is not None:
-            self.bucket.send(entry, state, replace=replace)
-
-    def warn_unusable(self, error: OSError) -> None:
-        """Warn once that the cache cannot be written to."""
-        if not self._warned:
-            self._warned = True
-            reason = error.strerror or str(error)
-            text = f"Cannot write to the compile cache {self.path}: {reason}. Compiling without it."
-            logs.log(logging.WARNING, logs.CACHE, text)
-
-    def close(self) -> None:
-        """Release the entries."""
-        for descriptor in self._held.values():
-            os.close(descriptor)
-        self._held.clear()
-        self.events.close()

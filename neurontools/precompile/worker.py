@@ -14,8 +14,8 @@ from neurontools.cache import layouts
 from neurontools.cache.extraction import read_libraries, remove_libraries
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.logs import apply_level
-from neurontools.cache.lookup import CompileRequest, Lookup
-from neurontools.cache.store import CacheRoot, bucket_behind
+from neurontools.cache.lookup import CacheRoot, CompileRequest, Lookup
+from neurontools.cache.store import bucket_behind
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of
