@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 ENTRIES = 100_000
 ROUNDS = 3
@@ -27,13 +27,13 @@ _FILES = (
 )
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with tempfile.TemporaryDirectory(prefix="neuron-cache-") as folder:
         return [*_big_root(folder), *_why(folder), *_hits(folder)]
 
 
-def _big_root(folder: str) -> list[Row]:
+def _big_root(folder: str) -> list[BenchmarkRow]:
     root = f"{folder}/root"
     environ = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "XDG_CACHE_HOME": f"{folder}/cache"}
     directory = make_root(root, ENTRIES)
@@ -54,13 +54,17 @@ def _big_root(folder: str) -> list[Row]:
     left = len(os.listdir(directory))
     note = f"{ENTRIES:,} entries of 4 files"
     return [
-        Row.info("find -printf", find, "s", note),
-        Row.at_most("neuron-cache stats / find -printf", stats / find, "times", 2.5, f"{stats:.2f} s"),
-        Row.info("neuron-cache ls --limit 50, without index", cold, "s", "makes the index"),
-        Row.at_most("neuron-cache ls --limit 50, with index / find -printf", warm / find, "x", 0.35),
-        Row.info("neuron-cache ls --limit 50, with index", warm, "s"),
-        Row.info(f"rm -rf of {half:,} entries", remove, "s", "a root of its own with the same files"),
-        Row.at_most(
+        BenchmarkRow.info("find -printf", find, "s", note),
+        BenchmarkRow.at_most(
+            "neuron-cache stats / find -printf", stats / find, "times", 2.5, f"{stats:.2f} s"
+        ),
+        BenchmarkRow.info("neuron-cache ls --limit 50, without index", cold, "s", "makes the index"),
+        BenchmarkRow.at_most("neuron-cache ls --limit 50, with index / find -printf", warm / find, "x", 0.35),
+        BenchmarkRow.info("neuron-cache ls --limit 50, with index", warm, "s"),
+        BenchmarkRow.info(
+            f"rm -rf of {half:,} entries", remove, "s", "a root of its own with the same files"
+        ),
+        BenchmarkRow.at_most(
             "neuron-cache prune of as many / rm -rf",
             prune / remove,
             "times",
@@ -84,7 +88,7 @@ def make_root(root: str, entries: int) -> str:
     return directory
 
 
-def _why(folder: str) -> list[Row]:
+def _why(folder: str) -> list[BenchmarkRow]:
     rows = []
     for operators, limit in ((OPERATORS, 6.0), (10 * OPERATORS, 12.0)):
         root = f"{folder}/why-{operators}"
@@ -97,8 +101,10 @@ def _why(folder: str) -> list[Row]:
             "two graphs, every 20th operator another one",
         )
         rows += [
-            Row.at_most(f"{what} / python that loads both as JSON", seconds / loads, "x", limit, note),
-            Row.info(what, seconds, "s"),
+            BenchmarkRow.at_most(
+                f"{what} / python that loads both as JSON", seconds / loads, "x", limit, note
+            ),
+            BenchmarkRow.info(what, seconds, "s"),
         ]
     return rows
 
@@ -122,7 +128,7 @@ def _graph_entry(root: str, operators: int, odd_one_out: bool) -> str:
     return entry.name
 
 
-def _hits(folder: str) -> list[Row]:
+def _hits(folder: str) -> list[BenchmarkRow]:
     from neurontools.cache.store import CompileCache
     from neurontools.compiler.neff import parse
     from neurontools.machine.instances.catalogue import instance_type
@@ -146,8 +152,10 @@ def _hits(folder: str) -> list[Row]:
     cost_ms = 1e3 * (median(whole) - median(load))
     note = f"median of {HITS}; reading and checking the NEFF itself takes {1e3 * median(load):.2f} ms"
     return [
-        Row.at_most("a hit / reading and checking its NEFF", cost_ms / (1e3 * median(load)), "x", 3, note),
-        Row.info("a hit, before the NEFF's own load", cost_ms, "ms", "at most 1 ms"),
+        BenchmarkRow.at_most(
+            "a hit / reading and checking its NEFF", cost_ms / (1e3 * median(load)), "x", 3, note
+        ),
+        BenchmarkRow.info("a hit, before the NEFF's own load", cost_ms, "ms", "at most 1 ms"),
     ]
 
 

@@ -1,6 +1,6 @@
-"""A storm on the compile cache: `python benchmarks/cache_stress.py [--seconds 60] [--processes 16]`.
+"""A chaos test of the compile cache: `python benchmarks/cache_stress.py [--seconds 60] [--processes 16]`.
 
-Writes CACHE_STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it storms in a small file
+Writes CACHE_STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it runs in a small file
 system that is filled now and then, with a program of another user; the report says what was left out.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 # The checkout comes last, so that the installed package is what is stressed.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.cache_storm.storm import Options, Outcome, Storm
-from benchmarks.storm import apart
+from benchmarks.cache_chaos_test.chaos import CacheChaosOptions, CacheChaosOutcome, CacheChaosTest
+from benchmarks.chaos_test import isolated
 
 if TYPE_CHECKING:
     import argparse
@@ -28,41 +28,43 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.inside:
         return inside(arguments)
-    with apart.own_folder("nt-cache-storm-") as folder:
-        return apart.run_again(__file__, argv, folder, apart.environment(folder), folder, DISK_BYTES)
+    with isolated.own_folder("nt-cache-chaos-") as folder:
+        return isolated.run_again(__file__, argv, folder, isolated.environment(folder), folder, DISK_BYTES)
 
 
 def parser() -> argparse.ArgumentParser:
-    made = apart.parser("Stress one compile cache and check what must hold.", RESULT)
+    made = isolated.parser("Stress one compile cache and check what must hold.", RESULT)
     made.add_argument("--processes", type=int, default=16)
     return made
 
 
 def inside(arguments: argparse.Namespace) -> int:
-    options = Options(arguments.seconds, arguments.processes, arguments.seed, full_disk=arguments.full_disk)
-    outcome = Storm(Path(arguments.inside), options).run()
-    return apart.tell(arguments, outcome, report(options, outcome), RESULT)
+    options = CacheChaosOptions(
+        arguments.seconds, arguments.processes, arguments.seed, full_disk=arguments.full_disk
+    )
+    outcome = CacheChaosTest(Path(arguments.inside), options).run()
+    return isolated.print_report(arguments, outcome, report(options, outcome), RESULT)
 
 
-def report(options: Options, outcome: Outcome) -> str:
+def report(options: CacheChaosOptions, outcome: CacheChaosOutcome) -> str:
     left_out = [
         *([] if os.geteuid() == 0 else ["another user (needs root)"]),
         *([] if options.full_disk else ["a full disk (needs a mount)"]),
     ]
     rows = {
         "processes at once": options.processes,
-        "processes in all": f"{outcome.lives:,}",
+        "processes in all": f"{outcome.processes:,}",
         "killed with -9": f"{outcome.kills:,}",
         **{f"rounds of a {role}": f"{rounds:,}" for role, rounds in outcome.rounds.items()},
         "rounds that a full disk or a competitor refused": f"{outcome.refused:,}",
         "seconds with a full disk": f"{outcome.full_disk_s:.1f}",
-        "checks at rest": outcome.quiet_checks,
+        "checks at rest": outcome.checks_at_rest,
     }
     command = (
         f"`python benchmarks/cache_stress.py --seconds {options.seconds:g} "
         f"--processes {options.processes} --seed {options.seed}`"
     )
-    return apart.report("Stress of the compile cache", command, rows, left_out, outcome.wrong)
+    return isolated.report("Stress of the compile cache", command, rows, left_out, outcome.wrong)
 
 
 if __name__ == "__main__":

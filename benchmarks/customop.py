@@ -22,7 +22,7 @@ from unittest import mock
 
 from benchmarks.neuron_ls import empty_script
 from benchmarks.processes import run_ms
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,14 +66,14 @@ class _Peer:
     missing: str = ""
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with _own_directories() as root:
         peer = _build_peer(root)
         return [*_building(root, peer), *_calling(peer), *_computing(peer)]
 
 
-def _building(root: Path, peer: _Peer) -> list[Row]:
+def _building(root: Path, peer: _Peer) -> list[BenchmarkRow]:
     sample = SAMPLES / "relu_element"
     command = [str(Path(sys.executable).with_name("neuron-customop")), "build", "relu"]
     command += [
@@ -97,31 +97,36 @@ def _building(root: Path, peer: _Peer) -> list[Row]:
     cold_ms, what = median(cold), "neuron-customop build, nothing cached"
     note = "the whole command; runtime, worker and the sample's two sources; neither side has ccache"
     if peer.call is None:
-        rows = [Row.missing("cpp_extension.load", peer.missing), Row.info(what, cold_ms, "ms", note)]
+        rows = [
+            BenchmarkRow.missing("cpp_extension.load", peer.missing),
+            BenchmarkRow.info(what, cold_ms, "ms", note),
+        ]
     else:
         times = cold_ms / (1e3 * peer.seconds)
         rows = [
-            Row.at_most(f"{what} / cpp_extension.load", times, "x", PART_OF_CPP_EXTENSION, note),
-            Row.info("cpp_extension.load", peer.seconds, "s", "of the same operator, -O3, ninja, no ccache"),
-            Row.info(what, cold_ms, "ms"),
+            BenchmarkRow.at_most(f"{what} / cpp_extension.load", times, "x", PART_OF_CPP_EXTENSION, note),
+            BenchmarkRow.info(
+                "cpp_extension.load", peer.seconds, "s", "of the same operator, -O3, ninja, no ccache"
+            ),
+            BenchmarkRow.info(what, cold_ms, "ms"),
         ]
     return [
         *rows,
-        Row.info(
+        BenchmarkRow.info(
             "neuron-customop build of a new library", median(warm), "ms", "the runtime was built before"
         ),
-        Row.at_most(
+        BenchmarkRow.at_most(
             "neuron-customop build, unchanged / empty console script",
             median(unchanged) / script_ms,
             "x",
             TIMES_EMPTY_SCRIPT,
             "the whole command",
         ),
-        Row.info("neuron-customop build, unchanged", median(unchanged), "ms"),
+        BenchmarkRow.info("neuron-customop build, unchanged", median(unchanged), "ms"),
     ]
 
 
-def _calling(peer: _Peer) -> list[Row]:
+def _calling(peer: _Peer) -> list[BenchmarkRow]:
     import torch
 
     from neurontools.customop.device_resident import device_resident
@@ -143,24 +148,30 @@ def _calling(peer: _Peer) -> list[Row]:
     }
     took = _medians_us(calls)
     rows = [
-        Row.info("torch.relu, 4x4", took["torch.relu"], "us"),
-        Row.info(FLOOR, took["empty"], "us", "the floor: torch's dispatcher"),
+        BenchmarkRow.info("torch.relu, 4x4", took["torch.relu"], "us"),
+        BenchmarkRow.info(FLOOR, took["empty"], "us", "the floor: torch's dispatcher"),
     ]
     floor_us = took["empty"]
-    rows += [Row.info("an operator of cpp_extension, 4x4", took["peer"], "us")] if peer.call else []
+    rows += [BenchmarkRow.info("an operator of cpp_extension, 4x4", took["peer"], "us")] if peer.call else []
     for style in STYLES:
         resident_us, copied_us = took[f"{style}, resident"], took[f"{style}, copied"]
         rows += [
-            Row.at_most(f"{style}, 4x4, resident / {FLOOR}", resident_us / floor_us, "x", TIMES_FLOOR),
-            Row.at_most(f"{style}, 4x4, copied in and out / {FLOOR}", copied_us / floor_us, "x", TIMES_FLOOR),
-            Row.info(f"{style}, 4x4, resident", resident_us, "us", "median, in the worker"),
-            Row.info(f"{style}, 4x4, copied in and out", copied_us, "us", "median"),
+            BenchmarkRow.at_most(
+                f"{style}, 4x4, resident / {FLOOR}", resident_us / floor_us, "x", TIMES_FLOOR
+            ),
+            BenchmarkRow.at_most(
+                f"{style}, 4x4, copied in and out / {FLOOR}", copied_us / floor_us, "x", TIMES_FLOOR
+            ),
+            BenchmarkRow.info(f"{style}, 4x4, resident", resident_us, "us", "median, in the worker"),
+            BenchmarkRow.info(f"{style}, 4x4, copied in and out", copied_us, "us", "median"),
         ]
-    rows.append(Row.at_most("the worker, idle after these calls", _worker_mib(), "MiB", WORKER_MIB, "PSS"))
+    rows.append(
+        BenchmarkRow.at_most("the worker, idle after these calls", _worker_mib(), "MiB", WORKER_MIB, "PSS")
+    )
     return rows
 
 
-def _computing(peer: _Peer) -> list[Row]:
+def _computing(peer: _Peer) -> list[BenchmarkRow]:
     import torch
 
     from neurontools.customop.device_resident import device_resident
@@ -181,19 +192,27 @@ def _computing(peer: _Peer) -> list[Row]:
     took["threads"] = _best_ms({"": lambda: torch.relu(x)})[""]
     relu = took["torch.relu"]
     rows = [
-        Row.info("torch.relu, 4096x4096", relu, "ms", "best; a new result each time, one thread"),
-        Row.info("torch.relu, 4096x4096, all threads", took["threads"], "ms", "a new result each time"),
-        Row.info(
+        BenchmarkRow.info("torch.relu, 4096x4096", relu, "ms", "best; a new result each time, one thread"),
+        BenchmarkRow.info(
+            "torch.relu, 4096x4096, all threads", took["threads"], "ms", "a new result each time"
+        ),
+        BenchmarkRow.info(
             "torch.clamp_min(out=), 4096x4096", took["warm"], "ms", "into a result that is there, one thread"
         ),
     ]
-    rows += [Row.info("an operator of cpp_extension, 4096x4096", took["peer"], "ms")] if peer.call else []
+    rows += (
+        [BenchmarkRow.info("an operator of cpp_extension, 4096x4096", took["peer"], "ms")]
+        if peer.call
+        else []
+    )
     for style in STYLES:
         name = f"{style}, 4096x4096, resident, release"
         note = f"{took[style]:.3g} ms in one worker thread; copied in and out {copied[style]:.3g} ms"
-        rows.append(Row.at_most(f"{name} / torch.relu", took[style] / relu, "x", TIMES_RELU, note))
+        rows.append(BenchmarkRow.at_most(f"{name} / torch.relu", took[style] / relu, "x", TIMES_RELU, note))
     slowest = max(took[style] for style in STYLES)
-    rows.append(Row.info("the slowest of these / torch.relu on all threads", slowest / took["threads"], "x"))
+    rows.append(
+        BenchmarkRow.info("the slowest of these / torch.relu on all threads", slowest / took["threads"], "x")
+    )
     return rows
 
 

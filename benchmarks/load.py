@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING
 
 from benchmarks.machine import cpu_share, running_machine
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 
@@ -51,7 +51,7 @@ for snapshot in Client.connect().watch(1.0):
 """
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with (
         running_machine("trn2.48xlarge") as environ,
@@ -62,8 +62,10 @@ def main() -> list[Row]:
         rate, share = _measured(launch.list_machines()[0].pid)
     what = f"{PROCESSES} processes, {cores} cores, watched once a second"
     return [
-        Row.at_least(f"telemetry updates, {what}", rate, "1/s", UPDATES_S, "an update is one execution"),
-        Row.at_most("neurond meanwhile, CPU", 100 * share, "%", 5, f"of one CPU, over {SECONDS} s"),
+        BenchmarkRow.at_least(
+            f"telemetry updates, {what}", rate, "1/s", UPDATES_S, "an update is one execution"
+        ),
+        BenchmarkRow.at_most("neurond meanwhile, CPU", 100 * share, "%", 5, f"of one CPU, over {SECONDS} s"),
     ]
 
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 import psutil
 
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from neurontools.machine import launch
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 20
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure an idle daemon and return the rows."""
     with running_machine("trn1.32xlarge"):
         daemon = launch.list_machines()[0].pid
         share = cpu_share(daemon, IDLE_SECONDS)
         resident_mib = psutil.Process(daemon).memory_info().rss / 2**20
     return [
-        Row.at_most("neurond idle, CPU", 100 * share, "%", 0.5),
-        Row.at_most("neurond idle, resident memory", resident_mib, "MiB", 30),
+        BenchmarkRow.at_most("neurond idle, CPU", 100 * share, "%", 0.5),
+        BenchmarkRow.at_most("neurond idle, resident memory", resident_mib, "MiB", 30),
     ]
 
 

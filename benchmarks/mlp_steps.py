@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.machine import running_machine
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ print(json.dumps(measure()))
 """
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure in a process of its own, one torch thread, and return the rows."""
     with running_machine("trn1.2xlarge") as environ:
         result = subprocess.run(
@@ -39,10 +39,10 @@ def main() -> list[Row]:
         )
     found = json.loads(result.stdout)
     return [
-        Row("MLP steps/s, device / eager CPU", found["ratio"], "x", "at least 0.3 x", found["ratio"] >= 0.3,
+        BenchmarkRow("MLP steps/s, device / eager CPU", found["ratio"], "x", "at least 0.3 x", found["ratio"] >= 0.3,
             f"median of {BLOCKS} interleaved block pairs of {STEPS} steps; losses equal: {found['equal']}"),
-        Row.info("MLP steps on the device", found["device_steps_s"], "1/s"),
-        Row.info("MLP steps on eager CPU", found["cpu_steps_s"], "1/s"),
+        BenchmarkRow.info("MLP steps on the device", found["device_steps_s"], "1/s"),
+        BenchmarkRow.info("MLP steps on eager CPU", found["cpu_steps_s"], "1/s"),
     ]  # fmt: skip
 
 

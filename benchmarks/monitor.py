@@ -11,7 +11,7 @@ from statistics import median
 
 from benchmarks.load import PROCESSES, child, executing
 from benchmarks.machine import cpu_share, running_machine
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 SECONDS = 20
 REPORTS = 2
@@ -24,7 +24,7 @@ GROUPS = {
 }
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -47,14 +47,14 @@ def main() -> list[Row]:
         f"of one CPU, over {SECONDS} s: {lines} reports, {PROCESSES} processes on {cores} cores, every group"
     )
     return [
-        Row.at_most(
+        BenchmarkRow.at_most(
             "neuron-monitor, CPU of a report / json.dumps of it",
             share * SECONDS / lines / dumps_s,
             "x",
             JSON_LIMIT,
             f"json.dumps: {1e3 * dumps_s:.2f} ms",
         ),
-        Row.info("neuron-monitor at 1 s, CPU", 100 * share, "%", note),
+        BenchmarkRow.info("neuron-monitor at 1 s, CPU", 100 * share, "%", note),
     ]
 
 

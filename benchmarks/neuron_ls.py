@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import running_machine
 from benchmarks.processes import run_ms, time_in_turn
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from neurontools.machine import launch
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NAME = "neurontools_empty_script"
 COLD_ROUNDS = 11
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     bin_dir = Path(sys.executable).parent
     with empty_script() as empty, running_machine("trn1.32xlarge") as environ:
@@ -39,20 +39,22 @@ def main() -> list[Row]:
         script, python, text, json = time_in_turn(commands, 40, environ)
         cold_ms = _cold_ms(commands[2], environ)
     return [
-        Row.at_most("neuron-ls / empty console script", text.median_ms / script.median_ms, "x", 1.2),
-        Row.at_most("neuron-ls -j / empty console script", json.median_ms / script.median_ms, "x", 1.2),
-        Row.at_most(
+        BenchmarkRow.at_most("neuron-ls / empty console script", text.median_ms / script.median_ms, "x", 1.2),
+        BenchmarkRow.at_most(
+            "neuron-ls -j / empty console script", json.median_ms / script.median_ms, "x", 1.2
+        ),
+        BenchmarkRow.at_most(
             "neuron-ls, cold / empty console script",
             cold_ms / script.median_ms,
             "x",
             20,
             "no daemon runs: it is started and answers",
         ),
-        Row.info("neuron-ls, cold, median", cold_ms, "ms"),
-        Row.info("neuron-ls / python -c pass", text.median_ms / python.median_ms, "x"),
-        Row.info("neuron-ls, median", text.median_ms, "ms"),
-        Row.info("empty console script, median", script.median_ms, "ms"),
-        Row.info("python -c pass, median", python.median_ms, "ms"),
+        BenchmarkRow.info("neuron-ls, cold, median", cold_ms, "ms"),
+        BenchmarkRow.info("neuron-ls / python -c pass", text.median_ms / python.median_ms, "x"),
+        BenchmarkRow.info("neuron-ls, median", text.median_ms, "ms"),
+        BenchmarkRow.info("empty console script, median", script.median_ms, "ms"),
+        BenchmarkRow.info("python -c pass, median", python.median_ms, "ms"),
     ]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import running_machine
 from benchmarks.processes import time_in_turn
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class StartupPeer:
     """A tool and how it is asked to print its devices once."""
 
     command: tuple[str, ...]
@@ -37,14 +37,14 @@ class Peer:
 
 
 PEERS = (
-    Peer(("gpustat",), True, "16 devices of an NVML stub; it sleeps 0.1 s for each"),
-    Peer(("gpustat", "--version"), False, "start-up alone"),
-    Peer(("nvitop", "-1"), True, "16 devices of an NVML stub"),
-    Peer(("tpu-info",), False, "finds no device"),
+    StartupPeer(("gpustat",), True, "16 devices of an NVML stub; it sleeps 0.1 s for each"),
+    StartupPeer(("gpustat", "--version"), False, "start-up alone"),
+    StartupPeer(("nvitop", "-1"), True, "16 devices of an NVML stub"),
+    StartupPeer(("tpu-info",), False, "finds no device"),
 )
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure what is installed and return the rows."""
     bin_dir = Path(sys.executable).parent
     with nvml_stub() as library_dir, running_machine("trn1.32xlarge") as environ:
@@ -59,13 +59,17 @@ def main() -> list[Row]:
         stubbed = {"LD_LIBRARY_PATH": library_dir} if library_dir else {}
         ours, *theirs = time_in_turn(commands, ROUNDS, {**environ, **stubbed})
     found = {" ".join(command): timing for command, timing in zip(present, theirs, strict=True)}
-    rows = [Row.info("neuron-ls, beside the peers", ours.median_ms, "ms", "16 simulated devices, warm")]
+    rows = [
+        BenchmarkRow.info("neuron-ls, beside the peers", ours.median_ms, "ms", "16 simulated devices, warm")
+    ]
     for name, peer in zip(names, PEERS, strict=True):
         if name in missing:
-            rows.append(Row.missing(name, missing[name]))
+            rows.append(BenchmarkRow.missing(name, missing[name]))
             continue
         times = found[name].median_ms / ours.median_ms
-        rows.append(Row.info(name, found[name].median_ms, "ms", f"{times:.1f} times neuron-ls; {peer.note}"))
+        rows.append(
+            BenchmarkRow.info(name, found[name].median_ms, "ms", f"{times:.1f} times neuron-ls; {peer.note}")
+        )
     return rows
 
 
@@ -82,7 +86,7 @@ def nvml_stub() -> Iterator[str | None]:
         yield folder
 
 
-def _why_not(peer: Peer, bin_dir: Path, library_dir: str | None) -> str:
+def _why_not(peer: StartupPeer, bin_dir: Path, library_dir: str | None) -> str:
     if not (bin_dir / peer.command[0]).exists():
         return "not installed"
     return "no C compiler for the stub" if peer.needs_stub and library_dir is None else ""

@@ -7,7 +7,7 @@ from math import isnan, nan
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchmarkRow:
     """One figure. `budget` is "" where there is none; `ok` says whether the figure keeps it."""
 
     name: str
@@ -18,27 +18,27 @@ class Row:
     note: str = ""
 
     @classmethod
-    def at_most(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> Row:
+    def at_most(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> BenchmarkRow:
         """Return a row whose value must not be above a limit."""
         return cls(name, value, unit, f"at most {limit:g} {unit}", value <= limit, note)
 
     @classmethod
-    def at_least(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> Row:
+    def at_least(cls, name: str, value: float, unit: str, limit: float, note: str = "") -> BenchmarkRow:
         """Return a row whose value must not be below a limit."""
         return cls(name, value, unit, f"at least {limit:,.7g} {unit}", value >= limit, note)
 
     @classmethod
-    def info(cls, name: str, value: float, unit: str, note: str = "") -> Row:
+    def info(cls, name: str, value: float, unit: str, note: str = "") -> BenchmarkRow:
         """Return a row without a budget."""
         return cls(name, value, unit, note=note)
 
     @classmethod
-    def missing(cls, name: str, why: str) -> Row:
+    def missing(cls, name: str, why: str) -> BenchmarkRow:
         """Return a row of something that could not be measured."""
         return cls(name, nan, "", note=why)
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[BenchmarkRow]) -> str:
     """Return the rows as a Markdown table."""
     lines = ["| what | measured | budget | kept | note |", "|---|---|---|---|---|"]
     for row in rows:

@@ -11,7 +11,7 @@ from pathlib import Path
 # The checkout comes last, so that the installed package is what is measured.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.report import Row, table
+from benchmarks.report import BenchmarkRow, table
 
 BENCHMARKS = (
     "neuron_ls",
@@ -36,7 +36,7 @@ _HEAD = "## "
 def main(words: list[str]) -> int:
     """Run the named benchmarks; the exit code is 1 when a budget is not kept."""
     names = [word for word in words if word != "--write"]
-    all_rows: list[Row] = []
+    all_rows: list[BenchmarkRow] = []
     for name in names or BENCHMARKS:
         print(f"{name} ...", flush=True)
         rows = import_module(f"benchmarks.{name}").main()
@@ -47,7 +47,7 @@ def main(words: list[str]) -> int:
     return 0 if all(row.ok for row in all_rows) else 1
 
 
-def keep(name: str, rows: list[Row]) -> None:
+def keep(name: str, rows: list[BenchmarkRow]) -> None:
     """Put the rows of one benchmark into RESULTS.md, in place of those that are there."""
     stored = RESULTS.read_text() if RESULTS.exists() else ""
     sections = dict(part.split("\n", 1) for part in stored.split(f"\n{_HEAD}")[1:])

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
 from neurontools.machine.events import Adopt, Layout, Process
@@ -22,7 +22,7 @@ from neurontools.machine.journal import Definition
 from neurontools.machine.pages.layout import CORE_BYTES, PageLayout
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ _CORE_OFFSET = PageLayout(1).core_offset
 JSON_LIMIT = 2.0
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -70,13 +70,15 @@ def main() -> list[Row]:
     loop = f"{CPU}; {CORES} changed pages, pread and struct.unpack: {bare:.3g} ms"
     dumps = f"{CPU}, {size / 2**20:.1f} MiB; json.dumps of the same values: {python_json:.3g} ms"
     return [
-        Row.at_most(f"snapshot, {what}, changed / reading the pages", changed / bare, "x", READ_LIMIT, loop),
-        Row.at_most(
+        BenchmarkRow.at_most(
+            f"snapshot, {what}, changed / reading the pages", changed / bare, "x", READ_LIMIT, loop
+        ),
+        BenchmarkRow.at_most(
             "the same with its JSON encoded / json.dumps", text / python_json, "x", JSON_LIMIT, dumps
         ),
-        Row.info(f"snapshot, {what}, every core's page changed", changed, "ms", CPU),
-        Row.info(f"snapshot, {what}, nothing changed", idle, "ms", CPU),
-        Row.info("the same with its JSON encoded, every core's page changed", text, "ms", CPU),
+        BenchmarkRow.info(f"snapshot, {what}, every core's page changed", changed, "ms", CPU),
+        BenchmarkRow.info(f"snapshot, {what}, nothing changed", idle, "ms", CPU),
+        BenchmarkRow.info("the same with its JSON encoded, every core's page changed", text, "ms", CPU),
     ]
 
 
@@ -99,9 +101,9 @@ def _instance() -> InstanceType:
     )
 
 
-def _fill(folder: str, stack: ExitStack) -> tuple[Machine, list[Telemetry], list[PageWriter], list[int]]:
+def _fill(folder: str, stack: ExitStack) -> tuple[MachineState, list[Telemetry], list[PageWriter], list[int]]:
     """Return a machine, its processes' pages, and writers and descriptors of those with a core."""
-    machine = Machine(Layout(DEVICES, CORES // DEVICES, 96 * 2**30), {})
+    machine = MachineState(Layout(DEVICES, CORES // DEVICES, 96 * 2**30), {})
     telemetry, writers, pages = [], [], []
     for number in range(PROCESSES):
         cores = (number,) if number < CORES else ()

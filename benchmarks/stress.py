@@ -1,6 +1,6 @@
 """The long form of the stress test: `python benchmarks/stress.py [--seconds 60] [--clients 1000]`.
 
-Writes STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it storms on a machine that three
+Writes STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it runs on a machine that three
 users share and in a small file system that is filled; without, as one user; the report says what was left out.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 # The checkout comes last, so that the installed package is what is stressed.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.storm import apart
-from benchmarks.storm.storm import Options, Outcome, Storm
+from benchmarks.chaos_test import isolated
+from benchmarks.chaos_test.chaos import ChaosOptions, ChaosOutcome, ChaosTest
 from neurontools import machine
 from neurontools.machine.sharing import share
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = 47110815
 USERS = (0, 65534, 65533)
-CLOCK_SOURCE = Path(__file__).parent / "storm" / "clock.c"
+CLOCK_SOURCE = Path(__file__).parent / "chaos_test" / "clock.c"
 RESULT = Path(__file__).with_name("STRESS.md")
 BYTES_A_CLIENT = 1 << 16
 SCRATCH = 1 << 20
@@ -38,23 +38,23 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.inside:
         return inside(arguments)
-    with apart.own_folder("nt-storm-") as folder:
+    with isolated.own_folder("nt-chaos-") as folder:
         disk = folder / "disk"
         disk.mkdir()
         disk_bytes = SCRATCH + BYTES_A_CLIENT * arguments.clients
-        return apart.run_again(__file__, argv, folder, environment(folder, disk), disk, disk_bytes)
+        return isolated.run_again(__file__, argv, folder, environment(folder, disk), disk, disk_bytes)
 
 
 def parser() -> argparse.ArgumentParser:
-    made = apart.parser("Stress a simulated machine and check what must hold.", RESULT)
+    made = isolated.parser("Stress a simulated machine and check what must hold.", RESULT)
     made.add_argument("--clients", type=int, default=1000)
     made.add_argument("--instance", default="trn2.48xlarge")
     return made
 
 
 def environment(folder: Path, disk: Path) -> dict[str, str]:
-    machine_of_ours = {"NEURONTOOLS_RUNTIME_DIR": f"{disk}/run", "NEURONTOOLS_MACHINE": "storm"}
-    values = {**apart.environment(folder), **machine_of_ours}
+    machine_of_ours = {"NEURONTOOLS_RUNTIME_DIR": f"{disk}/run", "NEURONTOOLS_MACHINE": "chaos"}
+    values = {**isolated.environment(folder), **machine_of_ours}
     compiler = shutil.which("cc")
     if compiler:
         (folder / "clock").write_bytes(bytes(8))
@@ -62,7 +62,7 @@ def environment(folder: Path, disk: Path) -> dict[str, str]:
         library = f"{folder}/clock.so"
         flags = ["-O2", "-shared", "-fPIC"]
         subprocess.run([compiler, *flags, "-o", library, str(CLOCK_SOURCE), "-ldl"], check=True)
-        values |= {"LD_PRELOAD": library, "STORM_CLOCK": f"{folder}/clock"}
+        values |= {"LD_PRELOAD": library, "CHAOS_CLOCK": f"{folder}/clock"}
     return values
 
 
@@ -73,21 +73,21 @@ def inside(arguments: argparse.Namespace) -> int:
     users = USERS if os.geteuid() == 0 else ()
     if users:
         share(os.environ["NEURONTOOLS_RUNTIME_DIR"], str(GROUP))
-    options = Options(
+    options = ChaosOptions(
         seconds=arguments.seconds,
         clients=arguments.clients,
         seed=arguments.seed,
         instance=arguments.instance,
         users=users,
         group=GROUP,
-        clock=os.environ.get("STORM_CLOCK", ""),
+        clock=os.environ.get("CHAOS_CLOCK", ""),
         full_disk=arguments.full_disk,
     )
-    outcome = Storm(options).run()
-    return apart.tell(arguments, outcome, report(options, outcome), RESULT)
+    outcome = ChaosTest(options).run()
+    return isolated.print_report(arguments, outcome, report(options, outcome), RESULT)
 
 
-def report(options: Options, outcome: Outcome) -> str:
+def report(options: ChaosOptions, outcome: ChaosOutcome) -> str:
     left_out = [
         *([] if options.users else ["other users (needs root)"]),
         *([] if options.clock else ["clock jumps (no C compiler)"]),
@@ -95,25 +95,25 @@ def report(options: Options, outcome: Outcome) -> str:
     ]
     rows = {
         "clients at once": f"{outcome.most_alive:,}",
-        "client processes in all": f"{outcome.lives:,}",
+        "client processes in all": f"{outcome.processes:,}",
         "registrations": f"{outcome.registrations:,}",
         "executions": f"{outcome.executions:,}",
         "daemons killed": outcome.daemons_killed,
         "jumps of the wall clock": outcome.clock_jumps,
         "users": max(1, len(options.users)),
         "seconds with a full disk": f"{outcome.full_disk_s:.1f} ({outcome.private_pages} private pages)",
-        "quiet points at which everything was compared": outcome.quiet_points,
+        "checkpoints at which everything was compared": outcome.checkpoints,
         "descriptors of the daemon, at first and at last": "{} and {}".format(*outcome.descriptors),
         "resident memory of the daemon, at first and at last": "{:.1f} and {:.1f} MiB".format(
             *outcome.resident_mib
         ),
-        "resident memory, most at a quiet point": f"{outcome.resident_at_most_mib:.1f} MiB",
+        "resident memory, most at a checkpoint": f"{outcome.resident_at_most_mib:.1f} MiB",
     }
     command = (
         f"`python benchmarks/stress.py --seconds {options.seconds:g} --clients {options.clients} "
         f"--seed {options.seed}`: {options.instance}."
     )
-    return apart.report("Stress", command, rows, left_out, outcome.wrong)
+    return isolated.report("Stress", command, rows, left_out, outcome.wrong)
 
 
 if __name__ == "__main__":

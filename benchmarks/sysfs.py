@@ -10,14 +10,14 @@ from pathlib import Path
 
 from benchmarks.load import child, executing
 from benchmarks.machine import cpu_share, running_machine
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 
 SECONDS = 20
 EXECUTIONS_S = 10_000
 INSTANCE = "trn2.48xlarge"
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with running_machine(INSTANCE) as environ:
         export_s = _export(environ)
@@ -25,11 +25,11 @@ def main() -> list[Row]:
         busy, changed = _watched(environ, busy=True)
     note = f"of one CPU, over {SECONDS} s, once a second, on this computer's disk"
     return [
-        Row.info(
+        BenchmarkRow.info(
             f"writing the sysfs mirror of {INSTANCE}", export_s, "s", "13,795 files on this computer's disk"
         ),
-        Row.at_most("keeping the sysfs mirror of an idle machine, CPU", 100 * idle, "%", 1, note),
-        Row.at_most(
+        BenchmarkRow.at_most("keeping the sysfs mirror of an idle machine, CPU", 100 * idle, "%", 1, note),
+        BenchmarkRow.at_most(
             "keeping the sysfs mirror of a busy machine, CPU",
             100 * busy,
             "%",

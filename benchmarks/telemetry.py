@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import running_machine
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from neurontools.machine.client import Client
 from neurontools.machine.memory import MemoryCategory
 from neurontools.machine.pages.layout import CORE_BYTES
@@ -31,12 +31,12 @@ BUDGET = 2.5
 """Telemetry of an execution, in times of a bare loop that packs as many bytes into memory."""
 
 
-def main() -> list[Row]:
+def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     return [*_page_rows(), *_runtime_rows()]
 
 
-def _page_rows() -> list[Row]:
+def _page_rows() -> list[BenchmarkRow]:
     with tempfile.TemporaryDirectory() as folder:
         identity = PageIdentity("bench", os.getpid(), 0, "", os.getuid(), "", "", "", time.monotonic_ns())
         fd = create_page(f"{folder}/page", identity, CORES)
@@ -49,22 +49,26 @@ def _page_rows() -> list[Row]:
 
         execution_ns, bare_ns = per_call_ns(execution), per_call_ns(_bare_write)
         rows = [
-            Row.at_most(
+            BenchmarkRow.at_most(
                 "telemetry of one execution / packing a core's counters twice",
                 execution_ns / bare_ns,
                 "x",
                 BUDGET,
                 f"struct.pack_into into mapped memory: {bare_ns:.0f} ns",
             ),
-            Row.info("telemetry of one execution (begin and end)", execution_ns, "ns"),
-            Row.info(
+            BenchmarkRow.info("telemetry of one execution (begin and end)", execution_ns, "ns"),
+            BenchmarkRow.info(
                 "showing a change of memory",
                 per_call_ns(lambda: writer.set_memory(0, MemoryCategory.TENSORS, 4096)),
                 "ns",
             ),
-            Row.info("looking whether a fault is armed", per_call_ns(lambda: writer.armed_faults), "ns"),
-            Row.info("asking whether a page changed", per_call_ns(reader.changed), "ns"),
-            Row.info(f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), 500), "ns"),
+            BenchmarkRow.info(
+                "looking whether a fault is armed", per_call_ns(lambda: writer.armed_faults), "ns"
+            ),
+            BenchmarkRow.info("asking whether a page changed", per_call_ns(reader.changed), "ns"),
+            BenchmarkRow.info(
+                f"reading a page of {len(CORES)} cores", per_call_ns(lambda: read(0), 500), "ns"
+            ),
         ]
         writer.close()
         os.close(fd)
@@ -76,31 +80,31 @@ def _bare_write() -> None:
     _CORE.pack_into(_MEMORY, 0, *_COUNTERS)
 
 
-def _runtime_rows() -> list[Row]:
+def _runtime_rows() -> list[BenchmarkRow]:
     with running_machine("trn1.2xlarge") as environ:
         runtime = Runtime.open(environ=environ)
         sizes = {"code_bytes": 4096, "constant_bytes": 0, "scratch_bytes": 4096}
         modelled = {"modelled_ns": 1000, "flops": 1000}
         model = runtime.load(0, name="nothing", uuid=bytes(16), neff=b"", **sizes, **modelled)
         rows = [
-            Row.info(
+            BenchmarkRow.info(
                 "executing a model that does nothing",
                 per_call_ns(lambda: runtime.execute(model, _nothing)),
                 "ns",
             ),
             _fault_row(runtime, model),
-            Row.info("allocating and freeing a tensor", per_call_ns(lambda: _tensor(runtime)), "ns"),
+            BenchmarkRow.info("allocating and freeing a tensor", per_call_ns(lambda: _tensor(runtime)), "ns"),
         ]
         runtime.close()
     return rows
 
 
-def _fault_row(runtime: Runtime, model: Model) -> Row:
+def _fault_row(runtime: Runtime, model: Model) -> BenchmarkRow:
     with Client.connect(runtime.machine) as client:
         client.inject("slow-core", core=runtime.cores[0], factor=1.0)
         taken_ns = per_call_ns(lambda: runtime.execute(model, _nothing), 500)
         client.clear_faults()
-    return Row.info("the same while a fault is armed, which asks the daemon", taken_ns, "ns")
+    return BenchmarkRow.info("the same while a fault is armed, which asks the daemon", taken_ns, "ns")
 
 
 def _tensor(runtime: Runtime) -> None:

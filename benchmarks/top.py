@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from benchmarks.neuron_ls import empty_script
 from benchmarks.peers import nvml_stub
 from benchmarks.processes import time_in_turn
-from benchmarks.report import Row
+from benchmarks.report import BenchmarkRow
 from benchmarks.terminal import Cost, cost
 from benchmarks.wide import CORES, wide_machine
 
@@ -45,7 +45,7 @@ with Live(tables(), refresh_per_second=4, screen=True) as live:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class DashboardPeer:
     """A dashboard and the text that its first paint has."""
 
     name: str
@@ -57,13 +57,15 @@ class Peer:
 
 HOST = "shows this host's CPUs and processes, no NeuronCores"
 PEERS = (
-    Peer("btop at 1 s", ("btop", "--utf-force"), b"cpu", HOST),
-    Peer("htop at 1 s", ("htop", "-d", "10"), b"Load average", HOST),
-    Peer("nvitop at 1 s", ("nvitop", "--interval", "1"), b"NVITOP", "16 devices of an NVML stub", True),
+    DashboardPeer("btop at 1 s", ("btop", "--utf-force"), b"cpu", HOST),
+    DashboardPeer("htop at 1 s", ("htop", "-d", "10"), b"Load average", HOST),
+    DashboardPeer(
+        "nvitop at 1 s", ("nvitop", "--interval", "1"), b"NVITOP", "16 devices of an NVML stub", True
+    ),
 )
 
 
-def main(seconds: float = SECONDS) -> list[Row]:
+def main(seconds: float = SECONDS) -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with nvml_stub() as library_dir, wide_machine(busy=True) as environ, empty_script() as empty:
         _set_btop(environ)
@@ -79,19 +81,19 @@ def main(seconds: float = SECONDS) -> list[Row]:
     still, paint = f"neuron-top, {CORES} idle cores, 1 Hz", "from its start, cold caches"
     paint_ms = 1e3 * one.first_paint_s
     return [
-        Row.at_most(f"{what}, 1 Hz, CPU / {rich}", one.cpu_share / live.cpu_share, "x", 0.17, note),
-        Row.at_most(f"{what}, 10 Hz, CPU / {rich}", ten.cpu_share / live.cpu_share, "x", 1.15),
-        Row.at_most(f"{still}, CPU / {rich}", idle.cpu_share / live.cpu_share, "x", 0.035),
-        Row.at_most(
+        BenchmarkRow.at_most(f"{what}, 1 Hz, CPU / {rich}", one.cpu_share / live.cpu_share, "x", 0.17, note),
+        BenchmarkRow.at_most(f"{what}, 10 Hz, CPU / {rich}", ten.cpu_share / live.cpu_share, "x", 1.15),
+        BenchmarkRow.at_most(f"{still}, CPU / {rich}", idle.cpu_share / live.cpu_share, "x", 0.035),
+        BenchmarkRow.at_most(
             f"{what}, first paint / empty console script", paint_ms / script.median_ms, "x", 27, paint
         ),
-        Row.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
-        Row.info(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%"),
-        Row.info(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%"),
-        Row.info(f"{what}, first paint", paint_ms, "ms"),
+        BenchmarkRow.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
+        BenchmarkRow.info(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%"),
+        BenchmarkRow.info(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%"),
+        BenchmarkRow.info(f"{what}, first paint", paint_ms, "ms"),
         *peers,
         *_info("rich Live, 3 tables of 16 rows, 4 Hz", live, ""),
-        Row.info(f"{still}, CPU", 100 * idle.cpu_share, "%"),
+        BenchmarkRow.info(f"{still}, CPU", 100 * idle.cpu_share, "%"),
     ]
 
 
@@ -106,25 +108,27 @@ def _set_btop(environ: Mapping[str, str]) -> None:
     (folder / "btop.conf").write_text("update_ms = 1000\n")
 
 
-def _peer(peer: Peer, environ: Mapping[str, str], library_dir: str | None, seconds: float) -> list[Row]:
+def _peer(
+    peer: DashboardPeer, environ: Mapping[str, str], library_dir: str | None, seconds: float
+) -> list[BenchmarkRow]:
     path = shutil.which(peer.command[0], path=f"{BIN}:{environ['PATH']}")
     if path is None:
-        return [Row.missing(peer.name, "not installed")]
+        return [BenchmarkRow.missing(peer.name, "not installed")]
     if peer.needs_stub and library_dir is None:
-        return [Row.missing(peer.name, "no C compiler for the stub")]
+        return [BenchmarkRow.missing(peer.name, "no C compiler for the stub")]
     stubbed = {"LD_LIBRARY_PATH": library_dir} if peer.needs_stub and library_dir else {}
     try:
         measured = cost((path, *peer.command[1:]), {**environ, **stubbed}, peer.shown, seconds)
     except RuntimeError as error:
-        return [Row.missing(peer.name, str(error)[:80])]
+        return [BenchmarkRow.missing(peer.name, str(error)[:80])]
     return _info(peer.name, measured, peer.note)
 
 
-def _info(name: str, measured: Cost, note: str) -> list[Row]:
+def _info(name: str, measured: Cost, note: str) -> list[BenchmarkRow]:
     facts = f"first paint {1e3 * measured.first_paint_s:.0f} ms, {measured.memory_mib:.0f} MiB"
     written = f"{measured.written_bytes_s / 1024:.0f} KiB/s written"
     return [
-        Row.info(
+        BenchmarkRow.info(
             f"{name}, CPU", 100 * measured.cpu_share, "%", ", ".join(filter(None, (facts, written, note)))
         )
     ]

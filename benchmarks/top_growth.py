@@ -34,7 +34,7 @@ RESULT = Path(__file__).with_name("TOP_GROWTH.md")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GrowthSample:
     """What neuron-top had at a moment since its start."""
 
     at_s: float
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def measured(seconds: float) -> list[Sample]:
+def measured(seconds: float) -> list[GrowthSample]:
     """Run neuron-top for so long and return what was noted."""
     command = (str(Path(sys.executable).parent / "neuron-top"), "--interval", "0.1")
     with wide_machine(busy=True) as environ, terminal(command, environ) as shown:
@@ -72,7 +72,7 @@ def measured(seconds: float) -> list[Sample]:
         return _samples(shown, begin_s, seconds)
 
 
-def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[Sample]:
+def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[GrowthSample]:
     process = psutil.Process(shown.pid)
     samples = []
     keys = itertools.cycle(KEYS)
@@ -82,7 +82,7 @@ def _samples(shown: Terminal, begin_s: float, seconds: float) -> list[Sample]:
             shown.press(next(keys))
         used = process.cpu_times()
         samples.append(
-            Sample(
+            GrowthSample(
                 at_s,
                 own_mib(shown.pid),
                 process.memory_full_info().pss / 2**20,
@@ -105,13 +105,13 @@ def _steps(step: float, end: float) -> list[float]:
     return [step * number for number in range(1, int(end / step) + 1)]
 
 
-def grown_mib(samples: list[Sample]) -> float:
+def grown_mib(samples: list[GrowthSample]) -> float:
     """Return by how much the end is above the moment when everything had been drawn once: medians of five."""
     settled = [sample.own_mib for sample in samples if sample.at_s >= SETTLED_S]
     return sorted(settled[-5:])[2] - sorted(settled[:5])[2]
 
 
-def report(minutes: float, samples: list[Sample]) -> str:
+def report(minutes: float, samples: list[GrowthSample]) -> str:
     """Return the figures as Markdown."""
     last = samples[-1]
     rows = "\n".join(

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.collectives.benchmark import Benchmark
-    from neurontools.collectives.machine_ranks import MachineView, Ranks
+    from neurontools.collectives.machine_ranks import Ranks, TargetMachine
     from neurontools.collectives.operations import Options
-    from neurontools.collectives.report import Style
+    from neurontools.collectives.report import TableStyle
     from neurontools.collectives.running import Row
 
 NO_DRIVER = (
@@ -76,7 +76,7 @@ def _release() -> str:
 
 def _prepare(
     found: argparse.Namespace, streams: tuple[Options, ...]
-) -> tuple[MachineView | None, tuple[Benchmark, ...]]:
+) -> tuple[TargetMachine | None, tuple[Benchmark, ...]]:
     from neurontools import env
     from neurontools.collectives import machine_ranks
     from neurontools.collectives.benchmark import check_ranks, prepare, side_by_side
@@ -131,8 +131,8 @@ def _show(
     found: argparse.Namespace,
     benchmarks: tuple[Benchmark, ...],
     tables: tuple[tuple[Row, ...], ...],
-    style: Style,
-    machine: MachineView | None,
+    style: TableStyle,
+    machine: TargetMachine | None,
 ) -> int:
     from neurontools.collectives import report
 
@@ -152,7 +152,7 @@ def _show(
 
 
 def _could_not_run(
-    found: argparse.Namespace, benchmarks: tuple[Benchmark, ...], style: Style, reason: str
+    found: argparse.Namespace, benchmarks: tuple[Benchmark, ...], style: TableStyle, reason: str
 ) -> int:
     import tempfile
 
@@ -175,8 +175,8 @@ def _could_not_run(
 def _json(
     benchmarks: tuple[Benchmark, ...],
     tables: tuple[tuple[Row, ...], ...],
-    style: Style,
-    machine: MachineView | None,
+    style: TableStyle,
+    machine: TargetMachine | None,
 ) -> str:
     import json
 

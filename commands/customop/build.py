@@ -34,10 +34,10 @@ def run_build(arguments: argparse.Namespace) -> int:
 
 def run_new(arguments: argparse.Namespace) -> int:
     """Create a project."""
-    from neurontools.customop.scaffold import Style, create_project
+    from neurontools.customop.scaffold import AccessStyle, create_project
 
     directory = Path(arguments.directory or arguments.name)
-    for path in create_project(arguments.name, directory, Style(arguments.style)):
+    for path in create_project(arguments.name, directory, AccessStyle(arguments.style)):
         console.out(str(path))
     console.notice(f"next: cd {directory} && neuron-customop build && pytest")
     return 0

@@ -245,7 +245,7 @@ _COPIES = 1.5  # of a rank's data: its own, what it works on, what is on the way
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class DataCheck:
     """What a check moved: bytes of each rank (of `asked_bytes`), and the ranks whose result was wrong.
 
     `receivers` of the `ranks` get data: in a permute some may get none.
@@ -275,7 +275,7 @@ def check(
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
     tamper: Tamper | None = None,
     on_step: Callable[[int, int], None] | None = None,
-) -> CheckReport:
+) -> DataCheck:
     """Carry out a workload on real buffers and compare every rank's result, bit for bit.
 
     Args:
@@ -317,7 +317,7 @@ def check(
         core: rank for rank, core in enumerate(sorted(core for group in work.groups for core in group))
     }
     wrong_ranks = tuple(sorted(rank_of[core] for core in wrong))
-    return CheckReport(ranks, receivers, moved, nbytes, wrong_ranks, detail)
+    return DataCheck(ranks, receivers, moved, nbytes, wrong_ranks, detail)
 
 
 def _affordable(work: Workload, kind: DataType, ranks: int, budget_bytes: int) -> int:

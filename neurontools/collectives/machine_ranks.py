@@ -169,7 +169,7 @@ def _model(core: int, *, collective: bool) -> Model:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineView:
+class TargetMachine:
     """A machine as a test sees it: its name, fabric and cores."""
 
     name: str
@@ -177,7 +177,7 @@ class MachineView:
     cores: tuple[int, ...]
 
 
-def find_machine(machine: str, on_notice: Callable[[str], None]) -> MachineView:
+def find_machine(machine: str, on_notice: Callable[[str], None]) -> TargetMachine:
     """Return a machine, started if need be.
 
     Raises:
@@ -188,10 +188,10 @@ def find_machine(machine: str, on_notice: Callable[[str], None]) -> MachineView:
     with Client.connect(machine) as client:
         seen = client.snapshot()
     cores = tuple(core for device in seen.devices for core in device.core_ids)
-    return MachineView(machine, find_fabric(seen.instance_type, seen.lnc), cores)
+    return TargetMachine(machine, find_fabric(seen.instance_type, seen.lnc), cores)
 
 
-def check_lnc(view: MachineView, wanted: int | None) -> None:
+def check_lnc(view: TargetMachine, wanted: int | None) -> None:
     """Refuse a machine with another logical NeuronCore configuration than NEURON_LOGICAL_NC_CONFIG says.
 
     Raises:
@@ -207,7 +207,7 @@ def check_lnc(view: MachineView, wanted: int | None) -> None:
 
 
 @contextmanager
-def claim_ranks(machine: MachineView | None, cores: Sequence[int]) -> Iterator[Ranks]:
+def claim_ranks(machine: TargetMachine | None, cores: Sequence[int]) -> Iterator[Ranks]:
     """Hold the cores of the ranks; without a machine nothing is held.
 
     Raises:

@@ -16,7 +16,7 @@ _GAP = "    "
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class TableStyle:
     """How numbers are shown.
 
     From 2.31 on times have two places and bandwidths are in 1e9 bytes/s, as in the documents' example; before, times
@@ -29,20 +29,20 @@ class Style:
     sizes: bool = False
 
 
-def report_style(release: str, *, algorithm: bool = False, sizes: bool = False) -> Style:
+def report_style(release: str, *, algorithm: bool = False, sizes: bool = False) -> TableStyle:
     """Return the style of a release of the real tool (`2.28` or a later one)."""
     old = release == "2.28"
-    return Style(old, 2**30 if old else 1e9, algorithm, sizes)
+    return TableStyle(old, 2**30 if old else 1e9, algorithm, sizes)
 
 
-def table(rows: Sequence[Row], stats: Sequence[str], style: Style) -> str:
+def table(rows: Sequence[Row], stats: Sequence[str], style: TableStyle) -> str:
     """Return the table and the average below it."""
     lines = _aligned([_header(stats, style), *(_cells(row, style) for row in rows)])
     average = average_bus_bandwidth(rows) / style.bandwidth_unit
     return "\n".join([*lines, f"Avg bus bandwidth:\t{average:.4f}GB/s"])
 
 
-def failed_table(stats: Sequence[str], style: Style, log: str) -> str:
+def failed_table(stats: Sequence[str], style: TableStyle, log: str) -> str:
     """Return the table of a benchmark that could not run."""
     return "\n".join([*_aligned([_header(stats, style)]), f"Failure running neuron-bench - log file {log}"])
 
@@ -57,7 +57,7 @@ def average_bus_bandwidth(rows: Sequence[Row]) -> float:
     return math.fsum(row.bus_bandwidth for row in rows) / len(rows)
 
 
-def results(rows: Sequence[Row], style: Style) -> list[dict[str, Any]]:
+def results(rows: Sequence[Row], style: TableStyle) -> list[dict[str, Any]]:
     """Return the rows as the JSON report has them."""
     return [_record(row, style) for row in rows]
 
@@ -74,14 +74,14 @@ def config(benchmarks: Sequence[Benchmark], machine: str | None) -> dict[str, An
     }
 
 
-def _header(stats: Sequence[str], style: Style) -> list[str]:
+def _header(stats: Sequence[str], style: TableStyle) -> list[str]:
     sizes = ["total_input_size(B)", "total_output_size(B)"] if style.sizes else []
     times = [_time_name(name, style) for name in stats]
     algorithm = ["algorithm"] if style.algorithm else []
     return ["size(B)", "count(elems)", *sizes, "type", *times, "algbw(GB/s)", "busbw(GB/s)", *algorithm]
 
 
-def _cells(row: Row, style: Style) -> list[str]:
+def _cells(row: Row, style: TableStyle) -> list[str]:
     return [
         str(row.nbytes),
         str(row.elements),
@@ -94,7 +94,7 @@ def _cells(row: Row, style: Style) -> list[str]:
     ]
 
 
-def _record(row: Row, style: Style) -> dict[str, Any]:
+def _record(row: Row, style: TableStyle) -> dict[str, Any]:
     times = {_time_name(name, style): _microseconds(time_s, style) for name, time_s in row.times_s}
     record: dict[str, Any] = {
         "size(B)": row.nbytes,
@@ -113,11 +113,11 @@ def _record(row: Row, style: Style) -> dict[str, Any]:
     return record
 
 
-def _time_name(name: str, style: Style) -> str:
+def _time_name(name: str, style: TableStyle) -> str:
     return "time(us)" if style.whole_times and name == "avg" else f"time:{name}(us)"
 
 
-def _microseconds(time_s: float, style: Style) -> float:
+def _microseconds(time_s: float, style: TableStyle) -> float:
     return round(time_s * 1e6) if style.whole_times else round(time_s * 1e6, 2)
 
 

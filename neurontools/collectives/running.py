@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.collectives.benchmark import AVERAGE, statistic
-from neurontools.collectives.checking import CheckReport, check, check_budget
+from neurontools.collectives.checking import DataCheck, check, check_budget
 from neurontools.collectives.fabric import constants
 from neurontools.collectives.model import timed
 from neurontools.collectives.operations import bus_factor, input_bytes, output_bytes
@@ -49,7 +49,7 @@ class Row:
     algorithm: str
     input_bytes: int
     output_bytes: int
-    checks: tuple[CheckReport, ...]
+    checks: tuple[DataCheck, ...]
 
     @property
     def is_right(self) -> bool:
@@ -125,7 +125,7 @@ def _checks(
     nbytes: int,
     times: list[CollectiveTime],
     on_progress: Callable[[int, int, str], None],
-) -> tuple[CheckReport, ...]:
+) -> tuple[DataCheck, ...]:
     options = benchmark.options
     if options.check is None:
         return ()

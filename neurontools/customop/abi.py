@@ -62,7 +62,7 @@ class Place(ctypes.Structure):
     )
 
 
-class Request(ctypes.Structure):
+class CallRequest(ctypes.Structure):
     """One call of a shape function or kernel."""
 
     _fields_ = (
@@ -80,7 +80,7 @@ class Request(ctypes.Structure):
     )
 
 
-class CoreCounters(ctypes.Structure):
+class Counters(ctypes.Structure):
     """Memory accesses of one core."""
 
     _fields_ = (
@@ -108,11 +108,11 @@ class Reply(ctypes.Structure):
         ("message", ctypes.c_char * 512),
         ("warnings", ctypes.c_char * 1024),
         ("shape", Tensor),
-        ("counters", CoreCounters * MAX_CORES),
+        ("counters", Counters * MAX_CORES),
     )
 
 
-class Mailbox(ctypes.Structure):
+class MailboxLayout(ctypes.Structure):
     """Memory shared by host and worker, as in `src/mailbox.hpp`: request numbers, sleep flags, request and reply."""
 
     _fields_ = (
@@ -124,7 +124,7 @@ class Mailbox(ctypes.Structure):
         ("worker_sleeps", ctypes.c_uint32),
         ("plain", ctypes.c_uint32),
         ("worker_line", ctypes.c_uint32 * 12),
-        ("request", Request),
+        ("request", CallRequest),
         ("reply", Reply),
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.arena import Block
     from neurontools.customop.marshalling import Codes
-    from neurontools.customop.operation import Operation, Value
+    from neurontools.customop.operation import CustomOperator, Value
 
 _SIGNATURES_MAX = 1024
 
@@ -41,7 +41,7 @@ class Caller:
         codes: dtype numbers.
     """
 
-    def __init__(self, operation: Operation, codes: Codes) -> None:
+    def __init__(self, operation: CustomOperator, codes: Codes) -> None:
         self._operation = operation
         self._codes = codes
         self._tensor_type: type[torch.Tensor] = import_torch().Tensor

@@ -13,11 +13,11 @@ from neurontools.customop.mailbox import REQUEST_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PLACES = REQUEST_OFFSET + abi.Request.places.offset
+_PLACES = REQUEST_OFFSET + abi.CallRequest.places.offset
 _PLACE_BYTES = ctypes.sizeof(abi.Place)
 pack_place = struct.Struct("=QQQ").pack_into
 FLAG = struct.Struct("=I")
-CAPTURES = REQUEST_OFFSET + abi.Request.capture_stdout.offset
+CAPTURES = REQUEST_OFFSET + abi.CallRequest.capture_stdout.offset
 OUTPUT_PLACE = _PLACES + _PLACE_BYTES * abi.OUTPUT_SLOT
 
 
@@ -103,16 +103,16 @@ class Outcome:
 class Executor(Protocol):
     """Runs the functions of a library."""
 
-    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+    def call(self, request: abi.CallRequest, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         """Run a function on inputs by argument position; the output is written if the call succeeds."""
 
     def close(self) -> None:
         """Release its resources."""
 
 
-def new_request(command: int, callee: int, argument_count: int, core_count: int = 1) -> abi.Request:
+def new_request(command: int, callee: int, argument_count: int, core_count: int = 1) -> abi.CallRequest:
     """Return a request without arguments."""
-    request = abi.Request()
+    request = abi.CallRequest()
     request.magic = abi.MAGIC
     request.command = command
     request.callee = callee
@@ -177,9 +177,9 @@ class PreparedCall:
 
     __slots__ = ("core_count", "is_quick", "output_bytes", "packed", "tensors")
 
-    def __init__(self, request: abi.Request, constant: Sequence[int]) -> None:
+    def __init__(self, request: abi.CallRequest, constant: Sequence[int]) -> None:
         arguments = request.arguments[: request.argument_count]
-        used = abi.Request.arguments.offset + request.argument_count * ctypes.sizeof(abi.Argument)
+        used = abi.CallRequest.arguments.offset + request.argument_count * ctypes.sizeof(abi.Argument)
         self.packed = bytes(request)[:used]
         # Of each tensor: position, offset of its location in the mailbox, size, whether it may be read in place.
         self.tensors = tuple(

@@ -56,7 +56,7 @@ class WorkerExecutor:
         session = self._session
         return session.pid if session else None
 
-    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+    def call(self, request: abi.CallRequest, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         """Run a function in the worker, which is started if necessary.
 
         Raises:
@@ -182,7 +182,7 @@ class InProcessExecutor:
         }
         _in_process.add(self)
 
-    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+    def call(self, request: abi.CallRequest, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         """Run a function on the caller's memory."""
         for index, buffer in inputs.items():
             tensor = request.arguments[index].tensor

@@ -22,7 +22,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """A part of a library file: name, size and digest."""
 
     name: str
@@ -41,7 +41,7 @@ class Inspection:
     """
 
     package: Package
-    parts: tuple[Part, ...]
+    parts: tuple[FilePart, ...]
     changed: tuple[str, ...]
 
 
@@ -72,7 +72,7 @@ def inspect_library(path: str | os.PathLike[str]) -> Inspection:
         ("kernel", package.parts.kernel),
         ("worker", package.parts.worker),
     )
-    parts = tuple(Part(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents)
+    parts = tuple(FilePart(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents)
     return Inspection(package, parts, changed_sources(package.manifest.sources))
 
 

@@ -18,22 +18,22 @@ import time
 
 from neurontools.customop import abi
 
-REQUEST_OFFSET = abi.Mailbox.request.offset
-REPLY_OFFSET = abi.Mailbox.reply.offset
+REQUEST_OFFSET = abi.MailboxLayout.request.offset
+REPLY_OFFSET = abi.MailboxLayout.reply.offset
 _POLL_NS = 25_000
 _QUICK_NS = 15_000
 _POLLS_PER_CLOCK = range(16)
 _SKIPPED_POLLS_MAX = 64
 _SLICE_S = 0.05
-_REQUESTED = abi.Mailbox.requested.offset // 4
-_HOST_SLEEPS = abi.Mailbox.host_sleeps.offset // 4
-_ACCEPTED = abi.Mailbox.accepted.offset // 4
-_ANSWERED = abi.Mailbox.answered.offset // 4
-_WORKER_SLEEPS = abi.Mailbox.worker_sleeps.offset // 4
-_PLAIN = abi.Mailbox.plain.offset // 4
+_REQUESTED = abi.MailboxLayout.requested.offset // 4
+_HOST_SLEEPS = abi.MailboxLayout.host_sleeps.offset // 4
+_ACCEPTED = abi.MailboxLayout.accepted.offset // 4
+_ANSWERED = abi.MailboxLayout.answered.offset // 4
+_WORKER_SLEEPS = abi.MailboxLayout.worker_sleeps.offset // 4
+_PLAIN = abi.MailboxLayout.plain.offset // 4
 _NUMBER = struct.Struct("=Q")
 _ELAPSED = REPLY_OFFSET + abi.Reply.elapsed_ns.offset
-_WORDS_BYTES = abi.Mailbox.request.offset
+_WORDS_BYTES = abi.MailboxLayout.request.offset
 # Python has no memory barriers. x86-64 needs only one here, which `wait` replaces; on other processors every message
 # takes a system call.
 _IN_ORDER = platform.machine() in {"x86_64", "AMD64"}
@@ -51,7 +51,7 @@ class Mailbox:
         self._woken_fd, self._woken_write = os.pipe2(os.O_CLOEXEC)
         self._fd = os.memfd_create("neuron-customop-mailbox", os.MFD_CLOEXEC)
         self._open = [self._wake_read, self._wake_fd, self._woken_fd, self._woken_write, self._fd]
-        nbytes = ctypes.sizeof(abi.Mailbox)
+        nbytes = ctypes.sizeof(abi.MailboxLayout)
         os.ftruncate(self._fd, nbytes)
         self.memory = mmap.mmap(self._fd, nbytes)
         self._words = memoryview(self.memory)[:_WORDS_BYTES].cast("I")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from neurontools.customop.operation import Completed, Operation, Value
+    from neurontools.customop.operation import Completed, CustomOperator, Value
 
 
 def import_torch() -> Any:
@@ -71,15 +71,15 @@ def value_of(argument: object, word: str, codes: Codes) -> Value:
     return argument
 
 
-def infer(operation: Operation, arguments: Sequence[object], codes: Codes) -> TensorMeta:
+def infer(operation: CustomOperator, arguments: Sequence[object], codes: Codes) -> TensorMeta:
     """Return shape and dtype of the output, from the shape function."""
     return operation.infer(values_of(operation, arguments, codes))
 
 
 def execute(
-    operation: Operation, arguments: Sequence[object], codes: Codes, core_order: int = 0
+    operation: CustomOperator, arguments: Sequence[object], codes: Codes, core_order: int = 0
 ) -> tuple[torch.Tensor, Completed]:
-    """Run an operator on CPU tensors; the result is a new tensor. See `Operation.run` for `core_order`."""
+    """Run an operator on CPU tensors; the result is a new tensor. See `CustomOperator.run` for `core_order`."""
     torch = import_torch()
     values = values_of(operation, arguments, codes)
     shape = operation.infer(values)
@@ -96,7 +96,7 @@ def execute(
     return result, completed
 
 
-def values_of(operation: Operation, arguments: Sequence[object], codes: Codes) -> list[Value]:
+def values_of(operation: CustomOperator, arguments: Sequence[object], codes: Codes) -> list[Value]:
     """Return an operator's arguments as plain values."""
     return [
         value_of(argument, word, codes)

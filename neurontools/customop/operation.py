@@ -77,7 +77,7 @@ def new_executor(package: Package) -> Executor:
     return WorkerExecutor(package.parts, package.manifest.name)
 
 
-class Operation:
+class CustomOperator:
     """One operator of a library.
 
     Args:
@@ -158,7 +158,7 @@ class Operation:
         request.count_places = int(self._count_places)
         return self.complete(self.executor.call(request, inputs, into), values)
 
-    def request(self, values: Sequence[Value], output: TensorMeta) -> abi.Request:
+    def request(self, values: Sequence[Value], output: TensorMeta) -> abi.CallRequest:
         """Return a call of the kernel without tensor locations; `output` is the result of `infer`."""
         request = self._request(abi.RUN_COMMAND, self.entry.kernel_index, values, self._cores)
         set_tensor(request.output, output)
@@ -173,7 +173,7 @@ class Operation:
         outcome = self._finish(outcome, values, self._package.parts.kernel)
         return Completed(outcome.elapsed_ns, cost.work_ns(outcome.work), outcome.warnings, outcome.work)
 
-    def _request(self, command: int, callee: int, values: Sequence[Value], cores: int = 1) -> abi.Request:
+    def _request(self, command: int, callee: int, values: Sequence[Value], cores: int = 1) -> abi.CallRequest:
         request = new_request(command, callee, len(values), cores)
         for index, value in enumerate(values):
             argument = request.arguments[index]

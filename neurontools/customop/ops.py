@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.customop.caller import Caller
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.marshalling import Codes, import_torch, infer
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import remember_operator
 from neurontools.customop.takeover import signal_takeover
 
@@ -51,7 +51,7 @@ class _Registry:
     lock: threading.RLock = field(default_factory=threading.RLock)
     libraries: dict[str, LoadedLibrary] = field(default_factory=dict)  # by digest
     executors: dict[str, Executor] = field(default_factory=dict)  # by digest
-    operations: dict[str, Operation] = field(default_factory=dict)  # by qualified name
+    operations: dict[str, CustomOperator] = field(default_factory=dict)  # by qualified name
     callers: dict[str, Caller] = field(default_factory=dict)  # by qualified name
     owners: dict[str, str] = field(default_factory=dict)  # qualified name -> digest
     schemas: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def _register(torch: Any, package: Package, code: str) -> LoadedLibrary:
         _warn_of_second_library(package)
         replaced = {_registry.owners[e.qualified] for e in entries if e.qualified in _registry.owners}
         for index, entry in enumerate(entries):
-            made = Operation(package, index, executor)
+            made = CustomOperator(package, index, executor)
             _registry.operations[entry.qualified] = made
             _registry.callers[entry.qualified] = Caller(made, _registry.codes)
             _registry.owners[entry.qualified] = package.sha256
@@ -128,7 +128,7 @@ def loaded_libraries() -> tuple[LoadedLibrary, ...]:
         return tuple(library for digest, library in _registry.libraries.items() if digest in in_use)
 
 
-def operation(qualified: str) -> Operation:
+def operation(qualified: str) -> CustomOperator:
     """Return a registered operator.
 
     Raises:

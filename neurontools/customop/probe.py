@@ -14,7 +14,7 @@ from neurontools.customop.cost import TensorOperand
 from neurontools.customop.environment import execution_timeout_s
 from neurontools.customop.mailbox import WorkerGoneError
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.customop.session import Session
 from neurontools.errors import NeuronToolsError
@@ -72,7 +72,7 @@ class _SilentWorker:
         self._session = Session(package.parts, f"{package.manifest.name}-probe")
         self._timeout_s = min(_TIMEOUT_S, execution_timeout_s())
 
-    def call(self, request: abi.Request, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
+    def call(self, request: abi.CallRequest, inputs: dict[int, Buffer], output: Buffer | None) -> Outcome:
         outcome = self._session.call(request, inputs, output, self._timeout_s, 0)
         if outcome.failure is not None:
             raise NeuronToolsError(outcome.failure.message)
@@ -92,7 +92,7 @@ def _by_run(package: Package, index: int, operands: Sequence[Operand]) -> int:
             _generate_argument(operand, word, position)
             for position, (operand, word) in enumerate(zip(operands, words, strict=True))
         ]
-        return execute(Operation(package, index, executor), arguments, Codes())[1].modelled_ns
+        return execute(CustomOperator(package, index, executor), arguments, Codes())[1].modelled_ns
     finally:
         executor.close()
 

@@ -12,7 +12,7 @@ from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
 from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute, import_torch
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, find_operator, read_package
 from neurontools.errors import UsageError
 
@@ -154,7 +154,7 @@ def run(
     codes = Codes()
     executor = new_executor(package)
     try:
-        operation = Operation(package, index, executor)
+        operation = CustomOperator(package, index, executor)
         arguments = _arguments(operation, inputs)
         results = []
         first: Any = None
@@ -180,7 +180,7 @@ def _number(text: str) -> float | int:
     raise UsageError(f"invalid input {text}", _INPUT_FORM)
 
 
-def _arguments(operation: Operation, inputs: Sequence[TensorInput | float | int]) -> list[Any]:
+def _arguments(operation: CustomOperator, inputs: Sequence[TensorInput | float | int]) -> list[Any]:
     entry = operation.entry
     if len(inputs) != len(entry.parameters):
         raise UsageError(
@@ -225,7 +225,12 @@ def _same_bytes(left: Any, right: Any) -> bool:
 
 
 def _report(
-    package: Package, operation: Operation, output: Any, results: Sequence[Completed], *, repeatable: bool
+    package: Package,
+    operation: CustomOperator,
+    output: Any,
+    results: Sequence[Completed],
+    *,
+    repeatable: bool,
 ) -> RunReport:
     entry = operation.entry
     elapsed = [result.elapsed_ns for result in results]

@@ -62,7 +62,7 @@ _TAKEN = frozenset(
 _MARK = re.compile(r"@([A-Z_]+)@")
 
 
-class Style(StrEnum):
+class AccessStyle(StrEnum):
     """How the kernel of a new project accesses its tensors."""
 
     ELEMENT = "element"
@@ -70,7 +70,7 @@ class Style(StrEnum):
     MULTICORE = "multicore"
 
 
-def create_project(name: str, directory: Path, style: Style = Style.TCM) -> tuple[Path, ...]:
+def create_project(name: str, directory: Path, style: AccessStyle = AccessStyle.TCM) -> tuple[Path, ...]:
     """Write a project that builds and passes its own tests.
 
     Args:
@@ -106,13 +106,13 @@ def create_project(name: str, directory: Path, style: Style = Style.TCM) -> tupl
     return tuple(directory / file for file in texts)
 
 
-def _texts(name: str, style: Style) -> dict[str, str]:
+def _texts(name: str, style: AccessStyle) -> dict[str, str]:
     samples = Path(paths.fixtures_dir()) / "customops"
     sample = f"relu_{style}"
     values = {
         "NAME": name,
-        "MULTICORE": str(style is Style.MULTICORE),
-        "MULTICORE_YAML": str(style is Style.MULTICORE).lower(),
+        "MULTICORE": str(style is AccessStyle.MULTICORE),
+        "MULTICORE_YAML": str(style is AccessStyle.MULTICORE).lower(),
     }
 
     def template(file: str) -> str:

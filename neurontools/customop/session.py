@@ -67,7 +67,7 @@ class Session:
 
     def call(
         self,
-        request: abi.Request,
+        request: abi.CallRequest,
         inputs: dict[int, Buffer],
         output: Buffer | None,
         timeout_s: float,

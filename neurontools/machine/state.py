@@ -51,7 +51,7 @@ ALLOCATIONS_REFUSED = "allocations_refused"
 ALL_CORES = 0
 
 
-class Machine:
+class MachineState:
     """Devices, logical cores with their owners, device memory, processes and what they did in total.
 
     Args:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import device, metrics
-from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
+from neurontools.xla.accelerator import Accelerator, DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
+    from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
     from neurontools.xla.pycore import PythonEngine
 
@@ -46,12 +47,12 @@ class _Calls:
         mark_step()
 
 
-def activate(name: str = "xla", open_machine: Callable[[], Machine] | None = None) -> None:
+def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     """Make the lazy device known to torch; once per process, further calls do nothing.
 
     Args:
         name: the device's name.
-        open_machine: opens the cores; the simulated machine by default.
+        open_accelerator: opens the cores; the simulated machine by default.
 
     Raises:
         DeviceError: the torch version is not supported, or its PrivateUse1 has another name.
@@ -68,7 +69,7 @@ def activate(name: str = "xla", open_machine: Callable[[], Machine] | None = Non
         device.check_torch()
         device.rename(name)
         device.self_test()
-        made = PythonEngine(open_machine or _open_machine)
+        made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
         _registry.install()
         device.install(name, _Calls())
@@ -107,15 +108,15 @@ def add_step_closure(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None
 
 def device_count() -> int:
     """Return the number of NeuronCores of this process; opens the device."""
-    return engine().machine.core_count()
+    return engine().accelerator.core_count()
 
 
 def device_kind() -> str:
     """Return the core version, such as NC_v2; opens the device."""
-    return engine().machine.device_kind()
+    return engine().accelerator.device_kind()
 
 
-def memory_info(index: int = 0) -> DeviceMemory:
+def memory_info(index: int = 0) -> MemoryInfo:
     """Return the device memory of a core."""
     return engine().memory(index)
 
@@ -176,12 +177,12 @@ def runtime() -> Runtime:
     Raises:
         DeviceError: the device does not run on the simulated machine.
     """
-    from neurontools.xla.machine import NeuronMachine
+    from neurontools.xla.simulated_accelerator import SimulatedAccelerator
 
-    machine = engine().machine
-    if not isinstance(machine, NeuronMachine):
+    accelerator = engine().accelerator
+    if not isinstance(accelerator, SimulatedAccelerator):
         raise DeviceError("the device was activated without the simulated machine")
-    return machine.runtime
+    return accelerator.runtime
 
 
 def shutdown() -> None:
@@ -193,7 +194,7 @@ def shutdown() -> None:
             return
 
 
-def _open_machine() -> Machine:
-    from neurontools.xla.machine import NeuronMachine
+def _open_accelerator() -> Accelerator:
+    from neurontools.xla.simulated_accelerator import SimulatedAccelerator
 
-    return NeuronMachine.open()
+    return SimulatedAccelerator.open()

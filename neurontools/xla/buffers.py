@@ -29,7 +29,7 @@ class Owner(Protocol):
 
     device: torch.device
     epoch: object
-    slots: list[Buffer]
+    slots: list[DeviceBuffer]
     floats: list[float]
     generator: DeviceGenerator
 
@@ -38,7 +38,7 @@ class Owner(Protocol):
         """Held while the recording changes."""
         ...
 
-    def bind(self, buffer: Buffer) -> int:
+    def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
         ...
 
@@ -46,7 +46,7 @@ class Owner(Protocol):
         """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
         ...
 
-    def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
+    def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
         """Give a buffer its contents."""
         ...
 
@@ -54,12 +54,12 @@ class Owner(Protocol):
         """Return the host view of a device tensor."""
         ...
 
-    def forget(self, buffer: Buffer) -> None:
+    def forget(self, buffer: DeviceBuffer) -> None:
         """Release a buffer; called from its finalizer."""
         ...
 
 
-class Buffer:
+class DeviceBuffer:
     """The contents behind one storage.
 
     Args:
@@ -129,13 +129,13 @@ def view_of(host: torch.Tensor, geometry: Geometry) -> torch.Tensor:
     return torch.as_strided(host, shape, strides, offset)
 
 
-def buffer_of(tensor: torch.Tensor) -> Buffer:
+def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:
     """Return the buffer behind a device tensor.
 
     Raises:
         AttributeError: the tensor is not on the lazy device.
     """
-    buffer: Buffer = tensor.untyped_storage()._neuron_buffer
+    buffer: DeviceBuffer = tensor.untyped_storage()._neuron_buffer
     return buffer
 
 
@@ -145,12 +145,12 @@ def storage_of(tensor: torch.Tensor) -> int:
     return number
 
 
-def attach(handle: torch.Tensor, buffer: Buffer) -> None:
+def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
     """Attach a buffer to the storage of a new device tensor."""
     handle.untyped_storage()._neuron_buffer = buffer
 
 
-def maybe_buffer(value: Any) -> Buffer | None:
+def maybe_buffer(value: Any) -> DeviceBuffer | None:
     """Return the buffer behind a value, None if it is not a tensor of the lazy device."""
     if isinstance(value, torch.Tensor) and value.device.type == "xla":
         return buffer_of(value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Lifted, Node, Symbol, View
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import (
     buffer_of,
     default_strides,
@@ -17,7 +18,6 @@ from neurontools.xla.buffers import (
     view_of,
 )
 from neurontools.xla.compile_log import current_source
-from neurontools.xla.engine import DeviceError
 from neurontools.xla.operators import Kind, Operator, Parameter
 from neurontools.xla.trie import Alias, Fresh, Recipe
 

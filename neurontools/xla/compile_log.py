@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from neurontools.compiler.graph import Graph
-    from neurontools.xla.engine import LoadedGraph
+    from neurontools.xla.accelerator import LoadedGraph
 
 # The first step and the second one, in which an optimizer has its state, are new graphs in every program.
 _USUAL_COMPILES = 2

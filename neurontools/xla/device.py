@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from neurontools.xla.engine import DeviceError
+from neurontools.xla.accelerator import DeviceError
 
 _NEEDED = (
     "create_empty_tensor",

@@ -11,7 +11,7 @@ import os
 from neurontools import env
 from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
-from neurontools.xla.engine import DeviceError
+from neurontools.xla.accelerator import DeviceError
 
 
 class HostMemoryError(DeviceError):

@@ -22,7 +22,7 @@ from neurontools.xla.operators import Operator, find_overload, operator_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.xla.engine import Executable
+    from neurontools.xla.accelerator import Executable
 
 _KEYS = torch._C.DispatchKey
 _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from neurontools.xla import fallback
-from neurontools.xla.buffers import Buffer
+from neurontools.xla.buffers import DeviceBuffer
 from neurontools.xla.operators import Kind, Operator, find_overload, operator_of
 
 Kernel = Callable[..., Any]
@@ -53,7 +53,9 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     )
     make = _factory(fields, operator.returns_parameter, overload_keywords)
     overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, recorder_for)
-    kernel: Kernel = make(operator, defaults, fallback.record_slowly, recorder_for, Buffer, overload_kernel)
+    kernel: Kernel = make(
+        operator, defaults, fallback.record_slowly, recorder_for, DeviceBuffer, overload_kernel
+    )
     return kernel
 
 

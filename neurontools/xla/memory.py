@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neurontools.xla.engine import DeviceMemory, Machine
+    from neurontools.runtime.memory import MemoryInfo
+    from neurontools.xla.accelerator import Accelerator
     from neurontools.xla.host_memory import HostBudget
 
 
 class MemoryAccount:
     """The device memory of the tensors of one device.
 
-    Frees arrive from finalizers, at any time, even in the middle of a call into the machine: they are counted
+    Frees arrive from finalizers, at any time, even in the middle of a call into the accelerator: they are counted
     first and passed on when no call is running and no graph is open.
     """
 
-    __slots__ = ("_closed", "_freed_bytes", "_host", "_index", "_inside", "_machine", "used_bytes")
+    __slots__ = ("_accelerator", "_closed", "_freed_bytes", "_host", "_index", "_inside", "used_bytes")
 
-    def __init__(self, machine: Machine, index: int, host: HostBudget) -> None:
-        self._machine = machine
+    def __init__(self, accelerator: Accelerator, index: int, host: HostBudget) -> None:
+        self._accelerator = accelerator
         self._index = index
         self._host = host
         self._freed_bytes = 0
@@ -38,7 +39,7 @@ class MemoryAccount:
         self._host.take(nbytes)
         self._inside = True
         try:
-            self._machine.allocate(self._index, nbytes)
+            self._accelerator.allocate(self._index, nbytes)
             self.used_bytes += nbytes
         except BaseException:
             self._host.give(nbytes)
@@ -60,14 +61,14 @@ class MemoryAccount:
             self._inside = True
             try:
                 freed_bytes, self._freed_bytes = self._freed_bytes, 0
-                self._machine.free(self._index, freed_bytes)
+                self._accelerator.free(self._index, freed_bytes)
             finally:
                 self._inside = False
 
-    def read(self) -> DeviceMemory:
+    def read(self) -> MemoryInfo:
         """Return the core's memory after settling."""
         self.settle()
-        return self._machine.memory(self._index)
+        return self._accelerator.memory(self._index)
 
     def close(self) -> None:
         """Stop passing frees on: the machine is gone."""

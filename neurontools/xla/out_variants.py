@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import META
-from neurontools.xla.engine import DeviceError
 from neurontools.xla.operators import Operator, find_overload, operator_of
 
 if TYPE_CHECKING:

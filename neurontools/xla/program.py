@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph import Graph, Slot, reads
 from neurontools.xla import metrics
+from neurontools.xla.accelerator import Program
 from neurontools.xla.buffers import layout_bytes
 from neurontools.xla.compile_log import announce_compilation, current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
-from neurontools.xla.engine import Program
 from neurontools.xla.interp import generate, overload_of
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from neurontools.xla.engine import LoadedGraph, Machine
+    from neurontools.xla.accelerator import Accelerator, LoadedGraph
     from neurontools.xla.trie import TrieNode
 
 
@@ -75,8 +75,8 @@ def scratch_bytes(graph: Graph) -> int:
 class ProgramStore:
     """The programs of one device in this process, by graph digest."""
 
-    def __init__(self, machine: Machine, index: int) -> None:
-        self._machine = machine
+    def __init__(self, accelerator: Accelerator, index: int) -> None:
+        self._accelerator = accelerator
         self._index = index
         self._loaded: dict[str, LoadedGraph] = {}
 
@@ -110,7 +110,7 @@ class ProgramStore:
             metrics.count("CachedCompile")
             return known
         start_ns = time.perf_counter_ns()
-        loaded = self._machine.load(self._index, graph)
+        loaded = self._accelerator.load(self._index, graph)
         metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
         metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
         metrics.sample("GraphSize", len(graph.nodes), "")

@@ -9,7 +9,7 @@ import torch
 
 from neurontools.customop.takeover import before_takeover
 from neurontools.xla import metrics
-from neurontools.xla.engine import DeviceError, DeviceMemory, Machine
+from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.host_memory import HostBudget, host_limit
 from neurontools.xla.recorder import Recorder
 from neurontools.xla.tensor_kernels import handle_maker
@@ -18,17 +18,19 @@ from neurontools.xla.trie import new_root
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from neurontools.runtime.memory import MemoryInfo
+
 
 class PythonEngine:
     """Records operators per device and runs them at syncs.
 
     Args:
-        open_machine: opens the cores at the first use of the device.
+        open_accelerator: opens the cores at the first use of the device.
     """
 
-    def __init__(self, open_machine: Callable[[], Machine]) -> None:
-        self._open_machine = open_machine
-        self._machine: Machine | None = None
+    def __init__(self, open_accelerator: Callable[[], Accelerator]) -> None:
+        self._open_accelerator = open_accelerator
+        self._accelerator: Accelerator | None = None
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
@@ -37,16 +39,16 @@ class PythonEngine:
         before_takeover(self.forget_programs)
 
     @property
-    def machine(self) -> Machine:
+    def accelerator(self) -> Accelerator:
         """The cores of this process; opens them."""
         with self._lock:
-            if self._machine is None:
-                self._machine = self._open_machine()
-            return self._machine
+            if self._accelerator is None:
+                self._accelerator = self._open_accelerator()
+            return self._accelerator
 
     def opened(self) -> bool:
         """Return whether the device has been used."""
-        return self._machine is not None
+        return self._accelerator is not None
 
     def recorder(self, index: int) -> Recorder:
         """Return the recorder of a device.
@@ -58,13 +60,13 @@ class PythonEngine:
         if found is not None:
             return found
         with self._lock:
-            count = self.machine.core_count()
+            count = self.accelerator.core_count()
             if not 0 <= index < count:
                 raise DeviceError(
                     f"device xla:{index} does not exist: this process has {count} NeuronCore(s)",
                     "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
                 )
-            made = self._recorders[index] = Recorder(index, self.machine, handle_maker(index), self._host)
+            made = self._recorders[index] = Recorder(index, self.accelerator, handle_maker(index), self._host)
             if self._seed is not None:
                 made.generator.seed(self._seed)
             return made
@@ -86,7 +88,7 @@ class PythonEngine:
         found = self._recorders.get(index)
         return len(found.node.path()) if found is not None else 0
 
-    def memory(self, index: int) -> DeviceMemory:
+    def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
         return self.recorder(index).account.read()
 
@@ -106,12 +108,12 @@ class PythonEngine:
     def shutdown(self) -> None:
         """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
         with self._lock:
-            machine, self._machine = self._machine, None
+            accelerator, self._accelerator = self._accelerator, None
             for recorder in self._recorders.values():
                 recorder.close()
             self._recorders.clear()
-            if machine is not None:
-                machine.close()
+            if accelerator is not None:
+                accelerator.close()
 
     def _tensor_counters(self) -> dict[str, int]:
         recorders = tuple(self._recorders.values())

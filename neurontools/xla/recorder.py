@@ -3,7 +3,7 @@
 A call that the trie knows is recorded without running. The first unknown call switches to learning: what is recorded
 so far is run call by call, and this and every further call up to the sync runs at once on the host buffers; its
 result is the shape inference. The sync compiles the whole path. The learning pass is that path's first execution: the
-sync reports it to the machine as one execution, which commits the buffers, and runs nothing a second time.
+sync reports it to the accelerator as one execution, which commits the buffers, and runs nothing a second time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.xla import fallback, metrics
+from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import (
     NEVER,
-    Buffer,
+    DeviceBuffer,
     attach,
     buffer_of,
     default_strides,
@@ -31,7 +32,6 @@ from neurontools.xla.buffers import (
 )
 from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
-from neurontools.xla.engine import LostValueError, Machine
 from neurontools.xla.interp import host_execution, run_call
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.program import ProgramStore
@@ -41,7 +41,7 @@ from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from neurontools.xla.engine import Program
+    from neurontools.xla.accelerator import Program
     from neurontools.xla.host_memory import HostBudget
     from neurontools.xla.operators import Operator
 
@@ -55,32 +55,32 @@ class Recorder:
 
     Args:
         index: its position in this process.
-        machine: the cores of this process.
+        accelerator: the cores of this process.
         make: creates an empty contiguous handle.
         host: what device contents may take of this computer's memory, shared by all devices.
     """
 
-    def __init__(self, index: int, machine: Machine, make: Any, host: HostBudget) -> None:
+    def __init__(self, index: int, accelerator: Accelerator, make: Any, host: HostBudget) -> None:
         self.index = index
         self.make = make
         self.device = torch.device("xla", index)
-        self.account = MemoryAccount(machine, index, host)
+        self.account = MemoryAccount(accelerator, index, host)
         self.generator = DeviceGenerator()
         self.lock = threading.RLock()
-        self.programs = ProgramStore(machine, index)
+        self.programs = ProgramStore(accelerator, index)
         self.root = self.node = new_root()
         self.epoch: object = object()
-        self.slots: list[Buffer] = []
+        self.slots: list[DeviceBuffer] = []
         self.floats: list[float] = []
         self.learning = False
         self.created = 0
         self.destroyed = 0
-        self._machine = machine
+        self._accelerator = accelerator
         self._known_nodes = 0
 
     # Parts of an edge key
 
-    def bind(self, buffer: Buffer) -> int:
+    def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
         if buffer.recorder is not self:
             raise RuntimeError(
@@ -94,7 +94,9 @@ class Recorder:
         buffer.epoch = self.epoch
         return -1 - buffer.layout_id
 
-    def describe(self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[Buffer | None]) -> Hashable:
+    def describe(
+        self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[DeviceBuffer | None]
+    ) -> Hashable:
         """Return the key part of a list of tensors."""
         parts: list[Hashable] = []
         for tensor, buffer in zip(tensors, buffers, strict=True):
@@ -119,7 +121,7 @@ class Recorder:
         nbytes = host.untyped_storage().nbytes()
         geometry = geometry_of(host)
         handle = self.make(geometry[1], geometry[0])
-        buffer = Buffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
+        buffer = DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
         self.created += 1
         self.fill(buffer, host)
         attach(handle, buffer)
@@ -133,24 +135,24 @@ class Recorder:
         nbytes = 0 if 0 in shape else extent * dtype.itemsize
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
-        attach(handle, Buffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
+        attach(handle, DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
         self.created += 1
         return handle if default_strides(shape) == strides else restride(handle, geometry)
 
-    def fill(self, buffer: Buffer, host: torch.Tensor) -> None:
+    def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
         """Give a buffer its contents, with the geometry of its layout, and account for them."""
         if not buffer.charged:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
         buffer.host = host
 
-    def forget(self, buffer: Buffer) -> None:
+    def forget(self, buffer: DeviceBuffer) -> None:
         """Release a buffer; called from its finalizer."""
         self.destroyed += 1
         if buffer.charged:
             self.account.release(buffer.nbytes, defer=self.node is not self.root)
 
-    def host_of(self, buffer: Buffer) -> torch.Tensor:
+    def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
         if buffer.host is None:
             if buffer.epoch is not NEVER:
@@ -193,7 +195,7 @@ class Recorder:
                 assert base is not None
                 return restride(base, recipe.geometry)
         handle = self.make(recipe.geometry[1], recipe.geometry[0])
-        buffer = Buffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.layout_id)
+        buffer = DeviceBuffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.layout_id)
         self.slots.append(buffer)
         attach(handle, buffer)
         return handle if recipe.contiguous else restride(handle, recipe.geometry)
@@ -340,7 +342,7 @@ class Recorder:
             if program.loaded.extracted:
                 self._blank(live)
             elif self.learning:
-                self._machine.execute(program.loaded, _commit)
+                self._accelerator.execute(program.loaded, _commit)
             else:
                 self._run(program)
             metrics.sample("ExecuteTime", time.perf_counter_ns() - start_ns)
@@ -368,7 +370,7 @@ class Recorder:
         floats = self.floats
         function = program.function
         with host_execution(), self.generator.scope() if program.random else nullcontext():
-            outcome = self._machine.execute(program.loaded, lambda: function(hosts, floats), hosts)
+            outcome = self._accelerator.execute(program.loaded, lambda: function(hosts, floats), hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.compiler.graph import Node
+    from neurontools.xla.accelerator import Program
     from neurontools.xla.buffers import Geometry
-    from neurontools.xla.engine import Program
     from neurontools.xla.operators import Operator
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.collectives.checking import CheckReport
+from neurontools.collectives.checking import DataCheck
 from neurontools.collectives.report import errors_line, failed_table, report_style, results, table
 from neurontools.collectives.running import Row
 from neurontools.commands.nccom_test import main
@@ -81,8 +81,8 @@ def test_a_json_row_has_the_documents_keys_and_types():
 
 
 def test_a_check_is_in_the_json_only_when_one_was_made():
-    wrong = CheckReport(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=(1,))
-    right = CheckReport(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=())
+    wrong = DataCheck(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=(1,))
+    right = DataCheck(ranks=2, receivers=2, verified_bytes=4, asked_bytes=4, wrong=())
     records = results([row(checks=(right,)), row(checks=(right, wrong)), row()], report_style("2.32"))
     assert [record.get("check") for record in records] == ["passed", "failed", None]
 

@@ -15,7 +15,7 @@ import pytest
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 
 if TYPE_CHECKING:
@@ -56,17 +56,17 @@ def package(library: Library) -> Callable[[str], Package]:
 
 
 @pytest.fixture
-def operation(package: Callable[[str], Package]) -> Iterator[Callable[[str], Operation]]:
+def operation(package: Callable[[str], Package]) -> Iterator[Callable[[str], CustomOperator]]:
     """Return an operator with a worker of its own, by `directory::operator`; the workers end with the test."""
     executors: dict[str, Executor] = {}
 
-    def find(qualified: str) -> Operation:
+    def find(qualified: str) -> CustomOperator:
         home, _, name = qualified.partition("::")
         contents = package(home)
         if home not in executors:
             executors[home] = new_executor(contents)
         index = next(i for i, entry in enumerate(contents.manifest.operators) if entry.name == name)
-        return Operation(contents, index, executors[home])
+        return CustomOperator(contents, index, executors[home])
 
     yield find
     for executor in executors.values():
@@ -77,10 +77,10 @@ Call = Callable[..., "torch.Tensor"]
 
 
 @pytest.fixture
-def call(operation: Callable[[str], Operation]) -> Call:
+def call(operation: Callable[[str], CustomOperator]) -> Call:
     """Call an operator of the library of operations by its name."""
     codes = Codes()
-    found: dict[str, Operation] = {}
+    found: dict[str, CustomOperator] = {}
 
     def run(name: str, *arguments: object) -> torch.Tensor:
         if name not in found:

@@ -14,7 +14,7 @@ from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.conftest import request_for
 
@@ -42,11 +42,11 @@ def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def operation(compiler: str) -> Iterator[Operation]:
+def operation(compiler: str) -> Iterator[CustomOperator]:
     package = read_package(build(request_for("faults")).path)
     assert package.manifest.compiler
     executor = new_executor(package)
-    yield Operation(package, 0, executor)
+    yield CustomOperator(package, 0, executor)
     executor.close()
 
 
@@ -64,7 +64,7 @@ LINES = {
 }
 
 
-def test_faults_are_told_at_their_lines(operation: Operation) -> None:
+def test_faults_are_told_at_their_lines(operation: CustomOperator) -> None:
     source = request_for("faults").compute[0].read_text().splitlines()
     x = torch.arange(8.0)
     for which, (kind, mark) in LINES.items():

@@ -19,7 +19,7 @@ from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_
 from neurontools.customop.load import load_library
 from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 from neurontools.customop.probe import operator_ns
 from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_type
@@ -28,7 +28,7 @@ from neurontools.xla.custom_op_graph import native_parts
 ROOT = Path(__file__).parents[2]
 CALIBRATION = yaml.safe_load((ROOT / "fixtures" / "gpsimd" / "calibration.yaml").read_text())
 Library = Callable[[str], Path]
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 
 works = st.builds(CoreWork, *[st.integers(0, 1 << 40)] * 6)
 

@@ -18,13 +18,13 @@ from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import NeuronCustomOpError, remedy_for
 from neurontools.customop.marshalling import Codes, execute, infer
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
 
 KERNELS = Path(__file__).parent / "kernels"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "customop-faults.md"
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 NO_TRAP = os.uname().machine == "aarch64"  # divides by zero without one
 
 
@@ -40,7 +40,7 @@ def arguments(fault: Fault) -> tuple[object, ...]:
     return (x, x.clone(), fault.which) if (fault.library, fault.op) == (ONE, "fault") else (x, fault.which)
 
 
-def told(operation: Operation, fault: Fault, log: pytest.LogCaptureFixture) -> tuple[str, str]:
+def told(operation: CustomOperator, fault: Fault, log: pytest.LogCaptureFixture) -> tuple[str, str]:
     """Return the line that a fault prints and what it says to do."""
     if fault.warning:
         with log.at_level(logging.WARNING, "neurontools.customop"):
@@ -82,18 +82,18 @@ def test_a_fault_is_one_complete_message(
 
 
 @pytest.fixture(params=[False, True], ids=["default", "sanitize"])
-def build_of_sanitized(request: pytest.FixtureRequest) -> Iterator[tuple[bool, Operation]]:
+def build_of_sanitized(request: pytest.FixtureRequest) -> Iterator[tuple[bool, CustomOperator]]:
     home = KERNELS / "sanitized"
     wanted = BuildRequest("sanitized", (home / "compute.cpp",), (home / "shape.cpp",), sanitize=request.param)
     package = read_package(build(wanted).path)
     executor = new_executor(package)
-    yield request.param, Operation(package, 0, executor)
+    yield request.param, CustomOperator(package, 0, executor)
     executor.close()
 
 
 @pytest.mark.parametrize("fault", SANITIZED, ids=lambda fault: fault.name)
 def test_what_only_the_sanitizers_find(
-    build_of_sanitized: tuple[bool, Operation], fault: Fault, caplog: pytest.LogCaptureFixture
+    build_of_sanitized: tuple[bool, CustomOperator], fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     sanitize, operation = build_of_sanitized
     if not sanitize:
@@ -114,7 +114,7 @@ def test_a_release_build_leaves_the_index_to_the_guard_pages() -> None:
     package = read_package(build(wanted).path)
     executor = new_executor(package)
     try:
-        operation = Operation(package, 0, executor)
+        operation = CustomOperator(package, 0, executor)
         x = torch.arange(8.0)
         with pytest.raises(NeuronCustomOpError, match="access 0 bytes past the end of argument 1"):
             execute(operation, (x, x.clone(), 4), Codes())

@@ -12,10 +12,10 @@ import torch
 
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute, infer
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 
 SOURCE = Path(__file__).parent / "kernels" / "faults" / "compute.cpp"
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 
 
 def line_of(mark: str) -> str:
@@ -25,7 +25,7 @@ def line_of(mark: str) -> str:
     return f"compute.cpp:{number}"
 
 
-def fail(operation: Operation, which: int, size: int = 8) -> NeuronCustomOpError:
+def fail(operation: CustomOperator, which: int, size: int = 8) -> NeuronCustomOpError:
     x = torch.arange(float(size))
     with pytest.raises(NeuronCustomOpError) as caught:
         execute(operation, (x, x.clone(), which), Codes())

@@ -16,9 +16,9 @@ from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
 from neurontools.customop.marshalling import Codes
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 Call = Callable[..., torch.Tensor]
 
 

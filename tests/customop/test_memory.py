@@ -16,9 +16,9 @@ from neurontools.customop.device_resident import device_resident, is_device_resi
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import Codes
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.debugging import debugger_for
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
-from neurontools.customop.scaffold import Style, create_project
+from neurontools.customop.scaffold import AccessStyle, create_project
 from neurontools.errors import MissingDependencyError
 
 Library = Callable[[str], Path]
@@ -31,12 +31,12 @@ SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_tcm"
 def test_projects_of_every_style_build_and_pass_their_own_tests(
     scratch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for style in Style:
+    for style in AccessStyle:
         assert main(["new", f"new_{style}", "--style", style]) == 0
         assert capsys.readouterr().out.splitlines()[0] == f"new_{style}/new_{style}.cpp"
         assert main(["build", "--project", f"new_{style}"]) == 0
         assert f"new_{style}::forward(Tensor _0) -> Tensor" in capsys.readouterr().out
-    before = {style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in Style}
+    before = {style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in AccessStyle}
     done = subprocess.run(
         [
             sys.executable,
@@ -45,7 +45,7 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
             "-q",
             "-p",
             "no:cacheprovider",
-            *(f"new_{style}" for style in Style),
+            *(f"new_{style}" for style in AccessStyle),
         ],
         capture_output=True,
         text=True,
@@ -54,7 +54,7 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
     assert "24 passed" in done.stdout, done.stdout
     # What customop.yaml says is what the Python file says: it found the library built.
     assert {
-        style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in Style
+        style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in AccessStyle
     } == before
 
 

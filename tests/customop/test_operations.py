@@ -14,7 +14,7 @@ from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes
 
 if TYPE_CHECKING:
-    from neurontools.customop.operation import Operation
+    from neurontools.customop.operation import CustomOperator
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -179,7 +179,7 @@ def test_sixteen_bit_types_round_as_torch_does(call: Call, dtype: torch.dtype) -
     assert torch.equal(narrow.nan_to_num(nan=1.0), numbers.to(dtype).nan_to_num(nan=1.0))
 
 
-def test_shapes_of_operations_are_known_without_data(operation: Callable[[str], Operation]) -> None:
+def test_shapes_of_operations_are_known_without_data(operation: Callable[[str], CustomOperator]) -> None:
     from neurontools.customop.marshalling import infer
 
     shape = infer(

@@ -196,12 +196,12 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     import torch
 
     from neurontools.customop.marshalling import Codes, execute
-    from neurontools.customop.operation import Operation, new_executor
+    from neurontools.customop.operation import CustomOperator, new_executor
 
     package = read_package(result.path)
     executor = new_executor(package)
     try:
-        output, _ = execute(Operation(package, 1, executor), (torch.ones(2),), Codes())
+        output, _ = execute(CustomOperator(package, 1, executor), (torch.ones(2),), Codes())
     finally:
         executor.close()
     assert output.tolist() == [4, 4]

@@ -12,7 +12,7 @@ from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def package() -> Package:
 
 
 @pytest.fixture
-def operation(package: Package) -> Iterator[Operation]:
+def operation(package: Package) -> Iterator[CustomOperator]:
     executor = new_executor(package)
-    yield Operation(package, 0, executor)
+    yield CustomOperator(package, 0, executor)
     executor.close()
 
 
@@ -54,7 +54,7 @@ def line_of(mark: str) -> str:
     ],
 )
 def test_what_the_sanitizers_see(
-    operation: Operation, which: int, kind: str, message: str, mark: str
+    operation: CustomOperator, which: int, kind: str, message: str, mark: str
 ) -> None:
     x = torch.ones(8)
     with pytest.raises(NeuronCustomOpError) as caught:
@@ -66,7 +66,7 @@ def test_what_the_sanitizers_see(
     assert torch.equal(execute(operation, (x, 0), Codes())[0], x)  # the next call has a new worker
 
 
-def test_a_correct_kernel_is_left_alone(operation: Operation) -> None:
+def test_a_correct_kernel_is_left_alone(operation: CustomOperator) -> None:
     for size in (0, 1, 1000, 100_000):
         x = torch.rand(size)
         assert torch.equal(execute(operation, (x, 0), Codes())[0], x)

@@ -12,30 +12,30 @@ from neurontools.customop.marshalling import Codes, execute
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.customop.operation import Operation
+    from neurontools.customop.operation import CustomOperator
     from neurontools.customop.package import Package
 
 
 @pytest.mark.parametrize("style", ["elements", "tcm", "destination"])
 @pytest.mark.parametrize("count", [1, 1024, 2500])
-def test_negating(operation: Callable[[str], Operation], style: str, count: int) -> None:
+def test_negating(operation: Callable[[str], CustomOperator], style: str, count: int) -> None:
     x = torch.randn(count)
     assert torch.equal(execute(operation(f"styles::{style}"), (x,), Codes())[0], -x)
 
 
 @pytest.mark.parametrize("style", ["sum", "streams"])
-def test_adding(operation: Callable[[str], Operation], style: str) -> None:
+def test_adding(operation: Callable[[str], CustomOperator], style: str) -> None:
     x, y = torch.randn(3000), torch.randn(3000)
     assert torch.equal(execute(operation(f"styles::{style}"), (x, y), Codes())[0], x + y)
 
 
-def test_numbers_of_every_kind(operation: Callable[[str], Operation]) -> None:
+def test_numbers_of_every_kind(operation: Callable[[str], CustomOperator]) -> None:
     x = torch.randn(10)
     result, _ = execute(operation("styles::scaled"), (x, 2.5, 3, True), Codes())
     torch.testing.assert_close(result, x * 2.5 + 4)
 
 
-def test_what_a_kernel_does_decides_its_modelled_time(operation: Callable[[str], Operation]) -> None:
+def test_what_a_kernel_does_decides_its_modelled_time(operation: Callable[[str], CustomOperator]) -> None:
     x = torch.randn(4096)
     modelled = {
         style: execute(operation(f"styles::{style}"), (x,), Codes())[1].modelled_ns

@@ -18,11 +18,11 @@ import torch
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import Codes, execute
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 from neurontools.customop.package import Package
 from neurontools.errors import UsageError
 
-Find = Callable[[str], Operation]
+Find = Callable[[str], CustomOperator]
 Read = Callable[[str], Package]
 
 
@@ -33,7 +33,7 @@ def executor(package: Read) -> WorkerExecutor:
 
 def call(executor: WorkerExecutor, package: Package, name: str, *arguments: object) -> torch.Tensor:
     index = next(i for i, entry in enumerate(package.manifest.operators) if entry.name == name)
-    return execute(Operation(package, index, executor), arguments, Codes())[0]
+    return execute(CustomOperator(package, index, executor), arguments, Codes())[0]
 
 
 def alive(pid: int) -> bool:
@@ -146,14 +146,14 @@ import sys, time
 import torch
 from neurontools.customop.package import read_package
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 from neurontools.customop.marshalling import Codes, execute
 package = read_package(sys.argv[1])
 executor = WorkerExecutor(package.parts, "test")
 x = torch.rand(4)
-execute(Operation(package, 1, executor), (x,), Codes())
+execute(CustomOperator(package, 1, executor), (x,), Codes())
 print(executor.pid, flush=True)
-execute(Operation(package, 2, executor), (x, float(sys.argv[2])), Codes())
+execute(CustomOperator(package, 2, executor), (x, float(sys.argv[2])), Codes())
 """
 
 
@@ -239,16 +239,18 @@ def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:
     from neurontools.customop import abi
     from neurontools.customop.building.toolchain import INCLUDE, find_compiler
 
-    names = ("Tensor", "Argument", "Request", "CoreCounters", "Reply")
+    cpp_names = {name: name for name in ("Tensor", "Argument", "Counters", "Reply")} | {
+        "CallRequest": "Request"
+    }
     checks = [
-        f"static_assert(sizeof(neurontools::abi::{'Counters' if name == 'CoreCounters' else name}) == "
+        f"static_assert(sizeof(neurontools::abi::{cpp_name}) == "
         f'{ctypes.sizeof(getattr(abi, name))}, "{name}");'
-        for name in names
+        for name, cpp_name in cpp_names.items()
     ]
     fields = [
-        f"static_assert(offsetof(neurontools::abi::{structure}, {field[0]}) == "
+        f"static_assert(offsetof(neurontools::abi::{cpp_names[structure]}, {field[0]}) == "
         f'{getattr(getattr(abi, structure), field[0]).offset}, "{field[0]}");'
-        for structure in ("Request", "Reply", "Tensor", "Argument")
+        for structure in ("CallRequest", "Reply", "Tensor", "Argument")
         for field in getattr(abi, structure)._fields_
     ]
     (scratch / "layout.cpp").write_text(

@@ -24,7 +24,7 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
 from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 LINKS = ((1,), (0, 2), (1,))
 LAYOUT = Layout(device_count=3, cores_per_device=2, memory_bytes=1000, links=LINKS)
@@ -53,7 +53,7 @@ specs = st.builds(
 class AnyFaults(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Machine(LAYOUT)
+        self.machine = MachineState(LAYOUT)
         self.now_ns = 0
         self.here: dict[int, Process] = {}
 
@@ -112,7 +112,7 @@ class AnyFaults(RuleBasedStateMachine):
         for process in self.here.values():
             if self.machine.faults.armed_for(process) == 0:
                 for victim in self.victims(process):
-                    copy = Machine(LAYOUT, None, record)
+                    copy = MachineState(LAYOUT, None, record)
                     answer, *_ = copy.handle(TakeFault(victim), self.now_ns)
                     assert answer == FaultTaken(None)
 

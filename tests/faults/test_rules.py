@@ -33,7 +33,7 @@ from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 RING = tuple(((device - 1) % 4, (device + 1) % 4) for device in range(4))
 LAYOUT = Layout(device_count=4, cores_per_device=2, memory_bytes=1000, links=RING)
@@ -45,7 +45,7 @@ class Bench:
     """A machine and a clock."""
 
     def __init__(self) -> None:
-        self.machine = Machine(LAYOUT)
+        self.machine = MachineState(LAYOUT)
         self.now_ns = 0
         self.said: list[str] = []
 
@@ -441,7 +441,7 @@ def test_never_more_hits_than_the_count_and_nobody_else_is_hit(
     hits: dict[int, int] = dict.fromkeys(specs, 0)
     for core, pid, tag, action in asked:
         if restarts:
-            bench.machine = Machine(LAYOUT, None, bench.machine.faults.record())
+            bench.machine = MachineState(LAYOUT, None, bench.machine.faults.record())
         hit = bench.take(core, pid=pid, tag=tag, action=action)
         if hit is None:
             continue

@@ -23,7 +23,7 @@ from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.snapshot import CoreUse, ModelState, ProcessState, Snapshot
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Made:
     def __init__(self, directory: Path, instance_type: str = "trn1.32xlarge", lnc: int = 1) -> None:
         self.instance = catalogue.instance_type(instance_type)
         per_device = self.instance.cores_per_device(lnc)
-        self.machine = Machine(
+        self.machine = MachineState(
             Layout(self.instance.device_count, per_device, self.instance.device.memory_bytes)
         )
         self.report = SnapshotBuilder(Definition("m", self.instance.name, lnc, 1.0), self.instance)

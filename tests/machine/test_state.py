@@ -28,7 +28,7 @@ from neurontools.machine.events import (
 from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters
 from neurontools.machine.history import History
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 LAYOUT = Layout(device_count=4, cores_per_device=2, memory_bytes=1000)
 A, B, C = ProcessKey(10, 1), ProcessKey(11, 2), ProcessKey(12, 3)
@@ -38,25 +38,25 @@ def register(key: ProcessKey, **wishes: object) -> Register:
     return Register(key, 0, "tag", "python a.py", "2.0", **{"uses_device": True, **wishes})  # type: ignore[arg-type]
 
 
-def cores_of(machine: Machine, event: Register) -> tuple[int, ...]:
+def cores_of(machine: MachineState, event: Register) -> tuple[int, ...]:
     (effect,) = machine.handle(event, 5)
     assert isinstance(effect, Joined)
     return effect.process.cores
 
 
-def refusal(machine: Machine, event: object) -> object:
+def refusal(machine: MachineState, event: object) -> object:
     (effect,) = machine.handle(event, 5)  # type: ignore[arg-type]
     assert isinstance(effect, Refused)
     return effect.reason
 
 
 def test_a_process_gets_all_cores_unless_it_asks_for_fewer() -> None:
-    assert cores_of(Machine(LAYOUT), register(A)) == tuple(range(8))
-    assert cores_of(Machine(LAYOUT), register(A, count=0)) == tuple(range(8))
+    assert cores_of(MachineState(LAYOUT), register(A)) == tuple(range(8))
+    assert cores_of(MachineState(LAYOUT), register(A, count=0)) == tuple(range(8))
 
 
 def test_all_cores_means_all_of_the_machine_not_all_that_are_free() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(5,)))
     reason = refusal(machine, register(B, count=0))
     assert isinstance(reason, CoresBusy)
@@ -65,14 +65,14 @@ def test_all_cores_means_all_of_the_machine_not_all_that_are_free() -> None:
 
 
 def test_a_number_of_cores_is_the_first_free_run_of_that_length() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(1,)))
     assert cores_of(machine, register(B, count=2)) == (2, 3)
     assert cores_of(machine, register(C, count=1)) == (0,)
 
 
 def test_free_cores_that_are_apart_do_not_make_a_run() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(1, 3, 5, 7)))
     reason = refusal(machine, register(B, count=2))
     assert isinstance(reason, CoresBusy)
@@ -80,7 +80,7 @@ def test_free_cores_that_are_apart_do_not_make_a_run() -> None:
 
 
 def test_a_core_has_one_owner() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(2, 3)))
     reason = refusal(machine, register(B, cores=(3, 4)))
     assert isinstance(reason, CoresBusy)
@@ -89,7 +89,7 @@ def test_a_core_has_one_owner() -> None:
 
 
 def test_cores_are_free_again_when_their_owner_left() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A))
     (effect,) = machine.handle(Leave(A, (("executions", 3),)), 6)
     assert isinstance(effect, Left)
@@ -98,7 +98,7 @@ def test_cores_are_free_again_when_their_owner_left() -> None:
 
 
 def test_leaving_twice_does_nothing() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     assert machine.handle(Leave(A), 1) == ()
 
 
@@ -115,33 +115,33 @@ def test_leaving_twice_does_nothing() -> None:
     ],
 )
 def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, object]) -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     assert isinstance(refusal(machine, register(A, **wishes)), Invalid)
     assert not machine.processes
     assert machine.lifetime == {}
 
 
 def test_more_cores_than_there_are_is_a_matter_of_availability() -> None:
-    reason = refusal(Machine(LAYOUT), register(A, count=9))
+    reason = refusal(MachineState(LAYOUT), register(A, count=9))
     assert isinstance(reason, CoresBusy)
     assert (reason.count, reason.available) == (9, 8)
 
 
 def test_a_process_that_looks_claims_nothing_and_is_not_counted() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     assert cores_of(machine, register(A, uses_device=False)) == ()
     assert machine.lifetime == {}
     assert cores_of(machine, register(B)) == tuple(range(8))
 
 
 def test_a_process_registers_once() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, count=1))
     assert isinstance(refusal(machine, register(A, count=1)), Invalid)
 
 
 def test_the_cores_of_a_device_share_its_memory() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(2, 3, 4)))
     machine.handle(Reserve(A, 2, 600), 1)
     assert refusal(machine, Reserve(A, 3, 401)) == OutOfMemory(device=1, total=1000, used=600, needed=401)
@@ -155,7 +155,7 @@ def test_the_cores_of_a_device_share_its_memory() -> None:
 
 
 def test_only_the_owner_of_a_core_reserves_for_it() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(0,)))
     machine.handle(Reserve(A, 0, 10), 1)
     assert isinstance(refusal(machine, Reserve(A, 1, 1)), Invalid)
@@ -165,7 +165,7 @@ def test_only_the_owner_of_a_core_reserves_for_it() -> None:
 
 
 def test_a_repeated_reservation_changes_nothing() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     cores_of(machine, register(A, cores=(0,)))
     for total_bytes in (10, 10, 4, 4, 15, 15, 0, 0):
         (effect,) = machine.handle(Reserve(A, 0, total_bytes), 1)
@@ -179,7 +179,7 @@ def process(key: ProcessKey, cores: tuple[int, ...], *reserved: tuple[int, int])
 
 
 def test_an_adopted_process_has_what_it_had() -> None:
-    machine = Machine(LAYOUT, History({"processes": 4}))
+    machine = MachineState(LAYOUT, History({"processes": 4}))
     (effect,) = machine.handle(Adopt(process(A, (0, 1), (1, 300))), 1)
     assert isinstance(effect, Joined)
     assert machine.used_bytes(0) == 300
@@ -199,7 +199,7 @@ def test_an_adopted_process_has_what_it_had() -> None:
     ],
 )
 def test_a_claim_that_contradicts_the_machine_is_not_adopted(claim: Process) -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     machine.handle(Adopt(process(A, (2,))), 1)
     (effect,) = machine.handle(Adopt(claim), 1)
     assert isinstance(effect, Refused)
@@ -217,7 +217,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Machine(LAYOUT)
+        self.machine = MachineState(LAYOUT)
         self.joined: dict[ProcessKey, Process] = {}
 
     def reserved(self, key: ProcessKey, core: int) -> int:
@@ -286,7 +286,7 @@ TestAnyHistory = AnyHistory.TestCase
 
 
 def test_memory_errors_are_counted_by_device_and_set_to_zero_one_by_one_or_all() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     corrected, uncorrected = HardwareCounter.MEM_ECC_CORRECTED, HardwareCounter.SRAM_ECC_UNCORRECTED
     assert machine.handle(CountHardware(1, corrected, 3), 0) == (DeviceChanged(1),)
     machine.handle(CountHardware(1, uncorrected), 0)
@@ -294,7 +294,7 @@ def test_memory_errors_are_counted_by_device_and_set_to_zero_one_by_one_or_all()
     assert machine.hardware[0] == HardwareCounters()
     machine.handle(ResetHardware(1, corrected), 0)
     assert machine.hardware[1] == HardwareCounters(sram_ecc_uncorrected=1)
-    assert Machine(LAYOUT, machine.history()).hardware == machine.hardware
+    assert MachineState(LAYOUT, machine.history()).hardware == machine.hardware
     machine.handle(ResetHardware(1), 0)
     assert machine.history().hardware == {}
 
@@ -307,14 +307,14 @@ def test_memory_errors_are_counted_by_device_and_set_to_zero_one_by_one_or_all()
     ],
 )
 def test_memory_errors_that_make_no_sense_are_refused(event: CountHardware) -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     (effect,) = machine.handle(event, 0)
     assert isinstance(effect, Refused)
     assert machine.history().hardware == {}
 
 
 def test_what_processes_did_stays_with_the_cores_after_they_left() -> None:
-    machine = Machine(LAYOUT)
+    machine = MachineState(LAYOUT)
     first = CoreTotals(0, 10, 3, 100, 5, 1, ((1004, 1),))
     for key in (A, B):
         machine.handle(register(key, cores=(0,)), 0)

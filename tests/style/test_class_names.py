@@ -10,32 +10,14 @@ from tests.style.prose import ROOT, modules
 SAME_MEANING: dict[str, str] = {}
 """Names of classes that mean the same in several modules, and why they are not one."""
 
-PENDING: set[str] = {
-    "Buffer",
-    "CheckReport",
-    "CoreCounters",
-    "DeviceMemory",
-    "Engine",
-    "Machine",
-    "MachineView",
-    "Mailbox",
-    "NeuronMachine",
-    "Operation",
-    "Part",
-    "Place",
-    "Request",
-    "Style",
-}
-"""Names that are still to be made unique; nothing is added here."""
-
 
 def test_class_names_are_unique():
     places = defaultdict(list)
-    for path in modules():
+    for path in [*modules(), *(ROOT / "benchmarks").rglob("*.py")]:
         if "compat" in path.parts:  # named like the classes of the real packages
             continue
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(ROOT)))
     twice = {name: found for name, found in places.items() if len(found) > 1}
-    assert {name: found for name, found in twice.items() if name not in {*SAME_MEANING, *PENDING}} == {}
+    assert {name: found for name, found in twice.items() if name not in SAME_MEANING} == {}

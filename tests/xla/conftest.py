@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from neurontools.compiler.graph import Graph, graph_from_bytes
+from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import api, metrics
-from neurontools.xla.engine import DeviceMemory, LoadedGraph
+from neurontools.xla.accelerator import LoadedGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass
-class InMemoryMachine:
+class InMemoryAccelerator:
     cores: int = 2
     limit_bytes: int = 1 << 34
     used_bytes: dict[int, int] = field(default_factory=dict)
@@ -45,8 +46,8 @@ class InMemoryMachine:
         self.used_bytes[index] -= nbytes
         assert self.used_bytes[index] >= 0
 
-    def memory(self, index: int) -> DeviceMemory:
-        return DeviceMemory(self.used_bytes.get(index, 0), self.peak_bytes.get(index, 0), self.limit_bytes)
+    def memory(self, index: int) -> MemoryInfo:
+        return MemoryInfo(self.used_bytes.get(index, 0), self.peak_bytes.get(index, 0), self.limit_bytes)
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         stored = graph_from_bytes(graph.to_bytes())
@@ -65,13 +66,13 @@ class InMemoryMachine:
         self.closed = True
 
 
-_current: list[InMemoryMachine] = []
+_current: list[InMemoryAccelerator] = []
 
 
 @pytest.fixture
-def machine() -> Iterator[InMemoryMachine]:
-    _current[:] = [InMemoryMachine()]
-    api.activate(open_machine=lambda: _current[0])
+def machine() -> Iterator[InMemoryAccelerator]:
+    _current[:] = [InMemoryAccelerator()]
+    api.activate(open_accelerator=lambda: _current[0])
     api.shutdown()
     metrics.clear()
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ from neurontools.xla import api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.xla.conftest import InMemoryMachine
+    from tests.xla.conftest import InMemoryAccelerator
 
 # Every operation takes two tensors of the pool and a number, and returns what joins the pool, or None.
 OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor, int], Any]] = [
@@ -94,7 +94,7 @@ def run(program: list[tuple[str, int, int, int, int]], device: str) -> list[Any]
 )
 @given(program=steps)
 def test_random_programs_give_the_same_bits_as_the_cpu(
-    machine: InMemoryMachine, program: list[tuple[str, int, int, int, int]]
+    machine: InMemoryAccelerator, program: list[tuple[str, int, int, int, int]]
 ) -> None:
     wanted = repr(run(program, "cpu"))
     for _ in range(2):  # learned, then replayed
@@ -110,7 +110,7 @@ def test_random_programs_give_the_same_bits_as_the_cpu(
 )
 @given(start=steps, one=steps, other=steps)
 def test_programs_that_part_after_a_common_start_give_the_same_bits_as_the_cpu(
-    machine: InMemoryMachine, start: list[Any], one: list[Any], other: list[Any]
+    machine: InMemoryAccelerator, start: list[Any], one: list[Any], other: list[Any]
 ) -> None:
     for program in (start + one, start + other, start + one, start):
         assert repr(run(program, "xla")) == repr(run(program, "cpu"))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from neurontools.cache.logs import logger
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
 from neurontools.errors import UsageError
+from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import metrics
+from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.buffers import default_strides, intern_layout, view_of
 from neurontools.xla.compile_log import compilation_text, debug_level, show_cache_lines
-from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.host_memory import HostBudget, HostMemoryError, host_limit
 from neurontools.xla.interp import generate
 from neurontools.xla.memory import MemoryAccount
@@ -27,7 +28,7 @@ from neurontools.xla.rng import DeviceGenerator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.xla.conftest import InMemoryMachine
+    from tests.xla.conftest import InMemoryAccelerator
 
 
 def vector(slot: int, size: int = 4, dtype: str = "float32") -> View:
@@ -196,7 +197,9 @@ def test_the_random_state_survives_as_a_number(seed: int, draws: int) -> None:
         assert torch.equal(torch.rand(3), expected)
 
 
-def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(machine: InMemoryMachine) -> None:
+def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(
+    machine: InMemoryAccelerator,
+) -> None:
     account = MemoryAccount(machine, 0, HostBudget(1000))
     account.charge(100)
     allocate = machine.allocate
@@ -208,11 +211,11 @@ def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(machine
     machine.allocate = allocate_and_collect  # type: ignore[method-assign]
     account.charge(30)
     assert machine.used_bytes[0] == 130
-    assert account.read() == DeviceMemory(30, 130, machine.limit_bytes)
+    assert account.read() == MemoryInfo(30, 130, machine.limit_bytes)
 
 
 def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
-    machine: InMemoryMachine,
+    machine: InMemoryAccelerator,
 ) -> None:
     host = HostBudget(100)
     account = MemoryAccount(machine, 0, host)
@@ -225,7 +228,7 @@ def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
     assert (machine.used_bytes[0], host.used_bytes) == (100, 100)
 
 
-def test_a_full_device_takes_nothing_of_the_host_budget(machine: InMemoryMachine) -> None:
+def test_a_full_device_takes_nothing_of_the_host_budget(machine: InMemoryAccelerator) -> None:
     machine.limit_bytes = 50
     host = HostBudget(100)
     with pytest.raises(MemoryError):

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from neurontools.xla import api
-from neurontools.xla.engine import DeviceError, LostValueError
+from neurontools.xla.accelerator import DeviceError, LostValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.xla.conftest import InMemoryMachine
+    from tests.xla.conftest import InMemoryAccelerator
 
 
 def trainer(optimizer: Callable[[Any], Any], schedule: bool = False) -> Callable[[int], torch.Tensor]:
@@ -37,7 +37,7 @@ def trainer(optimizer: Callable[[Any], Any], schedule: bool = False) -> Callable
     return step
 
 
-def test_nothing_runs_before_a_cut(machine: InMemoryMachine) -> None:
+def test_nothing_runs_before_a_cut(machine: InMemoryAccelerator) -> None:
     x = torch.ones(3, device="xla") + 1
     assert machine.executions == 0
     assert api.engine().pending(0) == 2
@@ -46,7 +46,7 @@ def test_nothing_runs_before_a_cut(machine: InMemoryMachine) -> None:
     assert api.engine().pending(0) == 0
 
 
-def test_a_repeated_step_compiles_once_and_executes_every_time(machine: InMemoryMachine) -> None:
+def test_a_repeated_step_compiles_once_and_executes_every_time(machine: InMemoryAccelerator) -> None:
     step = trainer(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     for _ in range(6):
         step(4)
@@ -59,7 +59,7 @@ def test_a_repeated_step_compiles_once_and_executes_every_time(machine: InMemory
 
 
 @pytest.mark.parametrize("foreach", [True, False])
-def test_a_learning_rate_schedule_does_not_recompile(machine: InMemoryMachine, foreach: bool) -> None:
+def test_a_learning_rate_schedule_does_not_recompile(machine: InMemoryAccelerator, foreach: bool) -> None:
     step = trainer(lambda parameters: torch.optim.AdamW(parameters, lr=0.1, foreach=foreach), schedule=True)
     step(4)
     after_first = len(machine.graphs)
@@ -72,7 +72,7 @@ def test_a_learning_rate_schedule_does_not_recompile(machine: InMemoryMachine, f
     assert len(machine.graphs) == before
 
 
-def test_a_partial_batch_is_one_more_graph(machine: InMemoryMachine) -> None:
+def test_a_partial_batch_is_one_more_graph(machine: InMemoryAccelerator) -> None:
     step = trainer(lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     for rows in (4, 4, 4, 2, 4, 4, 2):
         step(rows)
@@ -80,7 +80,7 @@ def test_a_partial_batch_is_one_more_graph(machine: InMemoryMachine) -> None:
     assert machine.executions == 7
 
 
-def test_keeping_a_value_alive_changes_the_graph(machine: InMemoryMachine) -> None:
+def test_keeping_a_value_alive_changes_the_graph(machine: InMemoryAccelerator) -> None:
     x = torch.ones(3).to("xla")
     kept = []
     for keep in (False, True, False, True):
@@ -96,7 +96,7 @@ def test_keeping_a_value_alive_changes_the_graph(machine: InMemoryMachine) -> No
     assert [value.tolist() for value in kept] == [[2, 2, 2]] * 2
 
 
-def test_dtype_shape_and_constants_are_part_of_the_graph(machine: InMemoryMachine) -> None:
+def test_dtype_shape_and_constants_are_part_of_the_graph(machine: InMemoryAccelerator) -> None:
     for x in (torch.ones(2), torch.ones(3), torch.ones(2).double(), torch.ones(4)[::2]):
         for value in (1.5, 2.5, 2):
             _ = (x.to("xla") * value).sum().item()
@@ -104,7 +104,7 @@ def test_dtype_shape_and_constants_are_part_of_the_graph(machine: InMemoryMachin
     assert len(machine.graphs) == (shapes - 1) * 2
 
 
-def test_graphs_name_operators_views_sources_and_inputs(machine: InMemoryMachine) -> None:
+def test_graphs_name_operators_views_sources_and_inputs(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2, 3).to("xla")
     y = x.t() @ x
     api.mark_step()
@@ -118,7 +118,7 @@ def test_graphs_name_operators_views_sources_and_inputs(machine: InMemoryMachine
     assert y.shape == (3, 3)
 
 
-def test_floats_are_inputs_of_the_graph(machine: InMemoryMachine) -> None:
+def test_floats_are_inputs_of_the_graph(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2).to("xla")
     for value in (0.5, 0.25, float("nan"), float("inf"), -0.0):
         got = (x * value + value).cpu()
@@ -127,7 +127,7 @@ def test_floats_are_inputs_of_the_graph(machine: InMemoryMachine) -> None:
     assert graph.lifted == 2
 
 
-def test_integers_and_booleans_are_not_mixed_up(machine: InMemoryMachine) -> None:
+def test_integers_and_booleans_are_not_mixed_up(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2, dtype=torch.int32).to("xla")
     dtypes = [(x + value).cpu().dtype for value in (1, 1.0, True)]
     assert dtypes == [torch.int32, torch.float32, torch.int32]
@@ -136,7 +136,7 @@ def test_integers_and_booleans_are_not_mixed_up(machine: InMemoryMachine) -> Non
 
 
 def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
-    machine: InMemoryMachine, caplog: pytest.LogCaptureFixture
+    machine: InMemoryAccelerator, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = torch.tensor([3, 1, 3]).to("xla")
     with caplog.at_level(logging.WARNING, "neurontools.xla"):
@@ -148,7 +148,7 @@ def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
     ]
 
 
-def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryMachine) -> None:
+def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryAccelerator) -> None:
     library = torch.library.Library("neuron_test", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     calls = []
@@ -165,7 +165,7 @@ def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryMachi
     assert [call.op for call in graph.nodes] == ["neuron_test.twice.default"]
 
 
-def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryMachine) -> None:
+def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryAccelerator) -> None:
     x = torch.zeros(256, dtype=torch.float32).to("xla")
     assert api.memory_info().used_bytes == 1024
     y = x + 1
@@ -184,7 +184,7 @@ def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryMachine) -
     assert machine.peak_bytes[0] == 2048
 
 
-def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryMachine) -> None:
+def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryAccelerator) -> None:
     step = trainer(torch.optim.Adam)
     for rows in (4, 4, 3, 4):
         step(rows)
@@ -196,7 +196,7 @@ def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryMachine) -> No
     assert api.counter_value("CreateXlaTensor") == api.counter_value("DestroyXlaTensor")
 
 
-def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryMachine) -> None:
+def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryAccelerator) -> None:
     class Cycle:
         pass
 
@@ -207,7 +207,7 @@ def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryMachine) -
     assert machine.used_bytes[0] == 0
 
 
-def test_a_full_device_says_so_and_can_go_on(machine: InMemoryMachine) -> None:
+def test_a_full_device_says_so_and_can_go_on(machine: InMemoryAccelerator) -> None:
     machine.limit_bytes = 100
     x = torch.ones(16).to("xla")
     y = x + 1
@@ -224,7 +224,7 @@ def test_a_full_device_says_so_and_can_go_on(machine: InMemoryMachine) -> None:
     assert api.memory_info().used_bytes == 64
 
 
-def test_a_failed_execution_loses_its_results_only(machine: InMemoryMachine) -> None:
+def test_a_failed_execution_loses_its_results_only(machine: InMemoryAccelerator) -> None:
     for _ in range(2):
         x = torch.ones(2).to("xla")
         y = x + 1
@@ -236,7 +236,7 @@ def test_a_failed_execution_loses_its_results_only(machine: InMemoryMachine) -> 
         assert (x + 1).tolist() == [2, 2]
 
 
-def test_an_error_in_a_call_leaves_the_recording_usable(machine: InMemoryMachine) -> None:
+def test_an_error_in_a_call_leaves_the_recording_usable(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2, 3).to("xla")
     for _ in range(3):
         y = x + 1
@@ -247,7 +247,9 @@ def test_an_error_in_a_call_leaves_the_recording_usable(machine: InMemoryMachine
         assert (y * 2).sum().item() == 24
 
 
-def test_an_interrupt_at_any_point_of_a_call_keeps_the_recording_consistent(machine: InMemoryMachine) -> None:
+def test_an_interrupt_at_any_point_of_a_call_keeps_the_recording_consistent(
+    machine: InMemoryAccelerator,
+) -> None:
     import sys
 
     x = torch.ones(3).to("xla")
@@ -280,7 +282,7 @@ def test_an_interrupt_at_any_point_of_a_call_keeps_the_recording_consistent(mach
     assert len(machine.graphs) > learned
 
 
-def test_step_closures_run_once_after_the_step(machine: InMemoryMachine) -> None:
+def test_step_closures_run_once_after_the_step(machine: InMemoryAccelerator) -> None:
     seen: list[float] = []
     loss = torch.ones(2).to("xla").sum()
     api.add_step_closure(lambda value: seen.append(value.item()), (loss,))
@@ -290,7 +292,7 @@ def test_step_closures_run_once_after_the_step(machine: InMemoryMachine) -> None
     assert seen == [2.0]
 
 
-def test_random_numbers_have_a_stream_of_their_own(machine: InMemoryMachine) -> None:
+def test_random_numbers_have_a_stream_of_their_own(machine: InMemoryAccelerator) -> None:
     torch.manual_seed(3)
     on_cpu = torch.rand(4)
     torch.manual_seed(3)
@@ -299,7 +301,7 @@ def test_random_numbers_have_a_stream_of_their_own(machine: InMemoryMachine) -> 
     assert torch.equal(on_device.cpu(), on_cpu)
 
 
-def test_torch_saves_and_restores_the_random_state_of_a_device(machine: InMemoryMachine) -> None:
+def test_torch_saves_and_restores_the_random_state_of_a_device(machine: InMemoryAccelerator) -> None:
     module = torch.get_device_module("xla")
     torch.manual_seed(3)
     state = module.get_rng_state("xla:0")
@@ -310,7 +312,7 @@ def test_torch_saves_and_restores_the_random_state_of_a_device(machine: InMemory
     assert torch.equal(other, state)  # each device has a stream of its own
 
 
-def test_the_random_state_can_be_saved_and_restored(machine: InMemoryMachine) -> None:
+def test_the_random_state_can_be_saved_and_restored(machine: InMemoryAccelerator) -> None:
     api.manual_seed(5)
     _ = torch.rand(3, device="xla").cpu()
     state = api.get_rng_state()
@@ -324,7 +326,7 @@ def test_the_random_state_can_be_saved_and_restored(machine: InMemoryMachine) ->
     assert fresh != first[0]
 
 
-def test_dropout_differs_between_steps_and_repeats_with_the_seed(machine: InMemoryMachine) -> None:
+def test_dropout_differs_between_steps_and_repeats_with_the_seed(machine: InMemoryAccelerator) -> None:
     def masks() -> list[list[float]]:
         torch.manual_seed(9)
         return [nn.functional.dropout(torch.ones(32, device="xla")).tolist() for _ in range(3)]
@@ -335,7 +337,7 @@ def test_dropout_differs_between_steps_and_repeats_with_the_seed(machine: InMemo
     assert len(machine.graphs) == 1
 
 
-def test_several_devices_are_kept_apart(machine: InMemoryMachine) -> None:
+def test_several_devices_are_kept_apart(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2, 2, device="xla:1")
     assert x.device == torch.device("xla:1")
     y = x.to("xla:0")
@@ -349,7 +351,7 @@ def test_several_devices_are_kept_apart(machine: InMemoryMachine) -> None:
         torch.ones(1, device="xla:2")
 
 
-def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryMachine) -> None:
+def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryAccelerator) -> None:
     _ = (torch.ones(2).to("xla") + 1).tolist()
     report = api.metrics_report()
     lines = report.splitlines()
@@ -367,7 +369,9 @@ def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryMachine) -> None
     assert api.metric_data("Nothing") is None
 
 
-def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(machine: InMemoryMachine) -> None:
+def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(
+    machine: InMemoryAccelerator,
+) -> None:
     x = torch.ones(2).to("xla")
     y = x + 1
     api.shutdown()
@@ -386,7 +390,7 @@ def test_another_name_for_the_device_is_refused() -> None:
         device.rename("neuron")
 
 
-def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryMachine) -> None:
+def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerator) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     def work(seed: int) -> list[float]:
@@ -407,7 +411,7 @@ def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryMachine) -
 
 
 def test_a_trace_cache_that_grew_too_large_is_dropped_without_a_recompile(
-    machine: InMemoryMachine, monkeypatch: pytest.MonkeyPatch
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("neurontools.xla.recorder._TRIE_LIMIT", 3)
     x = torch.ones(3).to("xla")
@@ -422,7 +426,9 @@ def test_a_trace_cache_that_grew_too_large_is_dropped_without_a_recompile(
     assert len(machine.graphs) == 7
 
 
-def test_a_call_that_fails_after_a_known_start_does_not_repeat_what_has_run(machine: InMemoryMachine) -> None:
+def test_a_call_that_fails_after_a_known_start_does_not_repeat_what_has_run(
+    machine: InMemoryAccelerator,
+) -> None:
     def program(fails: bool) -> list[float]:
         x = torch.ones(3).to("xla")
         x.add_(1)

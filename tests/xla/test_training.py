@@ -15,7 +15,7 @@ from neurontools.xla import api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.xla.conftest import InMemoryMachine
+    from tests.xla.conftest import InMemoryAccelerator
 
 
 class Relu(torch.autograd.Function):
@@ -122,7 +122,7 @@ def train(
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("model", MODELS)
-def test_trains_to_the_same_bits_as_the_cpu(machine: InMemoryMachine, model: str, optimizer: str) -> None:
+def test_trains_to_the_same_bits_as_the_cpu(machine: InMemoryAccelerator, model: str, optimizer: str) -> None:
     torch.manual_seed(4)
     start = MODELS[model]()
     batches = [8] * 6 + [3] + [8] * 3
@@ -138,7 +138,7 @@ def test_trains_to_the_same_bits_as_the_cpu(machine: InMemoryMachine, model: str
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_optimizer_gives_the_same_bits_as_the_cpu(machine: InMemoryMachine, optimizer: str) -> None:
+def test_every_optimizer_gives_the_same_bits_as_the_cpu(machine: InMemoryAccelerator, optimizer: str) -> None:
     torch.manual_seed(4)
     start = CustomOpMlp()
     wanted = train(start, OPTIMIZERS[optimizer], "cpu", [4] * 5)
@@ -148,7 +148,7 @@ def test_every_optimizer_gives_the_same_bits_as_the_cpu(machine: InMemoryMachine
     assert len(machine.graphs) <= 2
 
 
-def test_evaluation_without_gradients_counts_right_answers(machine: InMemoryMachine) -> None:
+def test_evaluation_without_gradients_counts_right_answers(machine: InMemoryAccelerator) -> None:
     torch.manual_seed(4)
     model = Cnn().eval()
     on_device = copy.deepcopy(model).to("xla")
@@ -164,7 +164,7 @@ def test_evaluation_without_gradients_counts_right_answers(machine: InMemoryMach
     assert len(machine.graphs) == 1
 
 
-def test_an_optimizer_resumes_from_its_saved_state(machine: InMemoryMachine) -> None:
+def test_an_optimizer_resumes_from_its_saved_state(machine: InMemoryAccelerator) -> None:
     torch.manual_seed(4)
     start = CustomOpMlp()
 

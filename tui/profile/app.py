@@ -164,7 +164,7 @@ class ProfileApp(App[int]):
         answer = self._search if message.what == "search" else self._go
         self.push_screen(Question(title, placeholder), answer)
 
-    def on_timeline_view_details(self, message: TimelineView.Details) -> None:
+    def on_timeline_view_details_requested(self, message: TimelineView.DetailsRequested) -> None:
         """Show the details of an event."""
         rows = event_details(self._trace, message.event)
         width = max(len(name) for name, _ in rows)

@@ -159,7 +159,7 @@ class TimelineView(Widget, can_focus=True):
             super().__init__()
             self.what = what
 
-    class Details(Message):
+    class DetailsRequested(Message):
         """The user asks for the details of an event."""
 
         def __init__(self, event: int) -> None:
@@ -276,7 +276,7 @@ class TimelineView(Widget, can_focus=True):
         if self.selected_event == NO_EVENT:
             middle = self.view.start_ns + self.view.span_ns // 2
             self.select(self.timeline.rows[self.selected_row].event_at(middle))
-        self.post_message(self.Details(self.selected_event))
+        self.post_message(self.DetailsRequested(self.selected_event))
 
     def action_deselect(self) -> None:
         """Select no event."""

@@ -12,7 +12,7 @@ from neurontools.customop.bench.report import LAUNCH, OUTPUT, TEMPORARY, Advice,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.customop.bench.report import BenchReport, Place
+    from neurontools.customop.bench.report import AccessSite, BenchReport
 
 _WORTH = 0.1  # smaller shares of the time get no advice
 _UNEVEN = 0.9  # a lower balance of the cores gets advice
@@ -24,11 +24,11 @@ class _Subject:
     """The input of a rule: the report, the places of its slowest core, bytes of the tensor arguments by position."""
 
     report: BenchReport
-    slowest: tuple[Place, ...]
+    slowest: tuple[AccessSite, ...]
     tensors: dict[int, int]
     multicore: bool
 
-    def places(self, *ways: Way) -> list[Place]:
+    def places(self, *ways: Way) -> list[AccessSite]:
         return [place for place in self.slowest if place.way in ways]
 
     def share(self, *ways: Way | str) -> float:
@@ -108,7 +108,7 @@ def _unbuffered(subject: _Subject) -> Iterator[Advice]:
 
 def _small_copies(subject: _Subject) -> Iterator[Advice]:
     rates = gpsimd.rates()
-    by_size: dict[int, list[Place]] = {}
+    by_size: dict[int, list[AccessSite]] = {}
     for place in subject.places(Way.TCM):
         usual = place.nbytes // place.count
         if place.count > 1 and usual <= rates.piece_bytes // 4 and not _copied_again(subject, place.tensor):

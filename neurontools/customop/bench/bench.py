@@ -24,14 +24,14 @@ from neurontools.customop.bench.report import (
     CoreCount,
     CoreTime,
     Measured,
-    Part,
+    TimePart,
     Way,
 )
 from neurontools.customop.bench.runs import CountedRun, count_per_core_count, count_run, measure
 from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes
-from neurontools.customop.operation import Operation, new_executor
+from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.errors import UsageError
 
@@ -222,7 +222,7 @@ class _Bench:
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:
             return None
-        operation = Operation(self.package, self.index, self.executor, cores=self.cores)
+        operation = CustomOperator(self.package, self.index, self.executor, cores=self.cores)
         settings = self.settings
         return measure(operation, arguments, self.codes, settings.calls, settings.warm_up, self.on_progress)
 
@@ -242,7 +242,7 @@ class _Bench:
         return tuple(notes)
 
 
-def _parts(run: CountedRun, core: int) -> tuple[Part, ...]:
+def _parts(run: CountedRun, core: int) -> tuple[TimePart, ...]:
     """Return the parts of a core's time, the launch included, in a fixed order, without parts that take no time."""
     launch_ns = gpsimd.rates().launch_ns
     work = run.work[core]
@@ -257,7 +257,7 @@ def _parts(run: CountedRun, core: int) -> tuple[Part, ...]:
     rows.append((COMPUTE, 0, work.computed_bytes, cost.compute_ns(work)))
     rows.append((LAUNCH, 1, 0, launch_ns))
     return tuple(
-        Part(str(name), count, nbytes, taken_ns, taken_ns / total_ns)
+        TimePart(str(name), count, nbytes, taken_ns, taken_ns / total_ns)
         for name, count, nbytes, taken_ns in rows
         if taken_ns > 0
     )

@@ -14,7 +14,7 @@ TEMPORARY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimePart:
     """A part of the modelled time of the slowest core.
 
     Args:
@@ -133,10 +133,10 @@ class BenchReport:
     cores: int
     modelled_ns: int
     slowest_core: int
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     core_times: tuple[CoreTime, ...]
     core_counts: tuple[CoreCount, ...]
-    places: tuple[Place, ...]
+    places: tuple[AccessSite, ...]
     measured: Measured | None
     advice: tuple[Advice, ...]
     warnings: tuple[str, ...]
@@ -164,7 +164,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AccessSite:
     """Accesses of one place in the source to one tensor on one core.
 
     Args:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import abi, cost
 from neurontools.customop.backtrace import user_location
-from neurontools.customop.bench.report import CoreCount, Measured, Place, Way
+from neurontools.customop.bench.report import AccessSite, CoreCount, Measured, Way
 from neurontools.customop.caller import Caller
 from neurontools.customop.calls import new_request
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ class CountedRun:
 
     output: Any
     work: tuple[CoreWork, ...]
-    places: tuple[Place, ...]
+    places: tuple[AccessSite, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -70,7 +70,7 @@ def count_run(
     Raises:
         NeuronCustomOpError: the operator fails.
     """
-    operation = Operation(package, index, executor, cores=cores, count_places=True)
+    operation = CustomOperator(package, index, executor, cores=cores, count_places=True)
     output, completed = execute(operation, arguments, codes)
     return CountedRun(output, completed.work, read_places(executor, package), completed.warnings)
 
@@ -99,7 +99,7 @@ def count_per_core_count(
 
 
 def measure(
-    operation: Operation,
+    operation: CustomOperator,
     arguments: Sequence[Any],
     codes: Codes,
     calls: int,
@@ -149,7 +149,7 @@ def _percentile(values: Sequence[int], share: float) -> int:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def read_places(executor: Executor, package: Package) -> tuple[Place, ...]:
+def read_places(executor: Executor, package: Package) -> tuple[AccessSite, ...]:
     """Return what the last run counted, if it ran with `count_places`.
 
     Args:
@@ -157,7 +157,7 @@ def read_places(executor: Executor, package: Package) -> tuple[Place, ...]:
         package: its library.
     """
     sources = tuple(entry.path for entry in package.manifest.sources)
-    places: list[Place] = []
+    places: list[AccessSite] = []
     while True:
         request = new_request(abi.PLACES_COMMAND, len(places), 0)
         lines = executor.call(request, {}, None).warnings
@@ -166,10 +166,10 @@ def read_places(executor: Executor, package: Package) -> tuple[Place, ...]:
             return tuple(place for place in places if place.count)
 
 
-def _place(line: str, library: bytes, sources: tuple[str, ...]) -> Place:
+def _place(line: str, library: bytes, sources: tuple[str, ...]) -> AccessSite:
     *numbers, frames = line.split("\t")
     way, core, tensor, count, nbytes, largest = map(int, numbers)
     addresses = [int(frame, 16) for frame in frames.split(",") if frame]
-    return Place(
+    return AccessSite(
         tuple(Way)[way], core, tensor, count, nbytes, largest, user_location(library, addresses, sources)
     )

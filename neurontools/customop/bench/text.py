@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neurontools.customop.bench.baseline import Comparison
-    from neurontools.customop.bench.report import Advice, BenchReport, Place
+    from neurontools.customop.bench.report import AccessSite, Advice, BenchReport
 
 _LABEL = 11
 _PLACES_MAX = 6
@@ -148,12 +148,12 @@ def _parts_table(report: BenchReport, width: int) -> list[str]:
     return _narrowed(rows, (2, 1), width)
 
 
-def _places_of(report: BenchReport, name: str) -> list[Place]:
+def _places_of(report: BenchReport, name: str) -> list[AccessSite]:
     places = [place for place in report.places if place.core == report.slowest_core and place.way == name]
     return sorted(places, key=lambda place: -place.modelled_ns)[:_PLACES_MAX]
 
 
-def _place_row(place: Place) -> tuple[str, ...]:
+def _place_row(place: AccessSite) -> tuple[str, ...]:
     names = {OUTPUT: "output", TEMPORARY: "temporary"}
     tensor = names.get(place.tensor, f"input {place.tensor}")
     # The file name is enough: advice has the path.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute, import_torch
-from neurontools.customop.operation import Operation
+from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.errors import UsageError
 
@@ -42,7 +42,7 @@ class CheckedOperator:
         self._warnings: dict[str, str] = {}
         self._refused: dict[str, tuple[str, int]] = {}
         self._codes = Codes()
-        self._operations = [Operation(package, index, executor) for executor in executors]
+        self._operations = [CustomOperator(package, index, executor) for executor in executors]
         self._executor = executors[0]
         self._current: tuple[Case | None, list[Any]] = (None, [])
 
@@ -52,7 +52,7 @@ class CheckedOperator:
         Args:
             which: index of the executor.
             case: the inputs.
-            order: order of the cores, see `Operation.run`.
+            order: order of the cores, see `CustomOperator.run`.
 
         Raises:
             NeuronCustomOpError: it fails.
@@ -93,7 +93,7 @@ class CheckedOperator:
         """Return the names for expressions: torch and the operators of the library."""
 
         def function(index: int) -> Callable[..., Any]:
-            operation = Operation(self.package, index, self._executor)
+            operation = CustomOperator(self.package, index, self._executor)
             return lambda *values: execute(operation, values, self._codes)[0]
 
         entries = self.package.manifest.operators

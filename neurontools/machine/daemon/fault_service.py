@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.logs import KernelLog
     from neurontools.machine.processes import ProcessKey
-    from neurontools.machine.state import Machine
+    from neurontools.machine.state import MachineState
 
 log = logging.getLogger("neurond")
 
@@ -48,7 +48,7 @@ class FaultService:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: MachineState,
         telemetry: Mapping[ProcessKey, Telemetry],
         kernel_log: KernelLog,
         loop: AbstractEventLoop,

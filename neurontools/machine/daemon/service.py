@@ -40,7 +40,7 @@ from neurontools.machine.pages.page import (
     create_private_page,
 )
 from neurontools.machine.processes import ProcessKey, is_alive
-from neurontools.machine.state import Machine
+from neurontools.machine.state import MachineState
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -103,7 +103,7 @@ class MachineService:
             instance.device.memory_bytes,
             self._snapshots.links,
         )
-        self.machine = Machine(layout, history, faults)
+        self.machine = MachineState(layout, history, faults)
         self._pages_dir = pages_dir
         self._boot = boot
         self._on_change = on_change

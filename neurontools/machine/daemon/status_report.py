@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
-    from neurontools.machine.state import Machine
+    from neurontools.machine.state import MachineState
 
 _NO_PROCESSES = '"processes":[]'
 
@@ -62,14 +62,14 @@ class SnapshotBuilder:
         return tuple((() if self._in_container else links) or () for links in self._wired)
 
     def snapshot(
-        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+        self, machine: MachineState, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
     ) -> Snapshot:
         """Return the machine as a value; refreshes the telemetry."""
         frame = self._at(machine, telemetry, taken_ns, taken_unix_s)
         return replace(frame, processes=tuple([page.state for page in telemetry]))
 
     def encoded(
-        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+        self, machine: MachineState, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
     ) -> str:
         """Return the machine as JSON text; refreshes the telemetry, encodes only what changed."""
         frame = encode(self._at(machine, telemetry, taken_ns, taken_unix_s))
@@ -77,7 +77,7 @@ class SnapshotBuilder:
         return frame.replace(_NO_PROCESSES, f'"processes":[{processes}]', 1)
 
     def _at(
-        self, machine: Machine, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
+        self, machine: MachineState, telemetry: Collection[Telemetry], taken_ns: int, taken_unix_s: float
     ) -> Snapshot:
         for page in telemetry:
             page.refresh(taken_ns)
@@ -95,7 +95,7 @@ class SnapshotBuilder:
             core_totals=tuple(machine.core_totals.values()),
         )
 
-    def _devices_of(self, machine: Machine) -> tuple[DeviceState, ...]:
+    def _devices_of(self, machine: MachineState) -> tuple[DeviceState, ...]:
         now = tuple(
             self._device_of(machine, device, wired)
             for device, wired in zip(self._devices, self._wired, strict=True)
@@ -104,7 +104,9 @@ class SnapshotBuilder:
             self._devices = now
         return self._devices
 
-    def _device_of(self, machine: Machine, device: DeviceState, wired: tuple[int, ...] | None) -> DeviceState:
+    def _device_of(
+        self, machine: MachineState, device: DeviceState, wired: tuple[int, ...] | None
+    ) -> DeviceState:
         index, faults = device.index, machine.faults
         used_bytes, hardware = machine.used_bytes(index), machine.hardware[index]
         health = faults.health(index)

@@ -1,4 +1,4 @@
-"""A storm on one compile cache: processes that are born, work and are killed; a disk that fills up; and what must hold."""
+"""A chaos test of one compile cache: processes start, work and are killed, the disk fills up; then it is checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.cache_storm import actors
+from benchmarks.cache_chaos_test import workers
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from neurontools.cache.verify import VerifyProblem
 
-CAST = ("program",) * 6 + (
-    "stranger",
+ROLE_CYCLE = ("program",) * 6 + (
+    "other_user",
     "reader",
     "reader",
-    "looker",
+    "lister",
     "pruner",
     "pruner",
-    "fixer",
+    "repairer",
     "pinner",
     "copier",
     "copier",
@@ -46,8 +46,8 @@ SILENT_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How it storms. `full_disk` says whether the folder is a small file system of its own that may be filled."""
+class CacheChaosOptions:
+    """Settings of the test. `full_disk` says whether the folder is a small file system of its own that may be filled."""
 
     seconds: float
     processes: int
@@ -56,123 +56,123 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What happened. `wrong` is empty after a good storm."""
+class CacheChaosOutcome:
+    """What happened. `wrong` is empty after a good run."""
 
-    lives: int = 0
+    processes: int = 0
     kills: int = 0
     rounds: dict[str, int] = field(default_factory=dict)
     refused: int = 0
     full_disk_s: float = 0.0
     entries_left: int = 0
-    quiet_checks: int = 0
+    checks_at_rest: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Life:
+class _Worker:
     role: str
     pid: int
-    hears: int
-    heard_s: float
+    report_fd: int
+    last_report_s: float
 
 
-class Storm:
-    """One storm in a folder of its own."""
+class CacheChaosTest:
+    """One run in a folder of its own."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
+    def __init__(self, folder: Path, options: CacheChaosOptions) -> None:
         self._root = f"{folder}/cache"
         self._filler = folder / "filler"
         self._options = options
-        self._chance = random.Random(options.seed)
-        self._lives: list[_Life] = []
+        self._rng = random.Random(options.seed)
+        self._workers: list[_Worker] = []
         self._rounds: Counter[str] = Counter()
-        self.outcome = Outcome()
+        self.outcome = CacheChaosOutcome()
 
-    def run(self) -> Outcome:
-        """Storm, come to rest, check, and return what happened."""
+    def run(self) -> CacheChaosOutcome:
+        """Run the workers until the end, then the checks; return what happened."""
         layouts.make_root(self._root)
         for number in range(self._options.processes):
-            self._born(CAST[number % len(CAST)])
+            self._start_worker(ROLE_CYCLE[number % len(ROLE_CYCLE)])
         try:
-            self._rage()
+            self._run_workers()
         finally:
-            self._end_all()
+            self._kill_all()
         self._check_at_rest()
         self.outcome.rounds = dict(sorted(self._rounds.items()))
         return self.outcome
 
-    def _rage(self) -> None:
+    def _run_workers(self) -> None:
         end = time.monotonic() + self._options.seconds
         next_kill = time.monotonic() + KILL_EVERY_S
         next_full = time.monotonic() + FULL_EVERY_S
         while time.monotonic() < end:
-            self._hear(max(0.0, next_kill - time.monotonic()))
+            self._read_reports(max(0.0, next_kill - time.monotonic()))
             now = time.monotonic()
             if now >= next_kill:
-                next_kill = now + self._chance.uniform(0, 2 * KILL_EVERY_S)
-                self._kill_one()
+                next_kill = now + self._rng.uniform(0, 2 * KILL_EVERY_S)
+                self._kill_random_worker()
             if self._options.full_disk and now >= next_full:
                 next_full = self._fill_or_empty(now)
         self._empty()
 
-    def _born(self, role: str) -> None:
-        hears, tells = os.pipe()
-        seed = self._chance.randrange(1 << 30)
+    def _start_worker(self, role: str) -> None:
+        report_fd, write_fd = os.pipe()
+        seed = self._rng.randrange(1 << 30)
         pid = os.fork()
         if not pid:
-            os.close(hears)
+            os.close(report_fd)
             try:
-                actors.live(role, self._root, seed, lambda text: _tell(tells, text))
+                workers.run(role, self._root, seed, lambda text: _write_report(write_fd, text))
             finally:
                 os._exit(1)
-        os.close(tells)
-        os.set_blocking(hears, False)
-        self._lives.append(_Life(role, pid, hears, time.monotonic()))
-        self.outcome.lives += 1
+        os.close(write_fd)
+        os.set_blocking(report_fd, False)
+        self._workers.append(_Worker(role, pid, report_fd, time.monotonic()))
+        self.outcome.processes += 1
 
-    def _hear(self, wait_s: float) -> None:
+    def _read_reports(self, wait_s: float) -> None:
         poll = select.poll()
-        by_descriptor = {life.hears: life for life in self._lives}
+        by_descriptor = {worker.report_fd: worker for worker in self._workers}
         for descriptor in by_descriptor:
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(wait_s * 1000):
-            self._listen(by_descriptor[descriptor])
-        for life in self._lives:
-            if time.monotonic() - life.heard_s > SILENT_S:
-                self.outcome.wrong.append(f"{life.role} {life.pid} did nothing for {SILENT_S:g} s")
-                life.heard_s = time.monotonic()
+            self._read_worker(by_descriptor[descriptor])
+        for worker in self._workers:
+            if time.monotonic() - worker.last_report_s > SILENT_S:
+                self.outcome.wrong.append(f"{worker.role} {worker.pid} did nothing for {SILENT_S:g} s")
+                worker.last_report_s = time.monotonic()
 
-    def _listen(self, life: _Life) -> None:
+    def _read_worker(self, worker: _Worker) -> None:
         try:
-            text = os.read(life.hears, 1 << 16).decode(errors="replace")
+            text = os.read(worker.report_fd, 1 << 16).decode(errors="replace")
         except BlockingIOError:
             return
-        life.heard_s = time.monotonic()
+        worker.last_report_s = time.monotonic()
         for line in text.splitlines():
             if line.startswith("wrong: "):
                 self.outcome.wrong.append(line)
             elif line == "refused":
                 self.outcome.refused += 1
             else:
-                self._rounds[life.role] += 1
+                self._rounds[worker.role] += 1
 
-    def _kill_one(self) -> None:
-        life = self._chance.choice(self._lives)
-        self._end(life)
+    def _kill_random_worker(self) -> None:
+        worker = self._rng.choice(self._workers)
+        self._kill_worker(worker)
         self.outcome.kills += 1
-        self._born(life.role)
+        self._start_worker(worker.role)
 
-    def _end(self, life: _Life) -> None:
-        os.kill(life.pid, signal.SIGKILL)
-        os.waitpid(life.pid, 0)
-        self._listen(life)
-        os.close(life.hears)
-        self._lives.remove(life)
+    def _kill_worker(self, worker: _Worker) -> None:
+        os.kill(worker.pid, signal.SIGKILL)
+        os.waitpid(worker.pid, 0)
+        self._read_worker(worker)
+        os.close(worker.report_fd)
+        self._workers.remove(worker)
 
-    def _end_all(self) -> None:
-        for life in tuple(self._lives):
-            self._end(life)
+    def _kill_all(self) -> None:
+        for worker in tuple(self._workers):
+            self._kill_worker(worker)
 
     def _fill_or_empty(self, now: float) -> float:
         if self._filler.exists():
@@ -188,7 +188,7 @@ class Storm:
         self._filler.unlink(missing_ok=True)
 
     def _check_at_rest(self) -> None:
-        """Everybody is dead: nothing waits for them, and what a repair leaves is whole and usable."""
+        """All workers are dead: nothing waits for them, and what a repair leaves is whole and usable."""
         self._check_lookups()
         repair(self._root, self._findings())
         findings = self._findings()
@@ -197,17 +197,17 @@ class Storm:
         self.outcome.entries_left = len(found.entries)
         self._expect(found.skipped == 0, f"{found.skipped} names of no layout")
         states = Counter(entry.state for entry in found.entries)
-        self._expect(states[State.DONE] == actors.GRAPHS, f"not all is compiled: {dict(states)}")
+        self._expect(states[State.DONE] == workers.GRAPHS, f"not all is compiled: {dict(states)}")
 
     def _findings(self) -> tuple[VerifyProblem, ...]:
         return (*verify_entries(self._root, walk(self._root).places)[1], *verify_orphans(self._root))
 
     def _check_lookups(self) -> None:
         cache = CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "5s"}, self._root)
-        for rows in range(1, actors.GRAPHS + 1):
+        for rows in range(1, workers.GRAPHS + 1):
             for hit in (None, True):
                 try:
-                    result = cache.get_or_compile(mlp(rows=rows), actors.TRN1, "net")
+                    result = cache.get_or_compile(mlp(rows=rows), workers.TRN1, "net")
                 except NeuronToolsError as error:
                     self._expect(False, f"graph {rows}: {error.message}")
                     continue
@@ -216,10 +216,10 @@ class Storm:
         cache.close()
 
     def _expect(self, holds: bool, words: str) -> None:
-        self.outcome.quiet_checks += 1
+        self.outcome.checks_at_rest += 1
         if not holds:
             self.outcome.wrong.append(f"at rest: {words}")
 
 
-def _tell(descriptor: int, text: str) -> None:
+def _write_report(descriptor: int, text: str) -> None:
     os.write(descriptor, text.replace("\n", " / ").encode() + b"\n")

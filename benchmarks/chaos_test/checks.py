@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.storm.board import Belief, Board, Word
+from benchmarks.chaos_test.shared_state import Belief, SharedState, Word
 from neurontools import paths
 from neurontools.machine.codec import convert
 from neurontools.machine.processes import ProcessKey, is_alive
@@ -22,38 +22,38 @@ SETTLED_WITHIN_S = 20.0
 Holding = tuple[tuple[int, ...], int]
 
 
-def settled(check: Callable[[], list[str]]) -> list[str]:
-    """Return what a check complains of; while it does, look again: what died takes a moment to be noticed."""
+def wait_until_settled(check: Callable[[], list[str]]) -> list[str]:
+    """Return the findings of a check; repeat it while there are any, since deaths are noticed a little later."""
     give_up = time.monotonic() + SETTLED_WITHIN_S
     while (found := check()) and time.monotonic() < give_up:
         time.sleep(0.1)
     return found
 
 
-def believed(board: Board) -> dict[ProcessKey, Holding]:
+def believed_holdings(shared_state: SharedState) -> dict[ProcessKey, Holding]:
     """Return what each living client believes to hold: cores, and bytes of memory."""
     found = {}
-    for slot in board.slots:
+    for slot in shared_state.slots:
         key = ProcessKey(slot[Word.PID], slot[Word.START_TICKS])
         if slot[Word.BELIEF] == Belief.REGISTERED and is_alive(key):
             found[key] = tuple(sorted(slot.cores)), sum(map(slot.held_bytes, slot.cores))
     return found
 
 
-def machine_is_right(client: Client, board: Board, before: dict[str, int]) -> list[str]:
+def check_machine(client: Client, shared_state: SharedState, before: dict[str, int]) -> list[str]:
     """Compare the machine with what its clients believe.
 
     Args:
         client: to ask for a snapshot.
-        board: what the clients believe.
+        shared_state: what the clients believe.
         before: the lifetime counters when they were looked at last; brought up to date.
     """
     snapshot = client.snapshot()
     lifetime = dict(snapshot.lifetime)
     wrong = [
-        *_claims(snapshot, believed(board)),
-        *_memory(snapshot, board),
-        *_counters(lifetime, before, board),
+        *_claims(snapshot, believed_holdings(shared_state)),
+        *_memory(snapshot, shared_state),
+        *_counters(lifetime, before, shared_state),
         *_valid(snapshot),
     ]
     if not wrong:
@@ -74,17 +74,17 @@ def _claims(snapshot: Snapshot, beliefs: dict[ProcessKey, Holding]) -> list[str]
         elif shown[key] != owned:
             wrong.append(f"{key} believes to own {owned}, the machine says {shown[key]}")
     wrong += [
-        f"the machine says that {key} owns {owned}; it lives: {is_alive(key)}, but does not believe so"
+        f"the machine says that {key} owns {owned}; it is alive: {is_alive(key)}, but does not believe so"
         for key, owned in shown.items()
         if key not in beliefs
     ]
     return wrong
 
 
-def _memory(snapshot: Snapshot, board: Board) -> list[str]:
+def _memory(snapshot: Snapshot, shared_state: SharedState) -> list[str]:
     per_device = len(snapshot.devices[0].core_ids)
     held = [0] * len(snapshot.devices)
-    for slot in board.slots:
+    for slot in shared_state.slots:
         if slot[Word.BELIEF] == Belief.REGISTERED and is_alive(
             ProcessKey(slot[Word.PID], slot[Word.START_TICKS])
         ):
@@ -97,14 +97,14 @@ def _memory(snapshot: Snapshot, board: Board) -> list[str]:
     ]
 
 
-def _counters(lifetime: dict[str, int], before: dict[str, int], board: Board) -> list[str]:
+def _counters(lifetime: dict[str, int], before: dict[str, int], shared_state: SharedState) -> list[str]:
     wrong = [
         f"{name} fell from {count} to {lifetime.get(name, 0)}"
         for name, count in before.items()
         if lifetime.get(name, 0) < count
     ]
     executions = lifetime.get("executions", 0)
-    done, begun = board.total(Word.EXECUTIONS_DONE), board.total(Word.EXECUTIONS_BEGUN)
+    done, begun = shared_state.total(Word.EXECUTIONS_DONE), shared_state.total(Word.EXECUTIONS_BEGUN)
     if not done <= executions <= begun:
         wrong.append(f"{executions} executions counted, {begun} were begun and {done} ended")
     return wrong
@@ -116,16 +116,18 @@ def _valid(snapshot: Snapshot) -> list[str]:
     return wrong
 
 
-def files_are_right(board: Board, machine: str, daemon_pid: int, *, private_pages: bool) -> list[str]:
+def check_files(
+    shared_state: SharedState, machine: str, daemon_pid: int, *, private_pages: bool
+) -> list[str]:
     """Compare the files of the machine with its processes: nothing is left of the dead.
 
     Args:
-        board: what the clients believe.
+        shared_state: what the clients believe.
         machine: its name.
         daemon_pid: whose files may be in the making.
         private_pages: whether pages may be missing, because they were made while the disk was full.
     """
-    keys = believed(board)
+    keys = believed_holdings(shared_state)
     wanted = {f"{key.pid}-{key.start_ticks}{end}" for key in keys for end in (".page", ".json")}
     found = set(os.listdir(paths.pages_dir(machine)))
     wrong = [
@@ -144,7 +146,7 @@ def _is_aside(name: str, daemon_pid: int) -> bool:
     return last.isdigit() and len(last) > 1 and int(last) != daemon_pid
 
 
-def failures_of(log: str) -> list[str]:
+def find_tracebacks(log: str) -> list[str]:
     """Return the beginnings of the tracebacks in the daemon's log."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()

@@ -10,7 +10,7 @@ from pathlib import Path
 STRESS = Path(__file__).parents[2] / "benchmarks" / "cache_stress.py"
 
 
-def test_a_cache_is_sound_after_a_storm() -> None:
+def test_a_cache_is_sound_after_a_chaos_test() -> None:
     command = [sys.executable, "-P", str(STRESS), "--seconds", "6", "--processes", "16", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout, done.stderr
@@ -18,4 +18,4 @@ def test_a_cache_is_sound_after_a_storm() -> None:
     assert outcome["wrong"] == []
     assert done.returncode == 0
     assert outcome["kills"] > 10
-    assert set(outcome["rounds"]) >= {"program", "reader", "pruner", "looker"}
+    assert set(outcome["rounds"]) >= {"program", "reader", "pruner", "lister"}

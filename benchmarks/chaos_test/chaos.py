@@ -1,4 +1,4 @@
-"""A storm: a population of clients, a daemon that is killed, a clock that jumps, a disk that is full; and quiet points."""
+"""A chaos test of a machine: many clients, a daemon that is killed, a clock that jumps, a full disk; and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.storm import checks
-from benchmarks.storm.board import Board, Slot, Word
-from benchmarks.storm.client import StormClient, WrongError
-from benchmarks.storm.nuisance import annoy
+from benchmarks.chaos_test import checks
+from benchmarks.chaos_test.bad_clients import misbehave
+from benchmarks.chaos_test.client import ChaosClient, WrongError
+from benchmarks.chaos_test.shared_state import ClientSlot, SharedState, Word
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
@@ -25,18 +25,18 @@ from neurontools.machine.client import Client
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MACHINE = "storm"
+MACHINE = "chaos"
 KILL_EVERY_S = 1.5
 JUMP_EVERY_S = 0.4
 YEARS_S = 3600 * 24 * 365
 PR_SET_CHILD_SUBREAPER = 36
-BIRTHS_AT_ONCE = 120
-NUISANCES = 4
+STARTS_AT_ONCE = 120
+BAD_CLIENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How it storms.
+class ChaosOptions:
+    """Settings of the test.
 
     `users` are the uids that clients take turns to be; empty: all are this user. `clock` is the file from which the
     preloaded clock takes its offset, "" without one. `full_disk` says whether the runtime directory is a small file
@@ -54,12 +54,12 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What happened. `wrong` is empty after a good storm."""
+class ChaosOutcome:
+    """What happened. `wrong` is empty after a good run."""
 
-    lives: int = 0
+    processes: int = 0
     daemons_killed: int = 0
-    quiet_points: int = 0
+    checkpoints: int = 0
     registrations: int = 0
     executions: int = 0
     clock_jumps: int = 0
@@ -72,82 +72,82 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-class Storm:
-    """Runs a storm; this process becomes the parent of everything that it leaves behind."""
+class ChaosTest:
+    """One run; this process becomes the parent of everything that it leaves behind."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ChaosOptions) -> None:
         self._options = options
-        self._outcome = Outcome()
-        self._board = Board(options.clients)
-        self._slot_of: dict[int, Slot] = {}
-        self._free = list(self._board.slots)
-        self._others: set[int] = set()
+        self._outcome = ChaosOutcome()
+        self._shared_state = SharedState(options.clients)
+        self._slot_of: dict[int, ClientSlot] = {}
+        self._free = list(self._shared_state.slots)
+        self._bad_clients: set[int] = set()
         self._lifetime: dict[str, int] = {}
-        self._kills = False
+        self._kills_daemon = False
         self._next_kill_s = self._next_jump_s = 0.0
-        self._complaints, self._complain_fd = os.pipe()
-        os.set_blocking(self._complaints, False)
+        self._errors_fd, self._report_fd = os.pipe()
+        os.set_blocking(self._errors_fd, False)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         random.seed(options.seed)
 
-    def run(self) -> Outcome:
-        """Let it storm and return what happened."""
+    def run(self) -> ChaosOutcome:
+        """Run the test and return what happened."""
         info = launch.start(launch.StartOptions(MACHINE, self._options.instance, lnc=1))
         self._core_count = info.core_count
         self._client = Client(MACHINE)
         outcome, seconds = self._outcome, self._options.seconds
         try:
-            first = self._measure()
-            self._bear_all()
-            self._kills = True
+            first = self._measure_daemon()
+            self._start_all()
+            self._kills_daemon = True
             for _ in range(3):
-                self._blow(0.2 * seconds)
-                self._be_quiet()
-            self._kills = False
-            self._blow(0.25 * seconds)
-            self._be_quiet()
+                self._run_clients(0.2 * seconds)
+                self._check_at_rest()
+            self._kills_daemon = False
+            self._run_clients(0.25 * seconds)
+            self._check_at_rest()
             if self._options.full_disk:
-                self._fill_the_disk(0.15 * seconds)
-                self._be_quiet()
+                self._fill_disk_for(0.15 * seconds)
+                self._check_at_rest()
             self._end_clients()
-            self._be_quiet()
-            wrong = checks.settled(lambda: self._more_descriptors(first[0]))
-            last = self._measure()
+            self._check_at_rest()
+            wrong = checks.wait_until_settled(lambda: self._leaked_descriptors(first[0]))
+            last = self._measure_daemon()
         finally:
             self._end_clients()
             self._end_daemon()
         outcome.descriptors = len(first[0]), len(last[0])
         outcome.resident_mib = first[1], last[1]
-        outcome.registrations = self._board.total(Word.REGISTERED_OFTEN)
-        outcome.executions = self._board.total(Word.EXECUTIONS_DONE)
+        outcome.registrations = self._shared_state.total(Word.REGISTRATIONS)
+        outcome.executions = self._shared_state.total(Word.EXECUTIONS_DONE)
         outcome.wrong += wrong
         return outcome
 
-    def _blow(self, seconds: float) -> None:
+    def _run_clients(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._bear()
+            self._start_clients()
             self._reap()
-            self._harm()
+            self._disturb()
             time.sleep(0.005)
 
-    def _bear_all(self) -> None:
+    def _start_all(self) -> None:
         # At rest until the last one is there.
-        self._board.paused = True
+        self._shared_state.paused = True
         while self._free:
-            self._bear()
-        self._board.paused = False
+            self._start_clients()
+        self._shared_state.paused = False
 
-    def _bear(self) -> None:
-        for _ in range(min(BIRTHS_AT_ONCE, len(self._free))):
+    def _start_clients(self) -> None:
+        for _ in range(min(STARTS_AT_ONCE, len(self._free))):
             slot = self._free.pop()
             slot.forget()
-            self._slot_of[self._fork(lambda slot=slot: self._live(slot))] = slot
-            self._outcome.lives += 1
+            self._slot_of[self._fork(lambda slot=slot: self._run_client(slot))] = slot
+            self._outcome.processes += 1
         self._outcome.most_alive = max(self._outcome.most_alive, len(self._slot_of))
-        while len(self._others) < NUISANCES:
-            self._others.add(self._fork(lambda: annoy(2.0)))
+        while len(self._bad_clients) < BAD_CLIENTS:
+            self._bad_clients.add(self._fork(lambda: misbehave(2.0)))
 
     def _fork(self, body: Callable[[], None]) -> int:
         seed = random.getrandbits(64)
@@ -161,19 +161,19 @@ class Storm:
         except KeyboardInterrupt:
             os._exit(130)
         except WrongError as error:
-            self._complain(str(error))
+            self._report_error(str(error))
         except BaseException:
-            self._complain(traceback.format_exc())
+            self._report_error(traceback.format_exc())
         finally:
             os._exit(0)
 
-    def _live(self, slot: Slot) -> None:
-        self._become(slot.index)
+    def _run_client(self, slot: ClientSlot) -> None:
+        self._switch_user(slot.index)
         rest_s = min(1.5, self._options.clients / 500)
-        client = StormClient(self._board, slot, self._core_count, rest_s, self._complain)
-        client.live(random.randint(1, 12))
+        client = ChaosClient(self._shared_state, slot, self._core_count, rest_s, self._report_error)
+        client.run(random.randint(1, 12))
 
-    def _become(self, index: int) -> None:
+    def _switch_user(self, index: int) -> None:
         users = self._options.users
         uid = users[index % len(users)] if users else os.getuid()
         if uid != os.getuid():
@@ -189,67 +189,67 @@ class Storm:
                 return
             if pid == 0:
                 return
-            self._others.discard(pid)
+            self._bad_clients.discard(pid)
             slot = self._slot_of.pop(pid, None)
             if slot is not None:
                 slot[Word.DEATHS] += 1
                 self._free.append(slot)
 
-    def _harm(self) -> None:
+    def _disturb(self) -> None:
         now = time.monotonic()
-        self._outcome.wrong += self._heard()
+        self._outcome.wrong += self._reported_errors()
         if self._slot_of and random.random() < 0.2:
-            self._kill_a_client()
+            self._kill_client()
         if self._options.clock and now > self._next_jump_s:
             self._next_jump_s = now + random.uniform(0.0, JUMP_EVERY_S)
-            self._jump()
-        if self._kills and now > self._next_kill_s:
+            self._jump_clock()
+        if self._kills_daemon and now > self._next_kill_s:
             self._next_kill_s = now + random.uniform(0.2, 2 * KILL_EVERY_S)
-            self._kill_the_daemon()
+            self._kill_daemon()
 
-    def _kill_a_client(self) -> None:
+    def _kill_client(self) -> None:
         os.kill(random.choice(tuple(self._slot_of)), signal.SIGKILL)
 
-    def _kill_the_daemon(self) -> None:
+    def _kill_daemon(self) -> None:
         for info in launch.list_machines():
             os.kill(info.pid, signal.SIGKILL)
             self._outcome.daemons_killed += 1
 
-    def _jump(self) -> None:
+    def _jump_clock(self) -> None:
         with open(self._options.clock, "r+b", buffering=0) as file:
             file.write(struct.pack("<q", random.choice((0, -5, 3600, random.randrange(-YEARS_S, YEARS_S)))))
         self._outcome.clock_jumps += 1
 
-    def _fill_the_disk(self, seconds: float) -> None:
+    def _fill_disk_for(self, seconds: float) -> None:
         begin, filler = time.monotonic(), f"{os.path.dirname(paths.runtime_dir())}/filler"
         log = launch.find(MACHINE).log
         while time.monotonic() < begin + seconds:
-            _fill(filler)  # again and again: who dies makes room
-            self._blow(0.1)
+            _fill(filler)  # again and again: a client that dies makes room
+            self._run_clients(0.1)
         os.unlink(filler)
         self._outcome.full_disk_s = time.monotonic() - begin
         with open(log, encoding="utf-8", errors="replace") as file:
             self._outcome.private_pages = sum("private page" in line for line in file)
 
-    def _be_quiet(self) -> None:
-        self._board.paused = True
-        wrong = checks.settled(self._not_at_rest)
-        wrong = wrong or checks.settled(
-            lambda: checks.machine_is_right(self._client, self._board, self._lifetime)
+    def _check_at_rest(self) -> None:
+        self._shared_state.paused = True
+        wrong = checks.wait_until_settled(self._restless_clients)
+        wrong = wrong or checks.wait_until_settled(
+            lambda: checks.check_machine(self._client, self._shared_state, self._lifetime)
         )
         filled = bool(self._outcome.full_disk_s)
-        wrong += checks.settled(
-            lambda: checks.files_are_right(self._board, MACHINE, self._daemon_pid(), private_pages=filled)
+        wrong += checks.wait_until_settled(
+            lambda: checks.check_files(self._shared_state, MACHINE, self._daemon_pid(), private_pages=filled)
         )
-        wrong += checks.failures_of(launch.find(MACHINE).log)
+        wrong += checks.find_tracebacks(launch.find(MACHINE).log)
         self._outcome.resident_at_most_mib = max(
             self._outcome.resident_at_most_mib, checks.resident_bytes(self._daemon_pid()) / 2**20
         )
-        self._outcome.wrong += [f"quiet point {self._outcome.quiet_points}: {line}" for line in wrong]
-        self._outcome.quiet_points += 1
-        self._board.paused = False
+        self._outcome.wrong += [f"checkpoint {self._outcome.checkpoints}: {line}" for line in wrong]
+        self._outcome.checkpoints += 1
+        self._shared_state.paused = False
 
-    def _not_at_rest(self) -> list[str]:
+    def _restless_clients(self) -> list[str]:
         self._reap()
         launch.ensure_running(MACHINE)  # those who may not start it wait for it
         restless = [slot[Word.PID] for slot in self._slot_of.values() if not slot[Word.AT_REST]]
@@ -259,24 +259,24 @@ class Storm:
         pid: int = self._client.call("describe")["pid"]
         return pid
 
-    def _measure(self) -> tuple[list[str], float]:
+    def _measure_daemon(self) -> tuple[list[str], float]:
         pid = self._daemon_pid()
         return checks.descriptors(pid), checks.resident_bytes(pid) / 2**20
 
-    def _more_descriptors(self, at_first: list[str]) -> list[str]:
-        found = self._measure()[0]
+    def _leaked_descriptors(self, at_first: list[str]) -> list[str]:
+        found = self._measure_daemon()[0]
         more = len(found) > len(at_first)
         return [f"the daemon has the descriptors {found}, at first {at_first}"] if more else []
 
     def _end_clients(self) -> None:
-        # Children of clients become ours when they die: until nobody is left but the daemon.
+        # Children of clients become ours when they die: repeat until only the daemon is left.
         give_up = time.monotonic() + checks.SETTLED_WITHIN_S
         while (left := self._children()) and time.monotonic() < give_up:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.02)
-        self._outcome.wrong += [f"process {pid} can't be ended" for pid in left] + self._heard()
+        self._outcome.wrong += [f"process {pid} can't be ended" for pid in left] + self._reported_errors()
 
     def _children(self) -> list[int]:
         me = os.getpid()
@@ -291,19 +291,19 @@ class Storm:
         self._reap()
         self._outcome.wrong += [f"process {pid} is left over" for pid in self._children()]
 
-    def _complain(self, text: str) -> None:
-        os.write(self._complain_fd, text.encode()[:4000] + b"\0")
+    def _report_error(self, text: str) -> None:
+        os.write(self._report_fd, text.encode()[:4000] + b"\0")
 
-    def _heard(self) -> list[str]:
-        if not select.select([self._complaints], [], [], 0)[0]:
+    def _reported_errors(self) -> list[str]:
+        if not select.select([self._errors_fd], [], [], 0)[0]:
             return []
         return [
-            text for text in os.read(self._complaints, 1 << 16).decode(errors="replace").split("\0") if text
+            text for text in os.read(self._errors_fd, 1 << 16).decode(errors="replace").split("\0") if text
         ]
 
 
 def _fill(path: str) -> None:
-    # Closed before clients are forked: one that had it open would keep the disk full.
+    # Closed before clients are forked: a client that had it open would keep the disk full.
     with open(path, "ab", buffering=0) as file:
         try:
             while file.write(bytes(1 << 12)):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-class Outcome(Protocol):
-    """What a storm returns, a dataclass; nothing is `wrong` after a good one."""
+class StressOutcome(Protocol):
+    """The outcome of a test, a dataclass; nothing is `wrong` after a good run."""
 
     wrong: list[str]
 
@@ -64,7 +64,7 @@ def run_again(
 ) -> int:
     """Run a script with the same arguments and `--inside FOLDER`; return its exit code.
 
-    Where this process may mount, `disk` is then a file system of so many bytes that nobody else sees, and the script
+    Where this process may mount, `disk` is then a private file system of that size, and the script
     gets `--full-disk` too: it may fill that.
     """
     command = [
@@ -87,7 +87,7 @@ def _may_mount() -> bool:
     return subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
 
-def tell(arguments: argparse.Namespace, outcome: Outcome, text: str, result: Path) -> int:
+def print_report(arguments: argparse.Namespace, outcome: StressOutcome, text: str, result: Path) -> int:
     """Print an outcome, write it where that is asked for, and return the exit code."""
     print(json.dumps(asdict(outcome)) if arguments.json else text)  # type: ignore[call-overload]
     if arguments.write:

@@ -51,24 +51,24 @@ NAMES = (
     "total_bytes",
     "owner",
 )
-MACHINE = "storm"
+MACHINE = "chaos"
 
 
-def annoy(seconds: float) -> None:
-    """Do one kind of mischief for so long."""
+def misbehave(seconds: float) -> None:
+    """Misbehave in one way for a number of seconds."""
     end = time.monotonic() + seconds
-    mischief = random.choice((_noise, _wrong_requests, _endless_line, _never_reads, _connects_only))
+    behaviour = random.choice((_send_noise, _invalid_requests, _send_endless_line, _never_read, _disconnect))
     while time.monotonic() < end:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                 sock.settimeout(1.0)
                 sock.connect(paths.socket_path(MACHINE))
-                mischief(sock)
+                behaviour(sock)
         except OSError:
             time.sleep(0.05)  # it was dropped, or the daemon was killed
 
 
-def _noise(sock: socket.socket) -> None:
+def _send_noise(sock: socket.socket) -> None:
     for _ in range(20):
         sock.sendall(
             random.randbytes(random.randrange(1 << random.randrange(14))) + random.choice((b"", b"\n"))
@@ -76,7 +76,7 @@ def _noise(sock: socket.socket) -> None:
         time.sleep(0.01)
 
 
-def _wrong_requests(sock: socket.socket) -> None:
+def _invalid_requests(sock: socket.socket) -> None:
     sock.sendall(HELLO)
     for number in range(50):
         params = {random.choice(NAMES): random.choice(VALUES) for _ in range(random.randrange(4))}
@@ -94,7 +94,7 @@ def _wrong_requests(sock: socket.socket) -> None:
             sock.recv(1 << 16)
 
 
-def _endless_line(sock: socket.socket) -> None:
+def _send_endless_line(sock: socket.socket) -> None:
     for _ in range(40):
         sock.sendall(b"[" * (MAX_LINE_BYTES // 16))
         time.sleep(0.005)
@@ -102,7 +102,7 @@ def _endless_line(sock: socket.socket) -> None:
     sock.recv(1 << 16)
 
 
-def _never_reads(sock: socket.socket) -> None:
+def _never_read(sock: socket.socket) -> None:
     sock.sendall(HELLO)
     sock.sendall(b'{"jsonrpc":"2.0","id":1,"method":"watch","params":{"period_s":0.05}}\n')
     for number in range(500):
@@ -110,7 +110,7 @@ def _never_reads(sock: socket.socket) -> None:
         time.sleep(0.005)
 
 
-def _connects_only(sock: socket.socket) -> None:
+def _disconnect(sock: socket.socket) -> None:
     time.sleep(random.random())
     sock.sendall(HELLO[: random.randrange(len(HELLO))])
     if random.random() < 0.5:

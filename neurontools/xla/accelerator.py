@@ -1,4 +1,4 @@
-"""Interfaces of the lazy device: the engine, and the machine that it drives."""
+"""What the lazy device runs on: the accelerator's interface, and the graphs and programs that it loads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.compiler.graph import Graph
+    from neurontools.runtime.memory import MemoryInfo
 
 T = TypeVar("T")
 Executable = Callable[[Sequence[Any], Sequence[float]], tuple["torch.Tensor", ...]]
@@ -26,15 +27,6 @@ class LostValueError(DeviceError):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Device memory of one core in bytes."""
-
-    used_bytes: int
-    peak_bytes: int
-    limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedGraph:
     """A compiled graph on a core.
 
@@ -43,7 +35,7 @@ class LoadedGraph:
         digest: its sha256.
         hit: whether the persistent cache had it.
         compile_s: seconds until the NEFF was ready.
-        handle: the machine's own model, None for a graph that was extracted only.
+        handle: the accelerator's own model, None for a graph that was extracted only.
         extracted: it cannot be executed: what it computes counts as zeros (NEURON_EXTRACT_GRAPHS_ONLY).
     """
 
@@ -78,7 +70,7 @@ class Program:
     native: tuple[int, ...] = ()
 
 
-class Machine(Protocol):
+class Accelerator(Protocol):
     """The cores that this process may use. `index` is the position of a core in the process, as in `xla:0`."""
 
     def core_count(self) -> int:
@@ -97,7 +89,7 @@ class Machine(Protocol):
         """Give device memory back."""
         ...
 
-    def memory(self, index: int) -> DeviceMemory:
+    def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
         ...
 
@@ -111,24 +103,4 @@ class Machine(Protocol):
 
     def close(self) -> None:
         """Give the cores back."""
-        ...
-
-
-class Engine(Protocol):
-    """One lazy device per core: records operators and runs them at a cut."""
-
-    def sync(self, index: int | None = None) -> None:
-        """Run what is recorded on one device, or on all."""
-        ...
-
-    def pending(self, index: int) -> int:
-        """Return the number of recorded operators that have not run."""
-        ...
-
-    def memory(self, index: int) -> DeviceMemory:
-        """Return the device memory of a core."""
-        ...
-
-    def shutdown(self) -> None:
-        """Drop what is recorded and give the cores back."""
         ...

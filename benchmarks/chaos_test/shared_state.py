@@ -1,4 +1,4 @@
-"""What the clients of a storm believe, in memory that they share: it outlives each of them, whatever ends it."""
+"""What the clients of a chaos test own, as they see it: shared memory that outlives each of them."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class Word(IntEnum):
     AT_REST = 3
     EXECUTIONS_BEGUN = 4
     EXECUTIONS_DONE = 5
-    REGISTERED_OFTEN = 6
+    REGISTRATIONS = 6
     DEATHS = 7
 
 
 _OF_ONE_LIFE = (Word.PID, Word.START_TICKS, Word.BELIEF, Word.AT_REST)
 
 
-class Board:
-    """Slots for clients, a table of who believes to own which core, and the sign that all are to come to rest.
+class SharedState:
+    """Slots for clients, a table of who believes to own which core, and the sign that all clients are to come to rest.
 
-    A slot has one writer: its client while it lives, the storm before and after.
+    A slot has one writer: its client while it lives, the test before and after.
     """
 
     def __init__(self, slots: int) -> None:
         self.slot_count = slots
         words = _HEADER_WORDS + CORES_MAX + slots * _SLOT_WORDS
         self._words = memoryview(mmap.mmap(-1, 8 * words)).cast("Q")
-        self.slots = [Slot(self._words, index) for index in range(slots)]
+        self.slots = [ClientSlot(self._words, index) for index in range(slots)]
 
     @property
     def paused(self) -> bool:
@@ -59,11 +59,11 @@ class Board:
         self._words[_PAUSED] = value
 
     def believed_owner(self, core: int) -> int:
-        """Return the number of the slot whose client last said that a core is its own, plus one; 0 for none."""
+        """Return the number of the slot whose client last recorded that it owns a core, plus one; 0 for none."""
         return self._words[_HEADER_WORDS + core]
 
     def set_believed_owner(self, core: int, owner: int) -> None:
-        """Say that a core is one's own, or nobody's (0)."""
+        """Record the owner of a core; 0 for none."""
         self._words[_HEADER_WORDS + core] = owner
 
     def total(self, word: Word) -> int:
@@ -71,7 +71,7 @@ class Board:
         return sum(slot[word] for slot in self.slots)
 
 
-class Slot:
+class ClientSlot:
     """What one client notes."""
 
     def __init__(self, words: memoryview, index: int) -> None:

@@ -1,5 +1,5 @@
 // A wall clock that jumps: preloaded into the daemon and its clients, it adds as many seconds to the time of day as the
-// file named by STORM_CLOCK says. Everything that must not depend on the wall clock is shown not to.
+// file named by CHAOS_CLOCK says. Everything that must not depend on the wall clock is shown not to.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 __attribute__((constructor)) static void find(void) {
   real_clock_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-  const char *path = getenv("STORM_CLOCK");
+  const char *path = getenv("CHAOS_CLOCK");
   int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
   if (fd < 0) return;
   void *map = mmap(0, sizeof *offset_s, PROT_READ, MAP_SHARED, fd, 0);

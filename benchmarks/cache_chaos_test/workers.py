@@ -1,4 +1,4 @@
-"""What the processes of a cache storm do, and what each of them checks while it does."""
+"""The workers of the cache's chaos test, and what each of them checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GRAPHS = 24
 HELD_AT_ONCE = 4
-STRANGER = 65534
+OTHER_UID = 65534
 TRN1 = instance_type("trn1.2xlarge").device
 RULES = (
     PruneRules(everything=True, grace_s=0.0),
@@ -45,62 +45,62 @@ RULES = (
 )
 
 
-class WrongError(Exception):
+class CacheCorruptError(Exception):
     """Something was seen that must never be seen."""
 
 
-def live(role: str, root: str, seed: int, tell: Callable[[str], None]) -> None:
-    """Play a role until killed; `tell` hears `done` after each round and `wrong: ...` for what must not be.
+def run(role: str, root: str, seed: int, report: Callable[[str], None]) -> None:
+    """Play a role until killed; call `report` with `done` after each round and `wrong: ...` for what must not be.
 
     A round that the full disk or a competing process ends with an error of ours is a round like any other.
     """
     logging.disable(logging.CRITICAL)
-    chance = random.Random(seed)
-    play = ROLES[role](root, chance)
+    rng = random.Random(seed)
+    step = ROLES[role](root, rng)
     while True:
         try:
-            play()
-        except WrongError as error:
-            tell(f"wrong: {role}: {error}")
+            step()
+        except CacheCorruptError as error:
+            report(f"wrong: {role}: {error}")
         except (NeuronToolsError, OSError):
-            tell("refused")
+            report("refused")
         except Exception as error:
-            tell(f"wrong: {role}: {type(error).__name__}: {error}")
+            report(f"wrong: {role}: {type(error).__name__}: {error}")
         else:
-            tell("done")
+            report("done")
 
 
-def _program(root: str, chance: random.Random) -> Callable[[], None]:
+def _program(root: str, rng: random.Random) -> Callable[[], None]:
     """Runs as a training does: needs graphs in turn, and what it holds must stay."""
     state = {"cache": CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "20s"}, root)}
     held: list[str] = []
 
-    def play() -> None:
+    def step() -> None:
         if len(held) == HELD_AT_ONCE:
             state["cache"].close()
             held.clear()
             state["cache"] = CompileCache.open({"NEURONTOOLS_CACHE_LOCK_TIMEOUT": "20s"}, root)
-        graph = mlp(rows=1 + chance.randrange(GRAPHS))
+        graph = mlp(rows=1 + rng.randrange(GRAPHS))
         result = state["cache"].get_or_compile(graph, TRN1, "net")
         if result.neff.graph != graph:
-            raise WrongError("the NEFF of another graph")
+            raise CacheCorruptError("the NEFF of another graph")
         if result.entry:
             held.append(result.entry)
         for entry in held:
             if not os.path.isfile(f"{entry}/{layouts.NEFF}"):
-                raise WrongError(f"{entry} disappeared while it was in use")
+                raise CacheCorruptError(f"{entry} disappeared while it was in use")
 
-    return play
+    return step
 
 
 def _reader(root: str, _: random.Random) -> Callable[[], None]:
-    """Looks at every entry: one that is marked as finished is whole."""
+    """Reads every entry: an entry that is marked as finished is whole."""
 
-    def play() -> None:
+    def step() -> None:
         for place in walk(root).places:
             _read(place)
 
-    return play
+    return step
 
 
 def _read(place: EntryRef) -> None:
@@ -114,46 +114,46 @@ def _read(place: EntryRef) -> None:
     except NeffError as error:
         with suppress(OSError):
             if done.stat() == before:
-                raise WrongError(f"{place.path} is marked as finished: {error.message}") from error
+                raise CacheCorruptError(f"{place.path} is marked as finished: {error.message}") from error
         return
     if found is not None and found.held is not None:
         os.close(found.held)
 
 
-def _pruner(root: str, chance: random.Random) -> Callable[[], None]:
-    def play() -> None:
-        prepare_pruning(scan(root, details=False), chance.choice(RULES), break_stale_s=3600.0).carry_out()
+def _pruner(root: str, rng: random.Random) -> Callable[[], None]:
+    def step() -> None:
+        prepare_pruning(scan(root, details=False), rng.choice(RULES), break_stale_s=3600.0).carry_out()
 
-    return play
+    return step
 
 
-def _looker(root: str, _: random.Random) -> Callable[[], None]:
-    def play() -> None:
+def _lister(root: str, _: random.Random) -> Callable[[], None]:
+    def step() -> None:
         scan(root)
         collect_stats(walk(root), lambda _: False)
 
-    return play
+    return step
 
 
-def _fixer(root: str, _: random.Random) -> Callable[[], None]:
-    def play() -> None:
+def _repairer(root: str, _: random.Random) -> Callable[[], None]:
+    def step() -> None:
         repair(root, verify_entries(root, walk(root).places)[1])
 
-    return play
+    return step
 
 
-def _pinner(root: str, chance: random.Random) -> Callable[[], None]:
-    def play() -> None:
+def _pinner(root: str, rng: random.Random) -> Callable[[], None]:
+    def step() -> None:
         for place in walk(root).places:
-            (set_pin if chance.random() < 0.1 else remove_pin)(place)
+            (set_pin if rng.random() < 0.1 else remove_pin)(place)
 
-    return play
+    return step
 
 
-def _copier(root: str, chance: random.Random) -> Callable[[], None]:
-    archive = f"{root}-{os.getpid()}-{chance.random()}.tar.gz"
+def _copier(root: str, rng: random.Random) -> Callable[[], None]:
+    archive = f"{root}-{os.getpid()}-{rng.random()}.tar.gz"
 
-    def play() -> None:
+    def step() -> None:
         try:
             export_entries(root, walk(root).places, archive, replace=True)
             import_archive(archive, root)
@@ -161,24 +161,24 @@ def _copier(root: str, chance: random.Random) -> Callable[[], None]:
             with suppress(OSError):
                 os.unlink(archive)
 
-    return play
+    return step
 
 
-def _stranger(root: str, chance: random.Random) -> Callable[[], None]:
+def _other_user(root: str, rng: random.Random) -> Callable[[], None]:
     """A program of another user: the root is read-only for it."""
     if os.geteuid() == 0:
-        os.setgid(STRANGER)
-        os.setuid(STRANGER)
-    return _program(root, chance)
+        os.setgid(OTHER_UID)
+        os.setuid(OTHER_UID)
+    return _program(root, rng)
 
 
 ROLES: dict[str, Callable[[str, random.Random], Callable[[], None]]] = {
     "program": _program,
     "reader": _reader,
     "pruner": _pruner,
-    "looker": _looker,
-    "fixer": _fixer,
+    "lister": _lister,
+    "repairer": _repairer,
     "pinner": _pinner,
     "copier": _copier,
-    "stranger": _stranger,
+    "other_user": _other_user,
 }

@@ -11,10 +11,10 @@ import torch
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
-from neurontools.runtime.session import Runtime
+from neurontools.runtime.session import MemoryInfo, Runtime
+from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit, show_cache_lines
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
-from neurontools.xla.engine import DeviceMemory, LoadedGraph
 from neurontools.xla.program import scratch_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class NeuronMachine:
+class SimulatedAccelerator:
     """The cores that this process claims on the simulated machine.
 
     Args:
@@ -38,7 +38,7 @@ class NeuronMachine:
         self._cache = cache
 
     @classmethod
-    def open(cls) -> NeuronMachine:
+    def open(cls) -> SimulatedAccelerator:
         """Claim the cores that the environment requests, start the machine if needed, attach the profiler if requested."""
         show_cache_lines()
         runtime = Runtime.open(on_notice=_notice)
@@ -66,10 +66,9 @@ class NeuronMachine:
         """Give device memory back."""
         self.runtime.free(index, nbytes)
 
-    def memory(self, index: int) -> DeviceMemory:
+    def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
-        info = self.runtime.memory_info(index)
-        return DeviceMemory(info.used_bytes, info.peak_bytes, info.limit_bytes)
+        return self.runtime.memory_info(index)
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
