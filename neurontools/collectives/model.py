@@ -1,6 +1,6 @@
 """The cost model: how long a collective takes on an instance, and which algorithm it chooses.
 
-The time of an algorithm is linear in the size. The one that is fastest by the model is chosen, as the real tool shows
+The time of an algorithm is linear in the size. The model's fastest algorithm is chosen, as the real tool shows
 one with --show-algorithm. Everything here is modelled; docs/reference/nccom-test.md says on what it is calibrated.
 
 A step of a plan lasts as long as its slowest part: the busiest link, the core that sends or receives most, and then the

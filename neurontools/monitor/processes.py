@@ -36,7 +36,7 @@ NOT_ON_THIS_HOST = frozenset({"synthetic", "recorded"})
 
 @dataclass(frozen=True, slots=True)
 class ProcessChange:
-    """A process now and at the period's begin; `before` is None for one that came since."""
+    """A process now and at the period's begin; `before` is None for a new process."""
 
     before: ProcessState | None
     after: ProcessState
@@ -211,7 +211,7 @@ def measured_usage(
 ) -> RuntimeVcpuUsage:
     """Return what a process of this host used between two readings.
 
-    A process that cannot be seen gets the real tool's error text (captured); one that was not there at the first
+    A process that cannot be seen gets the real tool's error text (captured); a process that is new since the first
     reading gets zeros.
     """
     key = process_key(change.after)

@@ -119,7 +119,7 @@ class ScrapeServer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each request, so that a slow client holds up nobody."""
+    """A thread for each request, so that a slow client does not delay others."""
 
     daemon_threads = True
     block_on_close = False

@@ -85,7 +85,7 @@ _UNKNOWN = KEYS[NrtStatus.NRT_FAILURE]
 
 
 def summaries(counts: Iterable[tuple[int, int]]) -> tuple[ErrorSummary, ExecutionSummary]:
-    """Return both summaries of executions counted by NRT status number; one that is unknown counts as NRT_FAILURE."""
+    """Return both summaries of executions counted by NRT status number; an unknown number counts as NRT_FAILURE."""
     errors: dict[str, int] = {}
     outcomes: dict[str, int] = {}
     for status, count in counts:

@@ -26,8 +26,8 @@ class Model:
 
     `nc` is the process's own index of the core, `core` its machine-wide logical id. `modelled_ns`, `flops` and
     `gpsimd_ns` are the cost model's for one execution. `memory` is what it needs on the device; its scratchpad is
-    shared with the other models of the core. `page_slot` is its place on the telemetry page. `collective` is set for
-    one that exchanges data with other cores.
+    shared with the other models of the core. `page_slot` is its place on the telemetry page. `collective` is set
+    when it exchanges data with other cores.
     """
 
     model_id: int

@@ -25,7 +25,7 @@ def open_source(
         name: "sim", the simulated machine; "real", this host with its Neuron driver; "http://...", "https://..." or
             "https+insecure://...", the metrics of a neuron-monitor-prometheus; else the path of a recording, a file of
             neuron-monitor's lines ("./sim" for a file named so).
-        machine: name of the simulated machine, None for the one that NEURONTOOLS_MACHINE names.
+        machine: name of the simulated machine, None for that of NEURONTOOLS_MACHINE.
         looker: list this process among those that look at the devices, under this command (`neuron-ls -a`).
         start: whether a simulated machine that does not run may be started, where NEURONTOOLS_AUTOSTART allows it.
         on_notice: gets a line for a person when something was started.

@@ -239,7 +239,7 @@ def _of(grown: dict[tuple[str, str, str], int], name: str, tag: str, kinds: type
 
 
 def _growth(before: float | None, now: float) -> int:
-    # A counter that shrank began anew with its exporter or its process; one that is new did all of it since.
+    # A counter that shrank began anew with its exporter or its process; a new counter began at 0.
     return int(now if before is None or now < before else now - before)
 
 

@@ -209,7 +209,7 @@ def find_device_holders(root: str) -> dict[int, frozenset[int]]:
 
 
 def read_process(root: str, pid: int, tag: str = "") -> ProcessState:
-    """Return what /proc says about a process, without any work; of one that it does not show, only the pid is known."""
+    """Return what /proc says about a process, without any work; of a hidden process only the pid is known."""
     stat = read_stat(pid, root)
     start_ticks = stat.start_ticks if stat else 0
     return replace(

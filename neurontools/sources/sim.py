@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SimSource:
     """The machine that a neurond serves.
 
-    A daemon that crashed is replaced where NEURONTOOLS_AUTOSTART allows it, one that was stopped is not.
+    A crashed daemon is replaced where NEURONTOOLS_AUTOSTART allows it, a stopped daemon is not.
 
     Args:
         machine: the machine's name, None for the default.

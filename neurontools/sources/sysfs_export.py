@@ -33,7 +33,7 @@ def export(
 
     Args:
         path: the directory; empty, missing, or a mirror of this machine.
-        machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        machine: the machine's name, None for that of NEURONTOOLS_MACHINE.
         on_notice: gets lines for a person.
 
     Raises:
@@ -66,7 +66,7 @@ def export_continuously(
     Args:
         path: as in `export`.
         period_s: time between two updates.
-        machine: the machine's name, None for the one that NEURONTOOLS_MACHINE names.
+        machine: the machine's name, None for that of NEURONTOOLS_MACHINE.
         on_start: gets a line for a person when a machine was started.
         on_notice: gets lines for a log, such as that the machine is gone.
         on_first: gets the result once the tree is complete.

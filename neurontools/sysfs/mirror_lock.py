@@ -21,7 +21,7 @@ _IDENTITY, _LOCK = "mirror.json", "lock"
 _KIND = "neurontools sysfs mirror"
 _FORMAT = 1
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
-_REMEDY = "use an empty directory, or one that does not exist"
+_REMEDY = "choose an empty or a new directory"
 
 
 class MirrorLostError(NeuronToolsError):

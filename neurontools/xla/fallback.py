@@ -39,7 +39,7 @@ def kernel_for(operator: Operator) -> Callable[..., Any]:
 
 
 def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
-    """Record a call some of whose arguments are no device tensors, or run it on the CPU.
+    """Record a call some of whose arguments are not device tensors, or run it on the CPU.
 
     CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
 

@@ -36,7 +36,7 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     """Return the kernel that records an operator.
 
     Args:
-        operator: the operator; one that cannot be recorded gets a kernel that runs it on the CPU.
+        operator: the operator; if it cannot be recorded, its kernel runs it on the CPU.
         recorder_for: finds the recorder of a device argument, for operators without tensor arguments.
     """
     kinds = {parameter.kind for parameter in operator.parameters}

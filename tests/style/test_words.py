@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from tests.style.prose import ROOT, find_banned, modules, page_text, python_texts
 
-PENDING: tuple[str, ...] = (
-    "neurontools/collectives/",
-    "neurontools/monitor/",
-    "neurontools/runtime/",
-    "neurontools/sources/",
-    "neurontools/sysfs/",
-    "neurontools/xla/",
-)
-"""Beginnings of the paths that are still to be cleaned; nothing is added here."""
-
 
 def test_python_texts_are_plain_english():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {words}"
         for path in modules()
-        if not str(path.relative_to(ROOT)).startswith(PENDING)
         for line, text in python_texts(path)
         for words in find_banned(text)
     ]
@@ -28,10 +17,5 @@ def test_python_texts_are_plain_english():
 
 def test_pages_are_plain_english():
     pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
-    found = [
-        f"{page.relative_to(ROOT)}: {words}"
-        for page in pages
-        if not str(page.relative_to(ROOT)).startswith(PENDING)
-        for words in find_banned(page_text(page))
-    ]
+    found = [f"{page.relative_to(ROOT)}: {words}" for page in pages for words in find_banned(page_text(page))]
     assert found == []

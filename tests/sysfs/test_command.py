@@ -85,8 +85,7 @@ def test_export_refuses_what_is_not_its_own(machine, tool, home):
     run = tool("neurontools", "sysfs", "export", "thesis")
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == (
-        "error: thesis is neither empty nor a sysfs mirror\n"
-        "hint: use an empty directory, or one that does not exist\n"
+        "error: thesis is neither empty nor a sysfs mirror\nhint: choose an empty or a new directory\n"
     )
     assert os.listdir(home / "thesis") == ["chapter1"]
 

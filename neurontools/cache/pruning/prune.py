@@ -156,7 +156,7 @@ def format_plan(
         plan: what goes and what stays.
         locks: what goes, too.
         left: what killed processes left, which goes, too.
-        most: show so many paths at most, all for None.
+        most: the largest number of paths to show, None for all.
         width: of the terminal; None for lines of any length.
     """
     lines = []
