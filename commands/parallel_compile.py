@@ -243,10 +243,9 @@ def _clear_neffs(arguments: argparse.Namespace) -> int:
 def _directory() -> str:
     """Return the cache's directory; for a cache in a bucket, the copy that runs of this host use."""
     from neurontools.cache.location import resolve
-    from neurontools.cache.usage import copy_dir
 
     found = resolve()
-    return copy_dir(found.root) if found.is_remote else found.root
+    return found.directory
 
 
 def _directory_to_clear(verb: str) -> str:

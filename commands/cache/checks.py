@@ -61,9 +61,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache import verify
     from neurontools.cache.entries import check_root_exists
     from neurontools.cache.orphans import list_quarantine
-    from neurontools.cache.remote.replicas import verify_root
     from neurontools.cache.selection import find_entries
-    from neurontools.cache.verify import repair
+    from neurontools.cache.verify import repair, verify_root
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=not arguments.fix)

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache.usage import counters_dir
+from neurontools.cache.location import counters_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

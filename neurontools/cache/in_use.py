@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.base.locks import SHARED, flock, is_same_file
-from neurontools.cache.remote.url import is_remote
+from neurontools.cache.location import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from neurontools import paths
 from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import FIELDS
-from neurontools.cache.usage import root_key
+from neurontools.cache.location import root_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from neurontools.cache.events import Events
 from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.layouts import display_path
-from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
+from neurontools.cache.location import LAST_USE_NOTE, is_remote
 from neurontools.cache.walk import parse_entry_path, walk
 from neurontools.errors import UsageError
 

@@ -1,22 +1,27 @@
 """The location of the compile cache, and the setting that determines it.
 
 Order: an explicit path, `--cache_dir` in NEURON_CC_FLAGS, NEURON_COMPILE_CACHE_URL, the default of the real tools.
+Paths in a bucket are the root `s3://bucket/prefix`, a slash, and the rest of the key.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools import paths
 from neurontools.cache.flags import parse_environment_flags
-from neurontools.cache.remote.url import is_remote, normal_root
-from neurontools.cache.usage import copy_dir
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SCHEME = "s3://"
+LAST_USE_NOTE = "used: a bucket keeps no time of use; counted since the last write, or your own last hit"
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 DEFAULT_ROOT = "/var/tmp/neuron-compile-cache"  # noqa: S108  the real tools' default
 URL_VARIABLE = "NEURON_COMPILE_CACHE_URL"
 FLAG_SOURCE = "--cache_dir in NEURON_CC_FLAGS"
@@ -48,6 +53,11 @@ class Location:
         """Whether the root is in a bucket."""
         return is_remote(self.root)
 
+    @property
+    def directory(self) -> str:
+        """The directory that runs use: the root, or this user's copy of a bucket."""
+        return copy_dir(self.root) if self.is_remote else self.root
+
 
 def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) -> Location:
     """Return the cache's root.
@@ -72,7 +82,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
 
 def format_location(location: Location) -> str:
     """Return the root and the settings that can name it, with a mark on the one in effect."""
-    lines = [location.root, *([f"  local copy: {copy_dir(location.root)}"] if location.is_remote else [])]
+    lines = [location.root, *([f"  local copy: {location.directory}"] if location.is_remote else [])]
     for candidate in location.candidates:
         mark = "*" if candidate.source == location.source else " "
         lines.append(f"{mark} {candidate.source:<31} {candidate.value or '(not set)'}")
@@ -83,7 +93,7 @@ def location_json(location: Location) -> dict[str, Any]:
     """Return the JSON form of `format_location`."""
     return {
         "root": location.root,
-        "copy": copy_dir(location.root) if location.is_remote else None,
+        "copy": location.directory if location.is_remote else None,
         "source": location.source,
         "candidates": [{"source": item.source, "value": item.value or None} for item in location.candidates],
     }
@@ -102,3 +112,52 @@ def _root(chosen: Candidate) -> str:
     if "\0" in value:
         raise UsageError(f"the path of the compile cache ({chosen.source}) contains a NUL character")
     return os.path.abspath(os.path.expanduser(value))
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a root, or a path in one, is in a bucket."""
+    return path.startswith(SCHEME)
+
+
+def normal_root(url: str) -> str:
+    """Return the root that a URL names, without slashes at its end.
+
+    Raises:
+        UsageError: it names no bucket, or cannot be a key's start.
+    """
+    bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
+    prefix = prefix.rstrip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(f"the compile cache at {url!a} names no bucket", "write s3://BUCKET/PREFIX")
+    if "\0" in prefix or (prefix and not {"", ".", ".."}.isdisjoint(prefix.split("/"))):
+        raise UsageError(
+            f"the prefix of the compile cache {url!a} holds an empty part, . or ..",
+            "write s3://BUCKET/PREFIX, single slashes",
+        )
+    return f"{SCHEME}{bucket}/{prefix}" if prefix else f"{SCHEME}{bucket}"
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the bucket and the key of a path; the key of a bucket itself is ""."""
+    bucket, _, key = path.removeprefix(SCHEME).partition("/")
+    return bucket, key
+
+
+def root_key(root: str) -> str:
+    """Return the name of this user's files for a root."""
+    return hashlib.sha256(os.fsencode(real_root(root))).hexdigest()[:16]
+
+
+def counters_dir(root: str) -> str:
+    """Return the directory of this user's counters for a root."""
+    return f"{paths.state_dir()}/compile-cache/{root_key(root)}"
+
+
+def copy_dir(root: str) -> str:
+    """Return the directory of this user's copy of a bucket."""
+    return f"{paths.cache_home()}/compile-cache-copies/{root_key(root)}"
+
+
+def real_root(root: str) -> str:
+    """Return a root without symbolic links; a root in a bucket as it is."""
+    return root if is_remote(root) else os.path.realpath(root)

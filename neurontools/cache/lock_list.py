@@ -10,10 +10,10 @@ from neurontools.base.text import plural, table
 from neurontools.base.units import format_age
 from neurontools.cache import layouts
 from neurontools.cache.layouts import display_path
+from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, list_waiters
 from neurontools.cache.pruning.policy import STALE_LOCK_S
 from neurontools.cache.pruning.removal import BrokenLock
-from neurontools.cache.remote.url import is_remote
 from neurontools.cache.tree import LOCAL
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from neurontools.base.files import remove_quietly
+from neurontools.base.files import read_start, remove_quietly
 from neurontools.base.procfs import read_boot_id, read_start_ticks
-from neurontools.cache.files import read_start
 from neurontools.cache.layouts import WAITER_PREFIX
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ class Lookup:
 
         Raises:
             CompileError: the compiler refuses the graph, now or in a cached failure.
-            WaitedTooLongError: another process compiles it for longer than the request waits.
+            LockWaitTimeoutError: another process compiles it for longer than the request waits.
             OSError: the cache cannot be written to, and nothing was compiled.
         """
         found = self._look_up()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from neurontools.base.files import remove_quietly
 from neurontools.base.locks import flock
 from neurontools.cache import layouts
+from neurontools.cache.location import is_remote
 from neurontools.cache.pruning.removal import delete_tree, is_network_root
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S
-from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

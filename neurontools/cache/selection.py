@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neurontools.cache.entries import EntryReader, scan_location
 from neurontools.cache.filters import parse_filters
 from neurontools.cache.flags import parse_environment_flags
-from neurontools.cache.remote.url import is_remote
+from neurontools.cache.location import is_remote
 from neurontools.cache.tree import exists, open_tree
 from neurontools.cache.walk import HINT, EntryRef, parse_entry_path, walk
 from neurontools.compiler.options import names_flag

@@ -17,7 +17,6 @@ from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, CacheRoot, CompileRequest, LockWaitTimeoutError, Lookup
 from neurontools.cache.pruning.policy import read_setting
-from neurontools.cache.usage import copy_dir
 from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.compiler.version import COMPILER_VERSION
@@ -46,7 +45,7 @@ class CompileCache:
     def __init__(self, location: Location, environ: Mapping[str, str]) -> None:
         settings = parse_environment_flags(environ)
         self.url = location.root
-        self.root = copy_dir(location.root) if location.is_remote else location.root
+        self.root = location.directory
         self.flags = settings.compiler
         self._settings = settings
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
@@ -177,7 +176,7 @@ def bucket_behind(root: str, environ: Mapping[str, str] | None = None) -> Bucket
         MissingDependencyError: the packages for buckets are not there.
     """
     location = resolve(environ)
-    return _bucket(location) if location.is_remote and copy_dir(location.root) == root else None
+    return _bucket(location) if location.is_remote and location.directory == root else None
 
 
 def _bucket(location: Location) -> BucketStore | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.cache import files
+from neurontools.base import files
+from neurontools.cache.location import is_remote
 from neurontools.cache.locks import examine_lock
-from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

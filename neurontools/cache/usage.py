@@ -7,14 +7,12 @@ itself, renewed at most once an hour, tells other users of a shared root.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from dataclasses import dataclass
 
-from neurontools import paths
 from neurontools.cache.layouts import COMPILER_PREFIX, STAMP
-from neurontools.cache.remote.url import is_remote
+from neurontools.cache.location import counters_dir, is_remote, real_root
 
 STAMP_PERIOD_S = 3600.0
 _HITS = "hits"
@@ -39,26 +37,11 @@ class UsageTotals:
         return self.hits / lookups if lookups else None
 
 
-def root_key(root: str) -> str:
-    """Return the name of this user's files for a root."""
-    return hashlib.sha256(os.fsencode(_real(root))).hexdigest()[:16]
-
-
-def counters_dir(root: str) -> str:
-    """Return the directory of this user's counters for a root."""
-    return f"{paths.state_dir()}/compile-cache/{root_key(root)}"
-
-
-def copy_dir(root: str) -> str:
-    """Return the directory of this user's copy of a bucket."""
-    return f"{paths.cache_home()}/compile-cache-copies/{root_key(root)}"
-
-
 class Usage:
     """The counters of one root. Errors are ignored: a counter that cannot be written is not counted."""
 
     def __init__(self, root: str) -> None:
-        self._root = _real(root)
+        self._root = real_root(root)
         self._directory = counters_dir(root)
 
     def count_hit(self, entry: str) -> None:
@@ -139,10 +122,6 @@ class Usage:
     def _counter(self, entry: str) -> str:
         compiler, _, module = entry.rpartition("/")
         return f"{self._directory}/entries/{os.path.basename(compiler)}/{module}"
-
-
-def _real(root: str) -> str:
-    return root if is_remote(root) else os.path.realpath(root)
 
 
 def _read(path: str) -> tuple[int, float]:

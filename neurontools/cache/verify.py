@@ -8,22 +8,22 @@ import json
 import os
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import open_unseen, read_start
 from neurontools.base.text import plural, table
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.files import open_unseen, read_start
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout, display_path
+from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, dead_waiter_files
 from neurontools.cache.locks import root_lock
 from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
 from neurontools.cache.pruning.removal import delete_tree
-from neurontools.cache.remote.url import is_remote
 from neurontools.cache.usage import Usage
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from neurontools.cache.entries import Entry
+    from neurontools.cache.remote.bucket import Bucket
     from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_header import NeffHeader
 
@@ -39,6 +40,7 @@ _CHUNK_BYTES = 1 << 20
 _MAX_FLAGS_BYTES = 1 << 20
 _OLD_LEFTOVER_S = 60.0
 _PROGRESS_STEP = 16
+_DOWNLOAD_JOBS = 8
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
@@ -92,6 +94,44 @@ def verify_entries(
         checked += 1
         findings += _check_entry(entry)
     return checked, tuple(findings)
+
+
+def verify_root(
+    root: str, places: Sequence[EntryRef], progress: Callable[[int, int], None] | None = None
+) -> tuple[int, tuple[VerifyProblem, ...]]:
+    """Verify entries of a directory or a bucket, as `verify_entries`; entries of a bucket are copied first."""
+    if not is_remote(root):
+        return verify_entries(root, places, progress)
+    from concurrent.futures import ThreadPoolExecutor
+
+    from neurontools.cache.remote.bucket import Bucket
+
+    findings: list[VerifyProblem] = []
+    checked = 0
+    bucket = Bucket(root)
+    with ThreadPoolExecutor(_DOWNLOAD_JOBS) as pool:
+        copies = pool.map(lambda place: _verify_copy(bucket, root, place), places)
+        for number, (count, found) in enumerate(copies):
+            if progress is not None:
+                progress(number, len(places))
+            checked += count
+            findings += found
+    return checked, tuple(findings)
+
+
+def _verify_copy(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[VerifyProblem]]:
+    from neurontools.cache.remote.errors import RemoteError
+    from neurontools.cache.remote.transfer import replica
+    from neurontools.cache.remote.tree import BucketTree
+
+    try:
+        with replica(BucketTree(root, bucket=bucket), root, place) as (local_root, local_place):
+            count, found = verify_entries(local_root, [local_place])
+    except RemoteError as error:
+        if error.is_gone:
+            return 0, []
+        raise
+    return count, [replace(finding, path=root + finding.path.removeprefix(local_root)) for finding in found]
 
 
 def unreadable_problems(directories: Iterable[str]) -> list[VerifyProblem]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base import units
+from neurontools.base.text import plural, shorten, table
 from neurontools.profiler.operators import engine_totals, top_operators
 from neurontools.profiler.summary import summarise
 
@@ -66,23 +67,8 @@ def to_json(what: ProfileReport) -> dict[str, Any]:
     }
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return lines of aligned columns: the first `left` to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = []
-    for row in (header, *rows):
-        cells = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return lines
-
-
 def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
     """Return the operators as a table."""
-    if not operators:
-        return ""
     rows = [
         (
             shorten(operator.name, 32),
@@ -94,8 +80,8 @@ def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
         )
         for operator in operators
     ]
-    header = ("operator", "engine", "count", "total", "share", "flops")
-    return "\n".join(["Operators by modelled time", *table(header, rows, left=2)])
+    head = ("operator", "engine", "count", "total", "share", "flops")
+    return _section("Operators by modelled time", head, rows, text_columns=2)
 
 
 def metric_text(metric: ProfileMetric) -> str:
@@ -113,14 +99,6 @@ def metric_text(metric: ProfileMetric) -> str:
             return units.format_count(metric.value)
 
 
-def shorten(text: str, width: int) -> str:
-    """Return the text, its middle left out where it is longer than `width`."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
 def _core_json(core: CoreSummary) -> dict[str, Any]:
     return {
         "process": core.process,
@@ -136,9 +114,9 @@ def _core_json(core: CoreSummary) -> dict[str, Any]:
 def _head(summary: Summary) -> str:
     kinds = sorted({meta.instance_type for meta in summary.processes})
     counts = (
-        _number(len(summary.processes), "process", "processes"),
-        _number(len(summary.cores), "NeuronCore", "NeuronCores"),
-        _number(summary.event_count, "event", "events"),
+        plural(len(summary.processes), "process", "processes"),
+        plural(len(summary.cores), "NeuronCore"),
+        plural(summary.event_count, "event"),
         units.format_ns(summary.span_ns),
     )
     lines = [f"Profile of a simulated {', '.join(kinds)}: {', '.join(counts)}"]
@@ -149,8 +127,12 @@ def _head(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:
+    """Return a titled table, "" without rows; the first `text_columns` are aligned to the left."""
+    if not rows:
+        return ""
+    lines = table(head, rows, "<" * text_columns + ">" * (len(head) - text_columns))
+    return "\n".join([title, *(f"  {line}" for line in lines.splitlines())])
 
 
 def _wall(cores: tuple[CoreSummary, ...]) -> str:
@@ -163,15 +145,10 @@ def _wall(cores: tuple[CoreSummary, ...]) -> str:
         )
         for core in cores
     ]
-    if not rows:
-        return ""
-    header = ("pid, core", "span", "executing", "share")
-    return "\n".join(["Wall time, measured on this computer", *table(header, rows)])
+    return _section("Wall time, measured on this computer", ("pid, core", "span", "executing", "share"), rows)
 
 
 def _models(models: tuple[ModelSummary, ...]) -> str:
-    if not models:
-        return ""
     rows = [
         (
             shorten(model.name, _NAME_WIDTH),
@@ -184,9 +161,9 @@ def _models(models: tuple[ModelSummary, ...]) -> str:
         )
         for model in models
     ]
-    header = ("model", "core", "runs", "failed", "first", "median", "modelled")
+    head = ("model", "core", "runs", "failed", "first", "median", "modelled")
     title = "Executions: wall time of the first (done while recording) and of the others, modelled time"
-    return "\n".join([title, *table(header, rows)])
+    return _section(title, head, rows)
 
 
 def _metrics(cores: tuple[CoreSummary, ...]) -> str:
@@ -198,7 +175,7 @@ def _metrics(cores: tuple[CoreSummary, ...]) -> str:
     if len(profiled) == 1:
         title = f"Device time of NC{profiled[0].nc}, modelled (not measured)"
         rows: list[tuple[str, ...]] = [(name, metric_text(columns[0][name])) for name in names]
-        return "\n".join([title, *table(("metric", "value"), rows)])
+        return _section(title, ("metric", "value"), rows)
     rows = []
     for name in names:
         found = sorted(
@@ -208,14 +185,12 @@ def _metrics(cores: tuple[CoreSummary, ...]) -> str:
             (name, *(metric_text(metric) for metric in (found[0], found[len(found) // 2], found[-1])))
         )
     title = f"Device time of {len(profiled)} NeuronCores, modelled (not measured)"
-    return "\n".join([title, *table(("metric", "least", "median", "most"), rows)])
+    return _section(title, ("metric", "least", "median", "most"), rows)
 
 
 def _engines(engines: tuple[EngineTotal, ...]) -> str:
-    if not engines:
-        return ""
     rows = [
         (engine.engine, str(engine.count), units.format_ns(engine.total_ns), units.format_ns(engine.busy_ns))
         for engine in engines
     ]
-    return "\n".join(["Engines, modelled", *table(("engine", "instructions", "sum", "busy"), rows)])
+    return _section("Engines, modelled", ("engine", "instructions", "sum", "busy"), rows)

@@ -15,8 +15,8 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import is_in_use, scan
 from neurontools.cache.entry_io import hold
+from neurontools.cache.location import copy_dir
 from neurontools.cache.lock_list import list_locks
-from neurontools.cache.usage import copy_dir
 from neurontools.cache.walk import walk
 from neurontools.compiler.version import COMPILER_VERSION
 from tests.compiler.graphs import mlp

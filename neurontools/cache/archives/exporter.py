@@ -21,8 +21,8 @@ from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.location import is_remote
 from neurontools.cache.remote.errors import RemoteError
-from neurontools.cache.remote.url import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,7 +160,7 @@ def _opener(root: str) -> Callable[[EntryRef], AbstractContextManager[tuple[str,
     """Return a function that yields a local root and the place of an entry in it; of a bucket, a copy."""
     if not is_remote(root):
         return lambda place: nullcontext((root, place))
-    from neurontools.cache.remote.replicas import replica
+    from neurontools.cache.remote.transfer import replica
     from neurontools.cache.remote.tree import BucketTree
 
     tree = BucketTree(root)

@@ -14,9 +14,9 @@ from neurontools.base.units import format_size, parse_size
 from neurontools.cache import logs
 from neurontools.cache.entries import scan
 from neurontools.cache.fields import parse_age
+from neurontools.cache.location import counters_dir
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
-from neurontools.cache.usage import counters_dir
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:

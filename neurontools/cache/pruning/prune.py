@@ -12,6 +12,7 @@ from neurontools.base.text import plural, printable, table
 from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan, is_in_use
 from neurontools.cache.layouts import QUARANTINE, display_path
+from neurontools.cache.location import LAST_USE_NOTE, is_remote
 from neurontools.cache.orphans import Orphan, find_orphans, quarantine_orphans, remove_orphan
 from neurontools.cache.pruning.removal import (
     BrokenLock,
@@ -22,7 +23,6 @@ from neurontools.cache.pruning.removal import (
     remove_entries,
 )
 from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
-from neurontools.cache.remote.url import LAST_USE_NOTE, is_remote
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

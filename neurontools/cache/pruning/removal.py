@@ -14,10 +14,10 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.events import record_removals
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.locks import directory_lock, examine_lock, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
-from neurontools.cache.remote.url import is_remote
 from neurontools.cache.usage import Usage
 from neurontools.cache.walk import EntryRef
 from neurontools.errors import NeuronToolsError

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from neurontools.cache.location import SCHEME, split
 from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind, translate_error
-from neurontools.cache.remote.url import SCHEME, split
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:

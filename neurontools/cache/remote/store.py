@@ -17,8 +17,8 @@ from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entry_files import State
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind
+from neurontools.cache.remote.transfer import upload_entry
 from neurontools.cache.remote.tree import BucketTree
-from neurontools.cache.remote.upload import upload_entry
 from neurontools.cache.sync.plan import is_moved
 
 if TYPE_CHECKING:

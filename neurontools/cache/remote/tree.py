@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.cache.location import split
 from neurontools.cache.locks import parse_lock
 from neurontools.cache.remote.bucket import Bucket
-from neurontools.cache.remote.url import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

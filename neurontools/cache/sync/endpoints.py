@@ -137,14 +137,14 @@ class BucketSource:
     @contextmanager
     def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield a temporary root with a copy of the entry."""
-        from neurontools.cache.remote.replicas import replica
+        from neurontools.cache.remote.transfer import replica
 
         with _not_moved_if_gone(), replica(self._tree(), self.root, _place(entry.path, entry)) as found:
             yield found
 
     def copy(self, entry: Entry, directory: str) -> None:
         """Copy the moved objects of an entry; the time of the copy counts as its last use."""
-        from neurontools.cache.remote.replicas import copy_entry
+        from neurontools.cache.remote.transfer import copy_entry
 
         with _not_moved_if_gone():
             copy_entry(
@@ -172,7 +172,7 @@ class BucketTarget:
 
     def put(self, entry: Entry, source: SyncSource) -> bool:
         """Verify an entry and upload it, its done marker last."""
-        from neurontools.cache.remote.upload import upload_entry, upload_files
+        from neurontools.cache.remote.transfer import upload_entry, upload_files
 
         with source.open(entry) as (root, place):
             check_sound(root, place, entry.state)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from neurontools.cache import layouts
 from neurontools.cache.entries import Scan, scan
 from neurontools.cache.install import staging_directory
+from neurontools.cache.location import is_remote
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.remote.errors import RemoteError
-from neurontools.cache.remote.url import is_remote
 from neurontools.cache.sync.endpoints import (
     BucketSource,
     BucketTarget,

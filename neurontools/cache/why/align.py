@@ -39,7 +39,7 @@ def align(
     left, right = ([numbers.setdefault(name, len(numbers)) for name in names] for names in (a, b))
     pairs += _middle(left, right, start, end_a, end_b)
     pairs += [(end_a + offset, end_b + offset) for offset in range(len(a) - end_a)]
-    return tuple(_slid(pairs, a, b, alike) if alike is not None else pairs)
+    return tuple(_slide(pairs, a, b, alike) if alike is not None else pairs)
 
 
 def _middle(a: Sequence[int], b: Sequence[int], start: int, end_a: int, end_b: int) -> list[Pair]:
@@ -99,53 +99,39 @@ def _path(history: list[list[int]], edits: int, x: int, y: int, from_a: int, fro
     return pairs
 
 
-def _slid(
+def _slide(
     pairs: list[Pair], a: Sequence[str], b: Sequence[str], alike: Callable[[int, int], int]
 ) -> list[Pair]:
     """Move each insertion and removal to where the pairs beside it agree most."""
-    found = list(pairs)
-    for turn in (False, True):
-        flipped = [(j, i) for i, j in found] if turn else found
-        names_a, names_b = (b, a) if turn else (a, b)
-
-        def measured(i: int, j: int, turn: bool = turn) -> int:
-            return alike(j, i) if turn else alike(i, j)
-
-        _slide_insertions(flipped, len(names_a), names_b, measured)
-        found = [(j, i) for i, j in flipped] if turn else flipped
-    return found
+    pairs = _slide_insertions(pairs, len(a), b, alike)
+    # A removal is an insertion with the graphs exchanged.
+    flipped = _slide_insertions([(j, i) for i, j in pairs], len(b), a, lambda j, i: alike(i, j))
+    return [(i, j) for j, i in flipped]
 
 
 def _slide_insertions(
     pairs: list[Pair], length_a: int, b: Sequence[str], alike: Callable[[int, int], int]
-) -> None:
-    index = 0
-    while index <= len(pairs):
-        before = pairs[index - 1] if index else (-1, -1)
-        after = pairs[index] if index < len(pairs) else (length_a, len(b))
+) -> list[Pair]:
+    found = [(-1, -1), *pairs, (length_a, len(b))]
+    for index in range(1, len(found)):
+        before, after = found[index - 1], found[index]
         gap = after[1] - before[1] - 1
         if gap > 0 and after[0] == before[0] + 1:
-            index = max(index, _slide_up(pairs, index, gap, b, alike))
-        index += 1
+            count = _best_slide(found, index, gap, b, alike)
+            found[index - count : index] = [(i, j + gap) for i, j in found[index - count : index]]
+    return found[1:-1]
 
 
-def _slide_up(
+def _best_slide(
     pairs: list[Pair], index: int, gap: int, b: Sequence[str], alike: Callable[[int, int], int]
 ) -> int:
-    """Try to pair what stands before an insertion with its end instead; return the index to go on from."""
+    """Return how many pairs before an insertion agree more with the end of what is inserted."""
     gain = best = best_count = 0
-    count = 1
-    while count <= index:
+    for count in range(1, index):
         i, j = pairs[index - count]
-        moved = j + gap
-        contiguous = count == 1 or pairs[index - count + 1] == (i + 1, j + 1)
-        if not contiguous or b[moved] != b[j]:
+        if (count > 1 and pairs[index - count + 1] != (i + 1, j + 1)) or b[j + gap] != b[j]:
             break
-        gain += alike(i, moved) - alike(i, j)
+        gain += alike(i, j + gap) - alike(i, j)
         if gain > best:
             best, best_count = gain, count
-        count += 1
-    for step in range(1, best_count + 1):
-        i, j = pairs[index - step]
-        pairs[index - step] = (i, j + gap)
-    return index
+    return best_count

@@ -106,16 +106,17 @@ class Neighbourhood:
             for place in self.places
             if place.path != target.entry.path and self._graph_stat(place.path)[1] <= made_until_unix_s
         ]
-        best: Neighbour | None = None
-        best_score = -1.0
+        scored = []
         for place in self._select(target, candidates, progress):
             facts = self.facts(place)
             if facts is not None:
-                score, likeness = _score(target, facts)
-                score += _SAME_RUN_BONUS * (place.module in self._same_run)
-                if score > best_score:
-                    best, best_score = Neighbour(facts, likeness), score
-        return best if best_score >= 0 else None
+                score, share = _score(target, facts)
+                scored.append((score + self._bonus(place), Neighbour(facts, share)))
+        score, neighbour = max(scored, key=lambda pair: pair[0], default=(-1.0, None))
+        return neighbour if score >= 0 else None
+
+    def _bonus(self, place: EntryRef) -> float:
+        return _SAME_RUN_BONUS if place.module in self._same_run else 0.0
 
     def _select(
         self, target: EntryFacts, candidates: list[EntryRef], progress: Callable[[int, int], None] | None
@@ -136,7 +137,7 @@ class Neighbourhood:
                 progress(number, len(near))
             promise = _promise(own, self._sketch(place))
             if promise > 0:
-                ranked.append((promise + _SAME_RUN_BONUS * (place.module in self._same_run), place))
+                ranked.append((promise + self._bonus(place), place))
         ranked.sort(key=lambda pair: pair[0], reverse=True)
         return [place for _, place in ranked[:_MAX_READ]]
 

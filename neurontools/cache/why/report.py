@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import read_start
 from neurontools.base.text import plural, printable, wrap
 from neurontools.base.units import format_time
 from neurontools.cache.events import LookupEventKind
-from neurontools.cache.files import read_start
 from neurontools.cache.why.causes import CauseName
 from neurontools.cache.why.diff_text import diff_lines, format_operation
 from neurontools.cache.why.nearest import format_unread
@@ -296,7 +296,7 @@ def run_json(report: RunExplanation, *, full: bool = False) -> dict[str, Any]:
         "started_unix_s": report.started_unix_s,
         "hits": report.hits,
         "compiled_s": report.compiled_s,
-        "causes": [_cause_json(shared.cause) | {"modules": list(shared.modules)} for shared in report.shared],
+        "causes": [asdict(shared.cause) | {"modules": list(shared.modules)} for shared in report.shared],
         "misses": [_miss_json(miss, full=full) for miss in report.misses],
         "left_out": report.left_out,
     }
@@ -324,15 +324,9 @@ def _explanation_fields(explanation: Explanation) -> dict[str, Any]:
         "entry": None if explanation.facts is None else _entry_json(explanation.facts),
         "nearest": None if comparison is None else _entry_json(comparison.old),
         "likeness": None if comparison is None else round(explanation.likeness, 4),
-        "causes": [_cause_json(cause) for cause in explanation.causes],
+        "causes": [asdict(cause) for cause in explanation.causes],
         "differences": [
-            {
-                "subject": item.subject.value,
-                "text": item.text,
-                "old": item.old or None,
-                "new": item.new or None,
-                "source": item.source or None,
-            }
+            {name: value or None for name, value in asdict(item).items()}
             for item in (() if comparison is None else comparison.differences)
         ],
         "unread": [] if comparison is None else list(comparison.unread),
@@ -351,16 +345,6 @@ def _entry_json(facts: EntryFacts) -> dict[str, Any]:
         "operators": None if facts.graph is None else len(facts.graph.operations),
         "program": None if facts.origin is None else facts.origin.program,
         "cut": None if facts.graph is None else facts.graph.cut or None,
-    }
-
-
-def _cause_json(cause: Cause) -> dict[str, Any]:
-    return {
-        "name": cause.name.value,
-        "confidence": cause.confidence.value,
-        "text": cause.text,
-        "advice": cause.advice,
-        "values": list(cause.values),
     }
 
 

@@ -16,8 +16,8 @@ from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.locks import try_lock
-from neurontools.cache.remote.replicas import verify_root
 from neurontools.cache.store import CompileCache
+from neurontools.cache.verify import verify_root
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from tests.cache.remote.conftest import TRN1, client, connect, fill, keys, modules, put
@@ -245,7 +245,7 @@ def test_two_hosts_write_at_once(bucket: str, home: Path) -> None:
 
 
 def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) -> None:
-    from neurontools.cache.remote.upload import upload_entry
+    from neurontools.cache.remote.transfer import upload_entry
 
     one, two = (fill(home / name, 1, name=name) for name in ("one", "two"))
     run("sync", one, bucket)
@@ -384,7 +384,7 @@ def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
 ) -> None:
     from neurontools.cache.remote.bucket import Bucket
     from neurontools.cache.remote.errors import RemoteError
-    from neurontools.cache.remote.upload import upload_entry
+    from neurontools.cache.remote.transfer import upload_entry
 
     entry = next(path.parent for path in fill(home / "here", 1).rglob(layouts.NEFF))
     upload = Bucket.upload

@@ -1,22 +1,88 @@
-"""Write entries to a bucket so that readers see them whole or not at all: the done marker is written last.
+"""Move entries between a bucket and directories: copies to read whole files, and uploads that readers see whole or not at all.
 
-Two hosts may write the same entry at once: each object appears whole, new objects replace nothing, and the second host
-finds the entry finished.
+An upload writes the done marker last. Two hosts may write the same entry at once: each object appears whole, new
+objects replace nothing, and the second host finds the entry finished.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
 from neurontools.cache.remote.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.cache.remote.bucket import Bucket, StoredObject
+    from neurontools.cache.remote.tree import BucketTree
+    from neurontools.cache.walk import EntryRef
 
 _RESULT = (layouts.NEFF, layouts.DONE)
+
+
+@contextmanager
+def replica(tree: BucketTree, root: str, place: EntryRef) -> Iterator[tuple[str, EntryRef]]:
+    """Yield a temporary root with a copy of one entry, and the entry's place in it.
+
+    Raises:
+        RemoteError: the entry cannot be read.
+        OSError: the copy cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="neuron-cache-") as local:
+        path = f"{local}/{place.path.removeprefix(root + '/')}"
+        copy_entry(tree, place.path, path)
+        yield local, replace(place, path=path)
+
+
+def copy_entry(
+    tree: BucketTree,
+    entry: str,
+    directory: str,
+    *,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+    keep_times: bool = True,
+) -> None:
+    """Copy the objects of an entry into a new directory, to disk.
+
+    Args:
+        tree: of the bucket.
+        entry: its path in the bucket.
+        directory: the target; for an entry of one object, the target file.
+        is_wanted: whether to copy an object, by its name below the entry.
+        keep_times: give the copies the objects' times.
+
+    Raises:
+        RemoteError: an object cannot be read.
+        OSError: a copy cannot be written.
+    """
+    inside = list(tree.below(entry))
+    single = tree.stored(entry)
+    if single is not None:
+        os.makedirs(os.path.dirname(directory), exist_ok=True)
+        _copy_object(tree, single, directory, keep_times=keep_times)
+        return
+    os.makedirs(directory)
+    for stored in inside:
+        name = stored.path.removeprefix(entry + "/")
+        if is_wanted(name):
+            # A key may contain anything between its slashes.
+            if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
+                raise RemoteError(f"the key of {stored.path!a} is not a valid file name")
+            os.makedirs(os.path.dirname(f"{directory}/{name}"), exist_ok=True)
+            _copy_object(tree, stored, f"{directory}/{name}", keep_times=keep_times)
+
+
+def _copy_object(tree: BucketTree, stored: StoredObject, path: str, *, keep_times: bool) -> None:
+    tree.bucket.download(stored, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    if keep_times:
+        os.utime(path, (stored.changed_unix_s, stored.changed_unix_s))
 
 
 def upload_entry(
