@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 INTERRUPTED = 130
-USAGE = 2
 
 _STDERR = 2
 _LONGEST_POLL_S = 3600.0

@@ -120,7 +120,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from neurontools.sources import open_source
-    from neurontools.sysfs.query import entry_text, find_files
+    from neurontools.sysfs.tree import entry_text, find_files
 
     with open_source("sim", machine=arguments.machine, on_notice=console.notice) as source:
         found = find_files(source.snapshot(), arguments.path)

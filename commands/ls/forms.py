@@ -6,7 +6,7 @@ import sys
 
 from neurontools import __version__, env
 from neurontools.commands import console
-from neurontools.commands.ls import show
+from neurontools.commands.ls.output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.render_client import Reply, request

@@ -8,7 +8,7 @@ import time
 from select import poll
 
 from neurontools import env, paths
-from neurontools.commands.ls import show
+from neurontools.commands.ls.output import show
 from neurontools.machine.directory import request_recovery
 
 TYPE_CHECKING = False

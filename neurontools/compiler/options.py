@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from neurontools.machine.instances.catalogue import DeviceType
 
-ERROR_STATUS = 70
-
 
 class CompileError(NeuronToolsError):
     """The compiler rejects a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""

@@ -7,21 +7,36 @@ are in `neurontools.config.types`. neuron-ls reads config.yaml through this modu
 
 from __future__ import annotations
 
+from neurontools.config.nodes import FLAG, LIST, MAPPING, NULL, NUMBER, TEXT, FileNode, parse_json
 from neurontools.errors import NeuronToolsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeVar
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol, TypeVar
 
     from yaml.nodes import Node as YamlNode
 
-    from neurontools.config.types import Type
-
     T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
     Default = TypeVar("Default")
 
-NULL, TEXT, NUMBER, FLAG, LIST, MAPPING = "null", "text", "number", "flag", "list", "mapping"
+    class ValueType(Protocol[T_co]):
+        """A type of values: `neurontools.config.types.Type`."""
+
+        @property
+        def expected(self) -> str:
+            """What a message calls it."""
+
+        @property
+        def parse(self) -> Callable[[Value], T_co]:
+            """Returns the value; raises ValueError where it is not one."""
+
+        @property
+        def placeholder(self) -> T_co:
+            """Stands in for a missing value."""
+
+
 _TAGS = {
     "tag:yaml.org,2002:null": NULL,
     "tag:yaml.org,2002:int": NUMBER,
@@ -96,19 +111,6 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(unique[key] for key in sorted(unique))
 
 
-class FileNode:
-    """A part of a file: what it is, its line, a scalar's text, a list's nodes, a mapping's (key, line, node)."""
-
-    __slots__ = ("entries", "items", "kind", "line", "text")
-
-    def __init__(self, kind: str, line: int, text: str = "") -> None:
-        self.kind = kind
-        self.line = line
-        self.text = text
-        self.items: list[FileNode] = []
-        self.entries: list[tuple[str, int, FileNode]] = []
-
-
 class Value:
     """A value of a file with its dotted key, and the list that takes the mistakes of the file."""
 
@@ -152,7 +154,7 @@ class Value:
         """Note that the value is not what is expected."""
         self.fail(f"expected {expected}, found {self.describe()}")
 
-    def read(self, wanted: Type[T], default: Default) -> T | Default:
+    def read(self, wanted: ValueType[T], default: Default) -> T | Default:
         """Return the value as a type, the default after noting why it is not one."""
         try:
             return wanted.parse(self)
@@ -239,12 +241,12 @@ class Section:
             self.value.fail(f"{name!r} is missing")
         return value
 
-    def read(self, name: str, wanted: Type[T], default: Default) -> T | Default:
+    def read(self, name: str, wanted: ValueType[T], default: Default) -> T | Default:
         """Return the value of a key as a type; the default where it is missing, or wrong, which is noted."""
         value = self.get(name)
         return default if value is None else value.read(wanted, default)
 
-    def require(self, name: str, wanted: Type[T]) -> T:
+    def require(self, name: str, wanted: ValueType[T]) -> T:
         """Return the value of a key as a type; the type's placeholder after noting that it is missing or wrong."""
         value = self.need(name)
         return wanted.placeholder if value is None else value.read(wanted, wanted.placeholder)
@@ -337,10 +339,8 @@ def read_json(text: str) -> Value:
     """
     import json
 
-    from neurontools.config.json_nodes import parse_nodes
-
     try:
-        return Value(parse_nodes(text), "", [])
+        return Value(parse_json(text), "", [])
     except json.JSONDecodeError as error:
         raise FormatError(error.lineno, f"not JSON: {error.msg}", error.colno) from error
     except (ValueError, RecursionError) as error:

@@ -7,37 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from neurontools.machine.hardware import index_range
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
     from neurontools.machine.faults.params import Fault, FaultSpec, Hit, Victim
     from neurontools.machine.hardware import CoreTotals, HardwareCounter
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device.
-
-    `links` are the neighbours of each device; empty where they are not needed.
-    """
-
-    device_count: int
-    cores_per_device: int
-    memory_bytes: int
-    links: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def core_count(self) -> int:
-        """Logical cores of the whole machine."""
-        return self.device_count * self.cores_per_device
-
-    def device_of(self, core: int) -> int:
-        """Return the device of a core."""
-        return core // self.cores_per_device
-
-    def cores_of(self, device: int) -> range:
-        """Return the cores of a device."""
-        return range(device * self.cores_per_device, (device + 1) * self.cores_per_device)
 
 
 class Process(Struct, frozen=True):
@@ -221,11 +196,6 @@ class Invalid:
 def no_device(device: int, device_count: int) -> Invalid:
     """Return the refusal of a device that the machine does not have."""
     return Invalid(f"no device {device}", f"this machine has {index_range('device', device_count)}")
-
-
-def index_range(name: str, count: int) -> str:
-    """Return the indices of `count` devices or cores in words: `devices 0-15`."""
-    return f"{name} 0 only" if count == 1 else f"{name}s 0-{count - 1}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,42 @@
-"""Error counters of a device, under the names of the driver's sysfs tree and of neuron-monitor."""
+"""The devices and cores of a machine, and the error counters of a device under the names of the driver and neuron-monitor."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device.
+
+    `links` are the neighbours of each device; empty where they are not needed.
+    """
+
+    device_count: int
+    cores_per_device: int
+    memory_bytes: int
+    links: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def core_count(self) -> int:
+        """Logical cores of the whole machine."""
+        return self.device_count * self.cores_per_device
+
+    def device_of(self, core: int) -> int:
+        """Return the device of a core."""
+        return core // self.cores_per_device
+
+    def cores_of(self, device: int) -> range:
+        """Return the cores of a device."""
+        return range(device * self.cores_per_device, (device + 1) * self.cores_per_device)
+
+
+def index_range(name: str, count: int) -> str:
+    """Return the indices of `count` devices or cores in words: `devices 0-15`."""
+    return f"{name} 0 only" if count == 1 else f"{name}s 0-{count - 1}"
 
 
 class HardwareCounter(StrEnum):

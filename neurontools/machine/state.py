@@ -22,7 +22,6 @@ from neurontools.machine.events import (
     Event,
     Invalid,
     Joined,
-    Layout,
     Leave,
     Left,
     OutOfMemory,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neurontools.machine.faults.registry import FaultRecord
+    from neurontools.machine.hardware import Layout
     from neurontools.machine.processes import ProcessKey
 
 PROCESSES = "processes"

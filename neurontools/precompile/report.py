@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from neurontools.precompile.worker_pool import CompileResult
 
-TAG = "NEURON_PARALLEL_COMPILE"
 MAX_EXIT_CODE = 255
 
 

@@ -9,8 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.pytest.faults import FaultInjector
-    from neurontools.pytest.machine import NeuronMachine
+    from neurontools.pytest.machine import FaultInjector, NeuronMachine
 
 MARKER = (
     "neuron(instance=None, lnc=None, name='test', visible_devices=None, neighbours=None, ultraserver_mode=None, "
@@ -46,7 +45,7 @@ def neuron_machine(
 @pytest.fixture
 def neuron_fault(neuron_machine: NeuronMachine) -> Iterator[FaultInjector]:
     """Inject faults into neuron_machine: `neuron_fault("hang", core=0)`; they are cleared after the test."""
-    from neurontools.pytest.faults import injector
+    from neurontools.pytest.machine import injector
 
     with injector(neuron_machine) as inject:
         yield inject

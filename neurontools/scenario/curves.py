@@ -9,15 +9,24 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
-
-from neurontools.scenario.seeds import unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Three sines with incommensurable periods look like noise and have an exact integral.
 _NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
+
+
+def digest(*names: str) -> str:
+    """Return 32 hexadecimal digits that depend on names alone."""
+    return blake2b("\0".join(names).encode(), digest_size=16).hexdigest()
+
+
+def unit(*names: str) -> float:
+    """Return a number from 0 to below 1 that depends on names alone."""
+    return int(digest(*names)[:13], 16) / 16**13
 
 
 class Curve(Protocol):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import LATENCY_BUCKETS
-from neurontools.scenario.curves import Constant
+from neurontools.scenario.curves import Constant, unit
 from neurontools.scenario.latency import Latency
-from neurontools.scenario.seeds import unit
 from neurontools.scenario.timeline import held_memory, loaded_models
 
 if TYPE_CHECKING:

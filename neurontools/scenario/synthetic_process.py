@@ -11,7 +11,7 @@ from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
 from neurontools.machine.snapshot import ModelState
 from neurontools.machine.synthetic import Reservation
-from neurontools.scenario.seeds import digest
+from neurontools.scenario.curves import digest
 from neurontools.scenario.timeline import RunEnd, needed_memory
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.machine.events import Layout
+from neurontools.machine.hardware import Layout
 from neurontools.machine.instances import catalogue
 from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.scenario.curves import Constant
-from neurontools.scenario.seeds import unit
+from neurontools.scenario.curves import Constant, unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,6 @@ _FIRST_REPORT_S = 3.0
 _SECOND_REPORT_S = 2.0
 _LATE_PERIODS = 5
 _HOLDERS_EVERY_S = 5.0
-_NANO = 1e9
 
 
 class RealSource:

@@ -7,8 +7,11 @@ for the device nodes is in the tree too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from neurontools.errors import NeuronToolsError
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.sysfs.aggregates import (
     NOTHING,
     ON_DEVICE,
@@ -20,8 +23,8 @@ from neurontools.sysfs.aggregates import (
     host_sums,
     portion,
 )
-from neurontools.sysfs.counters import CounterBaseline, MemoryPeaks
-from neurontools.sysfs.driver_release import OTHER, SUCCESS
+from neurontools.sysfs.counters import BaselineReader, CounterBaseline, MemoryPeaks
+from neurontools.sysfs.driver_release import OTHER, SUCCESS, emulated
 from neurontools.sysfs.layout import (
     DEVICE_MODE,
     METRIC_MODE,
@@ -284,3 +287,35 @@ def _by_status(core: CoreSum, driver: DriverRelease) -> dict[str, int]:
         counts[name] = counts.get(name, 0) + count
         counts[SUCCESS] -= count
     return counts
+
+
+def find_files(snapshot: Snapshot, path: str) -> dict[str, Entry]:
+    """Return the files of a machine's tree that a path selects.
+
+    Args:
+        snapshot: the machine.
+        path: an absolute path (`/sys/devices/...`), one relative to the devices' directory (`neuron0/core_count`), or a
+            pattern such as `neuron*/core_count`; a directory selects everything below it. The class view works too.
+
+    Raises:
+        NeuronToolsError: there is no such file.
+    """
+    baseline = BaselineReader(snapshot.machine).read()
+    entries = build_tree(snapshot, instance_type(snapshot.instance_type), emulated(), baseline=baseline)
+    pattern = path.strip("/")
+    if pattern.startswith(f"{CLASS}/neuron"):
+        pattern = DEVICES + pattern.removeprefix(CLASS)
+    for candidate in (pattern, f"{DEVICES}/{pattern}".rstrip("/")):
+        found = {
+            name: entry
+            for name, entry in entries.items()
+            if fnmatchcase(name, candidate) or fnmatchcase(name, f"{candidate}/*")
+        }
+        if found:
+            return found
+    raise NeuronToolsError(f"no file {path!r} in the tree", "list all files with: neurontools sysfs show")
+
+
+def entry_text(entry: Entry) -> str:
+    """Return the text of a file, or the target of a link."""
+    return f"-> {entry.target}" if isinstance(entry, TreeLink) else entry.text

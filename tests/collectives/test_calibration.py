@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
+import yaml
 
-from neurontools.collectives.fabric import CalibrationPoint, calibration, constants
+from neurontools import paths
+from neurontools.collectives.fabric import constants
 from neurontools.collectives.model import modelled_time
 from neurontools.commands.nccom_test import main
 
@@ -16,6 +21,42 @@ EXAMPLE = [
     "   1024             256    fp32            6.19           0.17           0.16",
     " 524288          131072    fp32           23.11          22.69          21.98",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPoint:
+    """A published number: the time of one size, or the mean bus bandwidth (bytes/s) of several; None for the other."""
+
+    name: str
+    source: str
+    instance: str
+    operation: str
+    ranks: int
+    nbytes: tuple[int, ...]
+    time_s: float | None
+    bus_bandwidth: float | None
+    tolerance: float
+
+
+def calibration() -> tuple[CalibrationPoint, ...]:
+    """Return the published numbers that the model was fitted to."""
+    document = yaml.safe_load(Path(paths.fixtures_dir(), "collectives", "calibration.yaml").read_text())
+    return tuple(to_point(name, value) for name, value in document.items())
+
+
+def to_point(name: str, value: dict[str, Any]) -> CalibrationPoint:
+    time_us, rate = value.get("time_us"), value.get("bus_bandwidth")
+    return CalibrationPoint(
+        name=name,
+        source=value["source"],
+        instance=value["instance"],
+        operation=value["operation"],
+        ranks=value["ranks"],
+        nbytes=tuple(value["bytes"]),
+        time_s=None if time_us is None else time_us * 1e-6,
+        bus_bandwidth=None if rate is None else rate * 1e9,
+        tolerance=value["tolerance"],
+    )
 
 
 @pytest.mark.parametrize("point", calibration(), ids=lambda point: point.name)

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.config import reader, types
-from neurontools.config.reader import FileError, FormatError, Problem, read_json, read_yaml
+from neurontools.config import nodes, types
+from neurontools.config.reader import FileError, FormatError, Problem, in_order, read_json, read_yaml
 
 
 def texts(root):
-    return [(problem.line, problem.text) for problem in reader.in_order(root.problems)]
+    return [(problem.line, problem.text) for problem in in_order(root.problems)]
 
 
 def plain(value):
     match value.kind:
-        case reader.LIST:
+        case nodes.LIST:
             return [plain(item) for item in value.items()]
-        case reader.MAPPING:
+        case nodes.MAPPING:
             return {key: plain(item) for key, item in value.section()}
-        case reader.TEXT:
+        case nodes.TEXT:
             return value.text
     return json.loads(value.text)
 
@@ -45,7 +45,7 @@ def test_values_know_their_line_and_key(read):
     item = root.items("a")[1]
     inner = item.section().get("b")
     assert (item.line, item.key) == (3, "a[1]")
-    assert (inner.line, inner.key, inner.kind, inner.text) == (3, "a[1].b", reader.TEXT, "x")
+    assert (inner.line, inner.key, inner.kind, inner.text) == (3, "a[1].b", nodes.TEXT, "x")
     assert root.read("c", types.FLAG, None) is True
 
 

@@ -12,7 +12,6 @@ from neurontools.machine.events import (
     FaultTaken,
     InjectFault,
     Joined,
-    Layout,
     Leave,
     Process,
     Register,
@@ -23,6 +22,7 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
 from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
+from neurontools.machine.hardware import Layout
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import MachineState
 

@@ -20,7 +20,6 @@ from neurontools.machine.events import (
     Invalid,
     Joined,
     KernelLine,
-    Layout,
     Leave,
     Refused,
     Register,
@@ -32,6 +31,7 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
+from neurontools.machine.hardware import Layout
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import MachineState
 

@@ -15,7 +15,8 @@ from neurontools.machine.codec import convert
 from neurontools.machine.daemon import telemetry as telemetry_module
 from neurontools.machine.daemon.status_report import SnapshotBuilder
 from neurontools.machine.daemon.telemetry import Telemetry
-from neurontools.machine.events import Joined, Layout, Process, Register
+from neurontools.machine.events import Joined, Process, Register
+from neurontools.machine.hardware import Layout
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition
 from neurontools.machine.machine_names import core_ranges, instance_id

@@ -15,7 +15,6 @@ from neurontools.machine.events import (
     DeviceChanged,
     Invalid,
     Joined,
-    Layout,
     Leave,
     Left,
     OutOfMemory,
@@ -25,7 +24,7 @@ from neurontools.machine.events import (
     Reserve,
     ResetHardware,
 )
-from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters
+from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters, Layout
 from neurontools.machine.history import History
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import MachineState

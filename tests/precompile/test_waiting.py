@@ -143,7 +143,7 @@ def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> No
         (layouts.GRAPH, "{", "not a graph"),
         (layouts.FLAGS, "{", "is not JSON"),
         (layouts.FLAGS, "{}", "is not a list of flags"),
-        (layouts.FLAGS, '["--target=trn9"]', "no device is called 'trn9'"),
+        (layouts.FLAGS, '["--target=trn9"]', "unknown device 'trn9'"),
     ],
 )
 def test_a_damaged_entry_fails_with_its_reason(

@@ -194,6 +194,13 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
         if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)
 
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from neurontools.tui.top.palette import TopPalette
+
+        if not isinstance(self.screen, TopPalette):
+            self.push_screen(TopPalette(id="--command-palette"))
+
     def on_unmount(self) -> None:
         """End the reading thread."""
         self.source.close()

@@ -178,13 +178,6 @@ class PageActions(AdaptiveApp, App[int]):
         self.paint()
         self.ask_background()
 
-    def action_command_palette(self) -> None:
-        """Show the palette."""
-        from neurontools.tui.top.palette import TopPalette
-
-        if not isinstance(self.screen, TopPalette):
-            self.push_screen(TopPalette(id="--command-palette"))
-
     def action_exit(self, code: int) -> None:
         """End the app with an exit code."""
         self.exit(code)

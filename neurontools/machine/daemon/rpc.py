@@ -74,7 +74,7 @@ class RpcHandler:
         self._stop = stop
         self._on_clients = on_clients
         self._sessions = Sessions()
-        self._watching = Watching(service)
+        self._watching = Watching(service.snapshot, service.encoded_snapshot)
         handlers: Handlers = {
             HelloRequest: self._hello,
             DescribeRequest: self._describe,

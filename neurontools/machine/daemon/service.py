@@ -21,7 +21,6 @@ from neurontools.machine.events import (
     Event,
     FaultEvent,
     Joined,
-    Layout,
     Leave,
     Process,
     Refusal,
@@ -31,6 +30,7 @@ from neurontools.machine.events import (
     ResetDevice,
     ResetHardware,
 )
+from neurontools.machine.hardware import Layout
 from neurontools.machine.journal import PAGE, RECORD, RecordWriter, file_name, load_record
 from neurontools.machine.pages.page import (
     PageError,

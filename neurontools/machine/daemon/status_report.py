@@ -17,10 +17,9 @@ from neurontools.machine.protocol import CHANGES, SNAPSHOT, push_line
 from neurontools.machine.snapshot import DeviceState, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from neurontools.machine.daemon.server import Connection
-    from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
@@ -126,10 +125,16 @@ class SnapshotBuilder:
 
 
 class Watching:
-    """The watchers and their periods. Without watchers there is no timer."""
+    """The watchers and their periods. Without watchers there is no timer.
 
-    def __init__(self, service: MachineService) -> None:
-        self._service = service
+    Args:
+        snapshot: returns the machine as a value.
+        encoded_snapshot: returns it as JSON text.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], encoded_snapshot: Callable[[], str]) -> None:
+        self._snapshot = snapshot
+        self._encoded_snapshot = encoded_snapshot
         self._whole: dict[float, set[Connection]] = {}
         # With what was pushed last: a connection gets everything in order or is dropped.
         self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
@@ -163,7 +168,7 @@ class Watching:
         """Push a snapshot now: a new watcher need not wait."""
         for bases in self._changes.values():
             if connection in bases:
-                bases[connection] = snapshot = self._service.snapshot()
+                bases[connection] = snapshot = self._snapshot()
                 connection.send(push_line(SNAPSHOT, encode(snapshot)))
                 return
         connection.send(self._whole_line())
@@ -187,7 +192,7 @@ class Watching:
             self._push_changes(bases)
 
     def _push_changes(self, bases: dict[Connection, Snapshot | None]) -> None:
-        snapshot = self._service.snapshot()
+        snapshot = self._snapshot()
         lines: dict[int, bytes] = {}
         for connection, base in list(bases.items()):
             if base is None:
@@ -199,4 +204,4 @@ class Watching:
             connection.send(line)
 
     def _whole_line(self) -> bytes:
-        return push_line(SNAPSHOT, self._service.encoded_snapshot())
+        return push_line(SNAPSHOT, self._encoded_snapshot())

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
 from msgspec import Struct
 
-from neurontools.machine.events import index_range
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
+from neurontools.machine.hardware import index_range
 from neurontools.machine.protocol import Request
 
 if TYPE_CHECKING:
-    from neurontools.machine.events import Layout
+    from neurontools.machine.hardware import Layout
 
 MAX_SECONDS = 366 * 86400.0
 MIN_EVERY_S = 0.01

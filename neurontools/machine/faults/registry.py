@@ -18,7 +18,6 @@ from neurontools.machine.events import (
     InjectFault,
     Invalid,
     KernelLine,
-    Layout,
     Refused,
     ReleaseFault,
     TakeFault,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neurontools.machine.events import Process
+    from neurontools.machine.hardware import Layout
     from neurontools.machine.history import ErrorCounters
 
 MAX_FAULTS = 1000

@@ -1,18 +1,34 @@
-"""JSON documents as nodes with lines, for the reader of configuration files."""
+"""The parts of a configuration file with their lines, and JSON documents as such parts.
+
+neuron-ls loads this module, so it imports nothing costly.
+"""
 
 from __future__ import annotations
 
-import json
-import re
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from json import JSONDecoder
 
-from neurontools.config.reader import FLAG, LIST, MAPPING, NULL, NUMBER, TEXT, FileNode
-
-_SPACE = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(r"[^\s,\]}]+")
+NULL, TEXT, NUMBER, FLAG, LIST, MAPPING = "null", "text", "number", "flag", "list", "mapping"
+_SPACE = " \t\n\r"
+_SCALAR_END = ",]}" + _SPACE
 _WORDS = {"null": NULL, "true": FLAG, "false": FLAG}
 
 
-def parse_nodes(text: str) -> FileNode:
+class FileNode:
+    """A part of a file: what it is, its line, a scalar's text, a list's nodes, a mapping's (key, line, node)."""
+
+    __slots__ = ("entries", "items", "kind", "line", "text")
+
+    def __init__(self, kind: str, line: int, text: str = "") -> None:
+        self.kind = kind
+        self.line = line
+        self.text = text
+        self.items: list[FileNode] = []
+        self.entries: list[tuple[str, int, FileNode]] = []
+
+
+def parse_json(text: str) -> FileNode:
     """Return the root node of a JSON document.
 
     Raises:
@@ -20,16 +36,18 @@ def parse_nodes(text: str) -> FileNode:
         ValueError: a number is too long.
         RecursionError: it is nested too deeply.
     """
+    import json
+
     json.loads(text)  # from here on the text is known to be well formed
-    return _Parser(text).value()
+    return _Parser(text, json.JSONDecoder()).value()
 
 
 class _Parser:
     """Walks over a well-formed document once."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, decoder: JSONDecoder) -> None:
         self._text = text
-        self._decoder = json.JSONDecoder()
+        self._decoder = decoder
         self._at = 0
         self._counted = 0
         self._line = 1
@@ -43,10 +61,11 @@ class _Parser:
             return self._list(line)
         if letter == '"':
             return FileNode(TEXT, line, self._string())
-        match = _SCALAR.match(self._text, self._at)
-        assert match is not None
-        self._at = match.end()
-        return FileNode(_WORDS.get(match[0], NUMBER), line, match[0])
+        begin = self._at
+        while self._at < len(self._text) and self._text[self._at] not in _SCALAR_END:
+            self._at += 1
+        word = self._text[begin : self._at]
+        return FileNode(_WORDS.get(word, NUMBER), line, word)
 
     def _mapping(self, line: int) -> FileNode:
         node = FileNode(MAPPING, line)
@@ -80,9 +99,8 @@ class _Parser:
             self._at += 1
 
     def _next(self) -> str:
-        match = _SPACE.match(self._text, self._at)
-        assert match is not None
-        self._at = match.end()
+        while self._text[self._at] in _SPACE:
+            self._at += 1
         return self._text[self._at]
 
     def _current_line(self) -> int:
