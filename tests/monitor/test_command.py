@@ -359,7 +359,9 @@ def test_help_loads_nothing_heavy(module):
     assert not loaded & {*HEAVY, "psutil"}
 
 
-def test_nothing_heavy_is_loaded(tool):
+def test_nothing_heavy_is_loaded(home, monkeypatch):
+    # Tests of another version that run at the same time would replace the catalogue in the shared cache.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     launch.start(StartOptions("default"))
     code = (
         "import sys, json\nfrom neurontools.commands import monitor\n"
