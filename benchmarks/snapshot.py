@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.report import BenchmarkRow
-from neurontools.machine.daemon.status_report import SnapshotBuilder
-from neurontools.machine.daemon.telemetry import Telemetry
+from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
+from neurontools.machine.devices import Layout
 from neurontools.machine.events import Adopt, Process
-from neurontools.machine.hardware import Layout
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.journal import Definition
 from neurontools.machine.pages.layout import CORE_BYTES, PageLayout

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from benchmarks.machine import running_machine
 from benchmarks.report import BenchmarkRow
 from neurontools.machine.client import Client
-from neurontools.machine.memory import MemoryCategory
 from neurontools.machine.pages.layout import CORE_BYTES
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.machine.snapshot import MemoryCategory
 from neurontools.runtime.session import Runtime
 
 if TYPE_CHECKING:

@@ -41,10 +41,11 @@ process.serve(options, lambda info: os.write(1, b"."))
 TRAINING = """
 import os, random, sys, time
 from neurontools.machine.client import Client
-from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import ModelState
-from neurontools.machine.synthetic import SyntheticSpec, register_synthetic
+from neurontools.scenario.synthetic_process import (register_synthetic)
+from neurontools.machine.requests import SyntheticSpec
 processes, busy = int(sys.argv[2]), sys.argv[3] == "busy"
 client = Client.connect(sys.argv[1])
 wishes = [SyntheticSpec(f"rank-{n}", "python train.py", count=512 // processes) for n in range(processes)]

@@ -118,7 +118,7 @@ def _config(path: str | None, log: _Log) -> MonitorConfig:
 
     if path is None:
         return default_config()
-    from neurontools.monitor.config_file import load_config
+    from neurontools.monitor.config import load_config
 
     config, problems = load_config(path)
     for problem in problems:

@@ -53,7 +53,7 @@ def _run(argv: list[str]) -> int:
         console.notice(f"hint: {error.remedy}")
         return 1
     from neurontools.collectives.machine_ranks import CollectiveFailedError, claim_ranks
-    from neurontools.machine.client_errors import CoresBusyError, DeviceLostError
+    from neurontools.machine.connection import CoresBusyError, DeviceLostError
 
     try:
         with claim_ranks(machine, benchmarks[0].cores) as ranks:
@@ -99,7 +99,7 @@ def _prepare(
 
 
 def _visible(cores: tuple[int, ...]) -> tuple[int, ...]:
-    from neurontools.runtime.cores import VISIBLE_CORES, parse_visible_cores
+    from neurontools.runtime.core_claim import VISIBLE_CORES, parse_visible_cores
     from neurontools.runtime.status import NrtError
 
     text = os.environ.get(VISIBLE_CORES, "")

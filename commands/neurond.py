@@ -232,7 +232,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from neurontools.machine.logs import lines
+    from neurontools.machine.directory import lines
 
     for line in lines(arguments.name, follow=arguments.follow, kernel=arguments.kernel, pause=console.pause):
         console.out_now(line)

@@ -7,9 +7,9 @@ from runpy import run_path
 
 from neurontools import env
 from neurontools.machine.faults.kinds import ECC, KINDS, UNRECOVERABLE, FaultKind, Reach
-from neurontools.monitor.status_keys import KEYS
+from neurontools.monitor.processes import KEYS
 from neurontools.runtime.status import NrtStatus
-from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.layout import driver_release
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.keys import key_names
 

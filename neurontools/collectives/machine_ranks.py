@@ -17,13 +17,12 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages.page import PageWriter
+from neurontools.machine.snapshot import MemoryUse
 from neurontools.runtime.faults import Faults as RuntimeFaults
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.models import Model
-from neurontools.runtime.status import NrtError
-from neurontools.runtime.versions import RUNTIME_VERSION
+from neurontools.runtime.status import RUNTIME_VERSION, NrtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

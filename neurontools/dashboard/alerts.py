@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.dashboard.process_rows import job_of
 from neurontools.errors import UsageError
-from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.machine_view import process_key
+from neurontools.machine.snapshot import HardwareCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

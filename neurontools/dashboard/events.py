@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.machine_view import process_key
+from neurontools.machine.snapshot import HardwareCounter
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.hardware import HardwareCounters
-    from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
+    from neurontools.machine.snapshot import DeviceState, HardwareCounters, ProcessState, Snapshot
 
 
 class MachineEventKind(StrEnum):

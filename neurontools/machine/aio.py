@@ -15,8 +15,17 @@ from neurontools.machine import codec, launch
 from neurontools.machine.api import StartChoices, start_options
 from neurontools.machine.changes import pushed
 from neurontools.machine.client import fault_ids
-from neurontools.machine.client_errors import SilentDaemonError, ended, error_from, keeps_exiting, silent
-from neurontools.machine.connection import ANSWER_TIMEOUT_S, RECEIVE_BYTES, checked_socket, hello_request
+from neurontools.machine.connection import (
+    ANSWER_TIMEOUT_S,
+    RECEIVE_BYTES,
+    SilentDaemonError,
+    checked_socket,
+    ended,
+    error_from,
+    hello_request,
+    keeps_exiting,
+    silent,
+)
 from neurontools.machine.faults.params import Fault, FaultSpec
 from neurontools.machine.machine_names import check_name
 from neurontools.machine.protocol import AnswerError, ClientSession, Greeting

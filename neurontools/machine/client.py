@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec, connection
-from neurontools.machine.client_errors import SilentDaemonError, ended, keeps_exiting
+from neurontools.machine.connection import SilentDaemonError, ended, keeps_exiting
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit
 from neurontools.machine.machine_names import check_name
 from neurontools.machine.requests import (

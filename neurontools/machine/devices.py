@@ -1,4 +1,4 @@
-"""The devices of a machine as readers see them, and its place in an UltraServer, from its configuration.
+"""The devices of a machine: their layout, their states as readers see them, and the place in an UltraServer.
 
 AWS's documentation shows the names of the UltraServer's files and single values (`busy`, `-1`, 16 hexadecimal digits,
 `1,2,3,4`). Which instances are pairs, and the made-up ids, are our decision: a user's machines are all instances of one
@@ -8,6 +8,7 @@ UltraServer.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.machine.machine_config import DOCS
@@ -17,10 +18,35 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.machine_config import MachineConfig
 
-
 _NONE = "-1"
 _FOUR, _PAIRS_ACROSS, _PAIRS_DOWN = 1, 2, 3  # X4, X2H, X2V
 _PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The resources of a machine. Logical core ids count through the devices: device = core // cores_per_device.
+
+    `links` are the neighbours of each device; empty where they are not needed.
+    """
+
+    device_count: int
+    cores_per_device: int
+    memory_bytes: int
+    links: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def core_count(self) -> int:
+        """Logical cores of the whole machine."""
+        return self.device_count * self.cores_per_device
+
+    def device_of(self, core: int) -> int:
+        """Return the device of a core."""
+        return core // self.cores_per_device
+
+    def cores_of(self, device: int) -> range:
+        """Return the cores of a device."""
+        return range(device * self.cores_per_device, (device + 1) * self.cores_per_device)
 
 
 def device_count(config: MachineConfig, instance: InstanceType) -> int:
@@ -50,6 +76,11 @@ def device_states(config: MachineConfig, instance: InstanceType) -> tuple[Device
         )
         for index, host in enumerate(visible)
     )
+
+
+def index_range(name: str, count: int) -> str:
+    """Return the indices of `count` devices or cores in words: `devices 0-15`."""
+    return f"{name} 0 only" if count == 1 else f"{name}s 0-{count - 1}"
 
 
 def ultraserver_of(config: MachineConfig, instance: InstanceType, owner: str) -> UltraServer | None:

@@ -1,4 +1,4 @@
-"""The directory of one machine as its daemon sees it, its socket, and the recovery socket.
+"""The directory of one machine as its daemon sees it: its socket, the recovery socket, and its logs.
 
 Beside its socket a daemon listens on an abstract address made from the directory's path, the recovery socket. That
 address is taken as long as the daemon runs, even when its files are deleted, so one directory never has two daemons.
@@ -10,16 +10,21 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import time
 from typing import TYPE_CHECKING
 
-from neurontools import paths
+from neurontools import env, paths
 from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec
+from neurontools.machine.machine_names import check_name
 from neurontools.machine.processes import peer_of
 from neurontools.machine.sharing import RECORD_MODE, SOCKET_MODE, make_closed, make_shared, make_shared_root
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from io import TextIOWrapper
+
     from neurontools.machine.machine_config import DaemonInfo
 
 RECORD = "neurond.json"
@@ -187,3 +192,101 @@ def _short_socket(machine_dir: str) -> str:
 
 def _digest(machine_dir: str) -> str:
     return hashlib.sha256(os.fsencode(machine_dir)).hexdigest()[:24]
+
+
+_POLL_PERIOD_S = 0.25
+_KERNEL_LOG_BYTES = 1 << 20
+
+
+class KernelLog:
+    """Writes lines in the shape of dmesg: seconds since boot in brackets, then the text.
+
+    The file is kept below a MiB: a full one is renamed to `<path>.1`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def write(self, text: str) -> None:
+        """Append a line.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        seconds, rest_ns = divmod(time.clock_gettime_ns(time.CLOCK_BOOTTIME), 1_000_000_000)
+        line = f"[{seconds:5d}.{rest_ns // 1000:06d}] {text}\n"
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(line)
+            full = file.tell() > _KERNEL_LOG_BYTES
+        if full:
+            os.replace(self.path, f"{self.path}.1")
+
+
+def lines(
+    machine: str | None = None,
+    *,
+    follow: bool = False,
+    kernel: bool = False,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
+    """Yield the lines of a machine's current log file, without line ends.
+
+    Args:
+        machine: its name, None for NEURONTOOLS_MACHINE.
+        follow: go on, across rotation, until the consumer stops.
+        kernel: what a driver would write to the kernel log (`kernel_log`), instead of the daemon's own log; none is
+            an empty one.
+        pause: waits for some seconds before the log is looked at again.
+
+    Raises:
+        NeuronToolsError: there is no log, as no daemon ever ran under that name, or it is another user's.
+    """
+    directory = MachineDirectory(check_name(env.machine() if machine is None else machine))
+    path = directory.kernel_log if kernel else directory.log
+    file = _opened(path)
+    if kernel and file is None and os.path.exists(directory.log):
+        file = open(path if follow else os.devnull, "a+", encoding="utf-8")  # noqa: SIM115  closed below
+    if file is None:
+        raise NeuronToolsError(f"no log at {path}: no machine has run under that name", "neurond list")
+    rest = ""
+    while True:
+        with file:
+            while piece := _next(file, path, pause if follow else None):
+                rest += piece
+                if rest.endswith("\n"):
+                    yield rest[:-1]
+                    rest = ""
+        if rest:
+            yield rest
+        following = _opened(path) if follow else None
+        if following is None:
+            return
+        file = following
+
+
+def _next(file: TextIOWrapper, path: str, pause: Callable[[float], None] | None) -> str:
+    while True:
+        replaced = not _is_at(file, path)
+        if piece := file.readline():
+            return piece
+        if replaced or pause is None:
+            return ""
+        pause(_POLL_PERIOD_S)
+
+
+def _opened(path: str) -> TextIOWrapper | None:
+    try:
+        return open(path, encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise NeuronToolsError(
+            f"cannot read {path}: {error.strerror}", "only the machine's owner may"
+        ) from error
+
+
+def _is_at(file: TextIOWrapper, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except OSError:
+        return False

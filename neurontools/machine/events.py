@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from neurontools.machine.hardware import index_range
+from neurontools.machine.devices import index_range
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
     from neurontools.machine.faults.params import Fault, FaultSpec, Hit, Victim
-    from neurontools.machine.hardware import CoreTotals, HardwareCounter
+    from neurontools.machine.snapshot import CoreTotals, HardwareCounter
 
 
 class Process(Struct, frozen=True):

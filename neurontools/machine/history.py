@@ -16,7 +16,7 @@ from neurontools.machine.events import (
     ResetHardware,
     no_device,
 )
-from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounter, HardwareCounters
+from neurontools.machine.snapshot import NO_ERRORS, CoreTotals, HardwareCounter, HardwareCounters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,7 @@ from neurontools.base.locks import file_lock, unlock
 from neurontools.base.procfs import read_boot_id
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import codec
-from neurontools.machine.client_errors import no_machine
-from neurontools.machine.connection import SyncConnection, is_answering
+from neurontools.machine.connection import SyncConnection, is_answering, no_machine
 from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, request_recovery
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.machine_names import check_name, core_ranges

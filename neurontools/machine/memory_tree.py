@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from neurontools.machine.faults.params import Action, Fault, Hit
-from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.protocol import MAX_DESCRIPTORS, Count, ErrorBody, Request
+from neurontools.machine.snapshot import HardwareCounter
 
 Positive = Annotated[int, Meta(ge=1, le=1 << 62)]
 MAX_RESERVATIONS = 10_000

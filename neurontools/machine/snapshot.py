@@ -6,13 +6,106 @@ Counters are cumulative since the process registered (or the machine was made); 
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from neurontools.machine import codec
-from neurontools.machine.hardware import NO_ERRORS, CoreTotals, HardwareCounters
-from neurontools.machine.memory import MemoryUse
+
+
+class HardwareCounter(StrEnum):
+    """Memory errors that a device counts (AWS Neuron documentation, neuron-monitor and sysfs user guides)."""
+
+    MEM_ECC_CORRECTED = "mem_ecc_corrected"
+    MEM_ECC_UNCORRECTED = "mem_ecc_uncorrected"
+    MEM_ECC_REPAIRABLE_UNCORRECTED = "mem_ecc_repairable_uncorrected"
+    SRAM_ECC_CORRECTED = "sram_ecc_corrected"
+    SRAM_ECC_UNCORRECTED = "sram_ecc_uncorrected"
+
+
+class HardwareCounters(Struct, frozen=True, gc=False):
+    """Errors of one device since its counters were last reset."""
+
+    mem_ecc_corrected: int = 0
+    mem_ecc_uncorrected: int = 0
+    mem_ecc_repairable_uncorrected: int = 0
+    sram_ecc_corrected: int = 0
+    sram_ecc_uncorrected: int = 0
+
+
+NO_ERRORS = HardwareCounters()
+
+
+class CoreTotals(Struct, frozen=True, gc=False):
+    """What exited processes did on one core: with `CoreUse` of the running ones, the core's whole history.
+
+    `failures` are pairs of NRT status number and executions that ended so; `executions` counts those too.
+    """
+
+    core: int
+    busy_ns: int = 0
+    executions: int = 0
+    flops: int = 0
+    gpsimd_ns: int = 0
+    model_loads: int = 0
+    failures: tuple[tuple[int, int], ...] = ()
+
+    def plus(self, other: CoreTotals) -> CoreTotals:
+        """Return what both did together on this core."""
+        failures = dict(self.failures)
+        for status, count in other.failures:
+            failures[status] = failures.get(status, 0) + count
+        return CoreTotals(
+            self.core,
+            self.busy_ns + other.busy_ns,
+            self.executions + other.executions,
+            self.flops + other.flops,
+            self.gpsimd_ns + other.gpsimd_ns,
+            self.model_loads + other.model_loads,
+            tuple(sorted(failures.items())),
+        )
+
+
+class MemoryCategory(StrEnum):
+    """What a piece of memory is for (AWS Neuron documentation, neuron-top and neuron-monitor user guides).
+
+    The first five exist on a NeuronCore, `tensors` to `application_memory` on the host.
+    """
+
+    CONSTANTS = "constants"
+    MODEL_CODE = "model_code"
+    MODEL_SHARED_SCRATCHPAD = "model_shared_scratchpad"
+    RUNTIME_MEMORY = "runtime_memory"
+    TENSORS = "tensors"
+    DMA_BUFFERS = "dma_buffers"
+    APPLICATION_MEMORY = "application_memory"
+
+
+class MemoryUse(Struct, frozen=True, gc=False):
+    """Bytes in use by category."""
+
+    constants: int = 0
+    model_code: int = 0
+    model_shared_scratchpad: int = 0
+    runtime_memory: int = 0
+    tensors: int = 0
+    dma_buffers: int = 0
+    application_memory: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """The sum over all categories."""
+        return (
+            self.constants
+            + self.model_code
+            + self.model_shared_scratchpad
+            + self.runtime_memory
+            + self.tensors
+            + self.dma_buffers
+            + self.application_memory
+        )
+
 
 LATENCY_BUCKETS = 64
 

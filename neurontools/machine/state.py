@@ -41,8 +41,8 @@ from neurontools.machine.machine_names import core_ranges
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from neurontools.machine.devices import Layout
     from neurontools.machine.faults.registry import FaultRecord
-    from neurontools.machine.hardware import Layout
     from neurontools.machine.processes import ProcessKey
 
 PROCESSES = "processes"

@@ -18,7 +18,7 @@ from neurontools.machine import launch
 from neurontools.machine.api import Machine, start_options
 from neurontools.machine.client import Client
 from neurontools.machine.processes import wait_for_end
-from neurontools.runtime import process
+from neurontools.runtime import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -132,7 +132,7 @@ def private_machine(
         env.MACHINE: DEFAULT_NAME if name is None else name,
         env.AUTOSTART: "0",
     }
-    before = process.current()
+    before = session.current()
     with pytest.MonkeyPatch.context() as patch:
         _set(patch, environ)
         info = launch.start(start_options(instance, private=True, **choices))
@@ -158,8 +158,8 @@ def _stop(info: DaemonInfo) -> None:
         wait_for_end(info.pid, _STOP_S)  # it is ending or has ended
 
 
-def _close_runtime(before: process.OpenRuntime | None) -> None:
-    runtime = process.current()
+def _close_runtime(before: session.Runtime | None) -> None:
+    runtime = session.current()
     if runtime is not None and runtime is not before:
         runtime.close()
 

@@ -14,8 +14,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.client_errors import OutOfDeviceMemoryError
-from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.connection import OutOfDeviceMemoryError
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
 

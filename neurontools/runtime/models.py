@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.snapshot import ModelState
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse, ModelState
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ A forked child is not the owner: it closes connection and telemetry page, and ev
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import time
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
 from neurontools.base.procfs import read_stat
-from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
-from neurontools.runtime import process
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.runtime.core_claim import CoreClaim, claim_cores, release_cores
 from neurontools.runtime.faults import Faults
 from neurontools.runtime.log import Component, Level, RuntimeLog
@@ -32,6 +32,10 @@ __all__ = ["ExecutionObserver", "MemoryInfo", "Model", "Runtime"]
 T = TypeVar("T")
 DUMP_INPUTS = "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR"
 _HOST_MEMORY_PERIOD_NS = 1_000_000_000
+_FORKED = (
+    "Cannot re-initialize Neuron runtime in forked subprocess. "
+    "To use Neuron with multiprocessing, you must use the 'spawn' start method"
+)
 
 
 class Runtime:
@@ -69,7 +73,7 @@ class Runtime:
         self._turns = tuple(_Turn() for _ in self.cores)
         self._ended: tuple[NrtStatus, str] | None = None
         self._update_host_memory(time.monotonic_ns())
-        process.opened(self)
+        _process.runtime = self
 
     @classmethod
     def open(
@@ -92,7 +96,7 @@ class Runtime:
             NoMachineError: no machine runs and none may be started.
             DaemonError: the daemon refuses or fails.
         """
-        process.check_may_open()
+        _check_may_open()
         chosen = os.environ if environ is None else environ
         log = RuntimeLog(chosen)
         claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
@@ -254,13 +258,14 @@ class Runtime:
         for observer in self.observers:
             observer.on_close()
         self._ended = (NrtStatus.NRT_CLOSED, "")
-        process.closed(self)
+        if _process.runtime is self:
+            _process.runtime = None
         self._unmap()
         release_cores(self._client)
 
     def abandon(self) -> None:
         """Close connection and page in a forked child; the parent keeps both."""
-        self._ended = (NrtStatus.NRT_UNINITIALIZED, process.FORKED)
+        self._ended = (NrtStatus.NRT_UNINITIALIZED, _FORKED)
         self._writer.close()
 
     def _execute_with_faults(self, model: Model, run: Callable[[], T], start_ns: int) -> tuple[T, NrtStatus]:
@@ -347,3 +352,44 @@ def _dump_inputs(model: Model, inputs: Iterable[bytes]) -> str:
         with open(f"{directory}/input{index}.bin", "wb") as binary:
             binary.write(content)
     return directory
+
+
+def current() -> Runtime | None:
+    """Return the process's open runtime."""
+    return _process.runtime
+
+
+def _check_may_open() -> None:
+    """Refuse a second runtime, and one in a forked child of a process that had one.
+
+    Raises:
+        NrtError: NRT_FAILURE.
+    """
+    if _process.forked:
+        raise NrtError("nrt_init", NrtStatus.NRT_FAILURE, "start it with exec or spawn", detail=_FORKED)
+    if _process.runtime is not None:
+        detail = "the runtime is open already in this process"
+        raise NrtError("nrt_init", NrtStatus.NRT_FAILURE, "use that one, or close it first", detail=detail)
+
+
+class _Process:
+    """The one open runtime of this process: closed at exit, abandoned in a forked child."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self.forked = False
+
+    def close(self) -> None:
+        if self.runtime is not None:
+            self.runtime.close()
+
+    def abandon(self) -> None:
+        if self.runtime is not None:
+            self.forked = True
+            self.runtime.abandon()
+            self.runtime = None
+
+
+_process = _Process()
+atexit.register(_process.close)
+os.register_at_fork(after_in_child=_process.abandon)

@@ -1,10 +1,19 @@
-"""NRT status codes and the error that carries them (AWS Neuron documentation, nrt_status.h)."""
+"""Facts of the real runtime: its versions, and NRT status codes with the error that carries them.
+
+The versions are those of Neuron SDK 2.32 (release notes); neuron-ls shows three numbers, the log line of the runtime
+four. The codes are those of nrt_status.h (AWS Neuron documentation).
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 from neurontools.errors import NeuronToolsError
+
+RUNTIME_VERSION = "2.34.10"
+RUNTIME_BUILD = f"{RUNTIME_VERSION}.0"
+DRIVER_VERSION = "2.30.2.0"
+COLLECTIVES_VERSION = RUNTIME_BUILD
 
 
 class NrtStatus(IntEnum):

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from neurontools.machine.devices import device_states
 from neurontools.machine.faults.kinds import ECC, FaultKind
-from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.machine_config import MachineConfig
 from neurontools.machine.machine_names import instance_id
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
-from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
+from neurontools.machine.snapshot import CoreTotals, CoreUse, HardwareCounters, ProcessState, Snapshot
 from neurontools.monitor.codec import format_line
 from neurontools.monitor.config import (
     MonitorConfig,

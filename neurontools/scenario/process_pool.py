@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.faults.kinds import FaultKind
-from neurontools.machine.synthetic import (
+from neurontools.machine.requests import SyntheticSpec
+from neurontools.scenario.run_state import RunClock
+from neurontools.scenario.synthetic_process import (
     SyntheticPlace,
-    SyntheticSpec,
+    SyntheticProcess,
     register_synthetic,
     reserve_synthetic,
     unregister_synthetic,
 )
-from neurontools.scenario.run_state import RunClock
-from neurontools.scenario.synthetic_process import SyntheticProcess
 from neurontools.scenario.timeline import RunEnd
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.client import Client
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.machine.synthetic import Reservation
+    from neurontools.machine.requests import Reservation
     from neurontools.scenario.model import FaultPlan
     from neurontools.scenario.timeline import ProcessRun
 

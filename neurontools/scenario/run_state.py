@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS
+from neurontools.machine.snapshot import LATENCY_BUCKETS, MemoryUse
 from neurontools.scenario.curves import Constant, unit
-from neurontools.scenario.latency import Latency
+from neurontools.scenario.model import Latency
 from neurontools.scenario.timeline import held_memory, loaded_models
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from neurontools.config.nodes import MAPPING, NULL
 from neurontools.config.reader import FileError, FormatError, Problem, read_yaml
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WHOLE, WORDS
 from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.machine.devices import Layout
 from neurontools.machine.faults.kinds import EccType, FaultKind
 from neurontools.machine.faults.params import FaultSpec, rejection_reason
-from neurontools.machine.hardware import Layout
 from neurontools.machine.instances import catalogue
 from neurontools.scenario.group_schema import CorePlacement, GroupReader
 from neurontools.scenario.model import FaultPlan, HostPlan, Scenario

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.machine.hardware import Layout
+from neurontools.machine.devices import Layout
 from neurontools.machine.instances import catalogue
-from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.scenario.curves import Constant, unit
 
 if TYPE_CHECKING:

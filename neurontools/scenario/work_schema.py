@@ -10,11 +10,10 @@ from neurontools.config import types
 from neurontools.config.nodes import LIST
 from neurontools.config.reader import MismatchError
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WORDS, Type
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.snapshot import MemoryCategory
 from neurontools.runtime.status import NrtStatus
 from neurontools.scenario.curves import NOTHING, Constant, Curve, Noise, Pieces, Ramp, Scaled, Sine, Sum
-from neurontools.scenario.latency import Latency
-from neurontools.scenario.model import Work
+from neurontools.scenario.model import Latency, Work
 
 if TYPE_CHECKING:
     from neurontools.config.reader import Section, Value

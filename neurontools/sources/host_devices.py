@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from neurontools.machine.hardware import CoreTotals
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import CoreUse, DeviceState
+from neurontools.machine.snapshot import CoreTotals, CoreUse, DeviceState, MemoryUse
 from neurontools.sources.recording import known_instance
 from neurontools.sysfs.reading import read_core, visible_devices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from neurontools.machine.hardware import HardwareCounters
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.machine.snapshot import ProcessState
+    from neurontools.machine.snapshot import HardwareCounters, ProcessState
     from neurontools.sources.reported_machine import ReportedMachine
     from neurontools.sysfs.reading import CoreReading, DeviceReading, DriverReading
 

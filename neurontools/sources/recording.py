@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.hardware import NO_ERRORS
 from neurontools.machine.instances import catalogue
-from neurontools.machine.snapshot import DeviceState, Snapshot
+from neurontools.machine.snapshot import NO_ERRORS, DeviceState, Snapshot
 from neurontools.monitor.codec import DamagedLineError, parse_line
 from neurontools.sources.reported_machine import ReportedMachine, cores_of, unknown_process
 

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from neurontools.machine.hardware import HardwareCounters
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, UNKNOWN_UID, CoreUse, ModelState, ProcessState
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    UNKNOWN_UID,
+    CoreUse,
+    HardwareCounters,
+    MemoryUse,
+    ModelState,
+    ProcessState,
+)
 from neurontools.monitor.report import (
     DEVICE_ERROR_KINDS,
     CoreMemory,

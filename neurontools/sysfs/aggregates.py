@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from operator import add, attrgetter
 from typing import TYPE_CHECKING
 
-from neurontools.machine.memory import MemoryCategory, MemoryUse
-from neurontools.machine.snapshot import busy_share
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse, busy_share
 from neurontools.sysfs.layout import format_power
 
 if TYPE_CHECKING:
-    from neurontools.machine.hardware import CoreTotals
-    from neurontools.machine.snapshot import CoreUse, Snapshot
+    from neurontools.machine.snapshot import CoreTotals, CoreUse, Snapshot
 
 Amounts = tuple[int, ...]
 

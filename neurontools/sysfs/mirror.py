@@ -12,7 +12,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.sysfs.aggregates import PowerMeter
 from neurontools.sysfs.counters import BaselineReader, MemoryPeaks
-from neurontools.sysfs.driver_release import emulated
+from neurontools.sysfs.layout import emulated
 from neurontools.sysfs.mirror_lock import MirrorLock
 from neurontools.sysfs.tree import SysfsTree, TreeFile, TreeLink, part_files
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.sysfs.counters import CounterBaseline
-    from neurontools.sysfs.driver_release import DriverRelease
+    from neurontools.sysfs.layout import DriverRelease
     from neurontools.sysfs.tree import Entry, TreePart
 
 _TOPS = ("dev", "proc", "sys")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from neurontools.machine.hardware import HardwareCounter, HardwareCounters
+from neurontools.machine.snapshot import HardwareCounter, HardwareCounters
 from neurontools.sysfs.aggregates import ON_DEVICE, VALID
-from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.layout import driver_release
 from neurontools.sysfs.tree import CLASS, DEVICES, MODULE_VERSION, NODES, PRODUCT_NAME
 
 if TYPE_CHECKING:

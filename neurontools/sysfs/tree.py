@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.instances.catalogue import instance_type
+from neurontools.machine.instances.catalogue import InstanceType, instance_type
 from neurontools.sysfs.aggregates import (
     NOTHING,
     ON_DEVICE,
@@ -24,16 +24,18 @@ from neurontools.sysfs.aggregates import (
     portion,
 )
 from neurontools.sysfs.counters import BaselineReader, CounterBaseline, MemoryPeaks
-from neurontools.sysfs.driver_release import OTHER, SUCCESS, emulated
 from neurontools.sysfs.layout import (
     DEVICE_MODE,
     METRIC_MODE,
     NOTIFY_OFF,
+    OTHER,
     PEAK,
     READ_ONLY,
     READY,
+    SUCCESS,
     core_layout,
     device_layout,
+    emulated,
     format_character_devices,
     format_device_number,
     format_neighbours,
@@ -47,10 +49,8 @@ from neurontools.sysfs.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.snapshot import DeviceState, Snapshot
-    from neurontools.sysfs.driver_release import DriverRelease
-    from neurontools.sysfs.layout import TreeLayout
+    from neurontools.sysfs.layout import DriverRelease, TreeLayout
 
 DEVICES = "sys/devices/virtual/neuron_device"
 CLASS = "sys/class/neuron_device"

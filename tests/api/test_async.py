@@ -13,7 +13,7 @@ import pytest
 
 from neurontools import machine
 from neurontools.errors import DaemonError, NoMachineError, UsageError
-from neurontools.machine.client_errors import SilentDaemonError
+from neurontools.machine.connection import SilentDaemonError
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    CoreUse,
+    DeviceState,
+    MemoryUse,
+    ProcessState,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

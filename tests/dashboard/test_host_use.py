@@ -12,7 +12,7 @@ from neurontools.base.procfs import read_start_ticks
 from neurontools.dashboard.host_use import host_uses, presence, presences
 from neurontools.machine import host
 from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.memory import MemoryUse
+from neurontools.machine.snapshot import MemoryUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

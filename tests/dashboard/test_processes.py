@@ -11,8 +11,7 @@ from neurontools.dashboard.alerts import DEFAULT_RULES, AlertEvaluator, Conditio
 from neurontools.dashboard.events import MachineEventKind, find_events
 from neurontools.dashboard.process_rows import HostUse, ProcessRow, process_rows
 from neurontools.errors import UsageError
-from neurontools.machine.hardware import HardwareCounter, HardwareCounters
-from neurontools.machine.snapshot import ProcessState, Snapshot
+from neurontools.machine.snapshot import HardwareCounter, HardwareCounters, ProcessState, Snapshot
 
 MakeProcess = Callable[..., ProcessState]
 MakeMachine = Callable[..., Snapshot]

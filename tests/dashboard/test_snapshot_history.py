@@ -21,8 +21,14 @@ from neurontools.dashboard.snapshot_history import (
     unpack,
 )
 from neurontools.machine.host import CpuTimes, HostSample
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    CoreUse,
+    DeviceState,
+    MemoryUse,
+    ProcessState,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

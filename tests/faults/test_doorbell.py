@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from neurontools.machine.devices import Layout
 from neurontools.machine.events import (
     ClearFaults,
     FaultTaken,
@@ -22,7 +23,6 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
 from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
-from neurontools.machine.hardware import Layout
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import MachineState
 

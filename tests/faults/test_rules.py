@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine import codec
+from neurontools.machine.devices import Layout
 from neurontools.machine.events import (
     ClearFaults,
     DeviceBusy,
@@ -31,7 +32,6 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
-from neurontools.machine.hardware import Layout
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.state import MachineState
 

@@ -8,8 +8,8 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.authorization import Authorization
-from neurontools.machine.logs import KernelLog
+from neurontools.machine.daemon.sessions import Authorization
+from neurontools.machine.directory import KernelLog
 from neurontools.machine.processes import Peer
 from neurontools.machine.protocol import RpcError
 from tests.faults.conftest import EXECUTE

@@ -10,7 +10,7 @@ import pytest
 
 from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Reach
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.layout import driver_release
 from neurontools.sysfs.tree import TreeFile, build_tree
 from tests.faults.conftest import EXECUTE
 from tests.monitor.conftest import EVERYTHING, program

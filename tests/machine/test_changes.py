@@ -14,15 +14,16 @@ from neurontools.machine import launch
 from neurontools.machine.changes import Changes, changed, changes, pushed
 from neurontools.machine.client import Client
 from neurontools.machine.codec import convert, decode, encode
-from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.machine_config import StartOptions
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.protocol import CHANGES, SNAPSHOT, Notification, push_line
 from neurontools.machine.requests import Empty, WatchRequest
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
+    CoreTotals,
     CoreUse,
     DeviceState,
+    HardwareCounters,
+    MemoryUse,
     ModelState,
     ProcessState,
     Snapshot,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from neurontools.machine import codec
 from neurontools.machine.daemon.rpc_errors import invalid_params
 from neurontools.machine.faults.params import FaultSpec
-from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.protocol import (
     MAX_LINE_BYTES,
     ErrorBody,
@@ -31,6 +30,7 @@ from neurontools.machine.requests import (
     ResetHardwareRequest,
     WatchRequest,
 )
+from neurontools.machine.snapshot import HardwareCounter
 
 
 def code_of(line: bytes | None) -> ErrorCode:

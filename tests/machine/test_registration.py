@@ -11,9 +11,9 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError
 from neurontools.machine.client import Client
-from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.pages.page import PageReader, PageWriter
+from neurontools.machine.snapshot import MemoryCategory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

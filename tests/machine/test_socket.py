@@ -19,7 +19,7 @@ from neurontools import paths
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import protocol, render_client
 from neurontools.machine.client import Client
-from neurontools.machine.client_errors import OtherVersionError
+from neurontools.machine.connection import OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

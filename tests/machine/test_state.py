@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from neurontools.machine.devices import Layout
 from neurontools.machine.events import (
     Adopt,
     Changed,
@@ -24,9 +25,9 @@ from neurontools.machine.events import (
     Reserve,
     ResetHardware,
 )
-from neurontools.machine.hardware import CoreTotals, HardwareCounter, HardwareCounters, Layout
 from neurontools.machine.history import History
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.snapshot import CoreTotals, HardwareCounter, HardwareCounters
 from neurontools.machine.state import MachineState
 
 LAYOUT = Layout(device_count=4, cores_per_device=2, memory_bytes=1000)

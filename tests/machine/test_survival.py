@@ -16,7 +16,7 @@ from neurontools import paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.client_errors import CoresBusyError
+from neurontools.machine.connection import CoresBusyError
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.pages.page import PageWriter, page_size
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from neurontools.machine.hardware import HardwareCounters
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
     CoreUse,
     DeviceState,
+    HardwareCounters,
+    MemoryUse,
     ModelState,
     ProcessState,
     Snapshot,
@@ -162,7 +162,7 @@ def fixed_host() -> FixedHost:
 
 WORKER = """
 import json, os, sys, time
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.snapshot import MemoryCategory
 from neurontools.runtime.session import Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 runtime = Runtime.open()

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.monitor.config import MetricKey, default_config
-from neurontools.monitor.config_file import (
+from neurontools.monitor.config import (
     ConfigError,
     DurationError,
+    MetricKey,
+    default_config,
     load_config,
     parse_config,
     parse_go_duration,

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from neurontools.commands import monitor, monitor_prometheus
-from neurontools.monitor.config_file import parse_config
-from neurontools.monitor.status_keys import KEYS
+from neurontools.monitor.config import parse_config
+from neurontools.monitor.processes import KEYS
 from tests.monitor.test_exporter import FAMILIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "neuron-monitor.md").read_text()

@@ -10,8 +10,8 @@ from neurontools.machine.instances.catalogue import instance_names, instance_typ
 from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import MetricKey, default_config
 from neurontools.monitor.latency import percentiles
+from neurontools.monitor.processes import KEYS, summaries
 from neurontools.monitor.report import ErrorSummary, ExecutionSummary
-from neurontools.monitor.status_keys import KEYS, summaries
 from neurontools.runtime.status import NrtStatus
 from tests.monitor.conftest import MIB, FixedHost, job, machine_at, with_errors
 

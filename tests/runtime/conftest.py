@@ -16,7 +16,7 @@ import pytest
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, Registration
-from neurontools.machine.client_errors import OutOfDeviceMemoryError
+from neurontools.machine.connection import OutOfDeviceMemoryError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
 from neurontools.runtime.core_claim import CoreClaim
@@ -155,7 +155,7 @@ class Job:
 import json, os, sys
 from neurontools.runtime.core_claim import CoreClaim
 from neurontools.runtime.session import Runtime
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.snapshot import MemoryCategory
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.runtime.cores import (
+from neurontools.runtime.core_claim import (
     CoreRequest,
     format_not_available,
     parse_core_request,

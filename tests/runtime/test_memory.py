@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.client_errors import SilentDaemonError
-from neurontools.machine.memory import MemoryCategory, MemoryUse
+from neurontools.machine.connection import SilentDaemonError
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.runtime.memory import BIG_BYTES, GRANULE_BYTES, SLOW_NS
 from neurontools.runtime.status import NrtError, NrtStatus
 

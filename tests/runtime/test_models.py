@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.memory import MemoryUse
+from neurontools.machine.snapshot import MemoryUse
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:

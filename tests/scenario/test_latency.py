@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.scenario.latency import Latency, bucket_of
+from neurontools.scenario.model import Latency, bucket_of
 
 distributions = st.builds(
     lambda p50_s, ratio, share, factor: Latency(p50_s, p50_s * ratio, share, factor),

@@ -12,17 +12,16 @@ import pytest
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.client_errors import CoresBusyError, OutOfDeviceMemoryError
-from neurontools.machine.daemon.authorization import Authorization
+from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.daemon.sessions import Authorization
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import PageReader, PageWriter
 from neurontools.machine.processes import Peer
 from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE, RpcError
-from neurontools.machine.synthetic import (
-    Reservation,
+from neurontools.machine.requests import Reservation, SyntheticSpec
+from neurontools.scenario.synthetic_process import (
     SyntheticPlace,
-    SyntheticSpec,
     register_synthetic,
     reserve_synthetic,
     unregister_synthetic,
@@ -31,7 +30,8 @@ from neurontools.machine.synthetic import (
 PLAYER = """
 import sys
 from neurontools.machine.client import Client
-from neurontools.machine.synthetic import SyntheticSpec, register_synthetic, reserve_synthetic, Reservation
+from neurontools.scenario.synthetic_process import (register_synthetic, reserve_synthetic)
+from neurontools.machine.requests import SyntheticSpec, Reservation
 client = Client.connect()
 places = register_synthetic(client, [SyntheticSpec(tag=f"t{core}", cores=(core,)) for core in range(3)])
 reserve_synthetic(client, [Reservation(place.pid, place.cores[0], 1 << 30) for place in places])

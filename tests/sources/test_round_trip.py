@@ -14,8 +14,8 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.machine_view import machine_view
-from neurontools.machine.memory import MemoryCategory
 from neurontools.machine.pages.page import PageWriter
+from neurontools.machine.snapshot import MemoryCategory
 from neurontools.sources import open_source
 
 MONITOR = str(Path(sys.executable).parent / "neuron-monitor")

@@ -14,9 +14,8 @@ from neurontools.machine import render_client
 from neurontools.machine.client import Client
 from neurontools.machine.codec import convert
 from neurontools.machine.faults.kinds import FaultKind
-from neurontools.machine.hardware import HardwareCounter
 from neurontools.machine.protocol import MAX_LINE_BYTES, request_line
-from neurontools.machine.snapshot import Snapshot
+from neurontools.machine.snapshot import HardwareCounter, Snapshot
 
 if TYPE_CHECKING:
     from neurontools.machine.machine_config import DaemonInfo

@@ -55,7 +55,7 @@ ALLOWED = {
     ): "axis labels, with as many digits as neighbours need",
     ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
     ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",
-    ("os.replace", "neurontools/machine/logs.py"): "moves a full log aside; nothing is written",
+    ("os.replace", "neurontools/machine/directory.py"): "moves a full log aside; nothing is written",
     (
         "os.replace",
         "neurontools/customop/building/freshness.py",
@@ -64,7 +64,7 @@ ALLOWED = {
     ("os.replace", "neurontools/sysfs/mirror.py"): "writes thousands of files, without a sync",
     ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",
     ("table of units", "neurontools/machine/instances/schema.py"): "bytes a second",
-    ("table of units", "neurontools/monitor/config_file.py"): "Go's grammar, which neuron-monitor has",
+    ("table of units", "neurontools/monitor/config.py"): "Go's grammar, which neuron-monitor has",
     ("table of units", "neurontools/xla/metrics.py"): "torch_xla's report, byte for byte",
     ("table of units", "tui/top/numbers.py"): "the real neuron-top's sizes, and columns of fixed width",
     ("table of units", "tui/top/pages/columns.py"): "columns of fixed width",

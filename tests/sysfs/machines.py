@@ -5,11 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from neurontools.machine.devices import place_in_ultraserver
-from neurontools.machine.hardware import CoreTotals, HardwareCounters
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import CoreUse, DeviceState, ProcessState, Snapshot
-from neurontools.sysfs.driver_release import DriverRelease, emulated
+from neurontools.machine.snapshot import (
+    CoreTotals,
+    CoreUse,
+    DeviceState,
+    HardwareCounters,
+    MemoryUse,
+    ProcessState,
+    Snapshot,
+)
+from neurontools.sysfs.layout import DriverRelease, emulated
 from neurontools.sysfs.tree import Entry, TreeFile, build_tree
 
 STARTED_S = 1_789_180_800.0

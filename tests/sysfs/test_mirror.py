@@ -246,7 +246,7 @@ class TestLinks:
 UNPRIVILEGED = """
 import os, sys
 sys.path.append(sys.argv[2])  # last: the installed package is what is tested
-from neurontools.sysfs.driver_release import driver_release
+from neurontools.sysfs.layout import driver_release
 from neurontools.sysfs.mirror import SysfsMirror
 from tests.sysfs.machines import STARTED_S, busy
 old = driver_release("2.28")

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from neurontools.machine.hardware import CoreTotals
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import CoreUse
+from neurontools.machine.snapshot import CoreTotals, CoreUse, MemoryUse
 from neurontools.sysfs.aggregates import ON_DEVICE
 from neurontools.sysfs.tree import DEVICES, TreeFile
 from tests.sysfs.machines import job, machine, tree_of

@@ -15,16 +15,14 @@ from neurontools.base.files import TEMPORARY_PREFIX, remove_quietly
 from neurontools.base.procfs import read_boot_id, read_start_ticks
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import processes
-from neurontools.machine.daemon.authorization import Authorization
-from neurontools.machine.daemon.rendering import load_renderers
-from neurontools.machine.daemon.rpc import RpcHandler
+from neurontools.machine.daemon.rpc import RpcHandler, load_renderers
 from neurontools.machine.daemon.server import Server
 from neurontools.machine.daemon.service import MachineService, living_processes
-from neurontools.machine.directory import MachineDirectory, open_recovery_socket
+from neurontools.machine.daemon.sessions import Authorization
+from neurontools.machine.directory import KernelLog, MachineDirectory, open_recovery_socket
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Journal, load_journal, save_journal
-from neurontools.machine.logs import KernelLog
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from neurontools.machine.daemon.telemetry import Telemetry
+    from neurontools.machine.directory import KernelLog
     from neurontools.machine.events import FaultEvent, ResetDevice
     from neurontools.machine.faults.registry import FaultRecord
-    from neurontools.machine.logs import KernelLog
     from neurontools.machine.processes import ProcessKey
     from neurontools.machine.state import MachineState
 

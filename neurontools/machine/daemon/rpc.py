@@ -1,21 +1,22 @@
-"""The answers of neurond to lines: the greeting, and methods about the machine as a whole. Others have their own module."""
+"""The answers of neurond to lines: the greeting, methods about the machine as a whole, and rendered text of a tool.
+
+Rendering is the fast path of neuron-ls: the daemon renders the text, so that the tool itself only prints bytes.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec
-from neurontools.machine.daemon.fault_methods import FaultMethods
-from neurontools.machine.daemon.process_methods import ProcessMethods
-from neurontools.machine.daemon.rendering import render_answer
+from neurontools.machine.daemon.methods import FaultMethods, ProcessMethods
 from neurontools.machine.daemon.rpc_errors import format_holders, invalid_params, refusal_error
 from neurontools.machine.daemon.service import RefusedError
-from neurontools.machine.daemon.sessions import Reply, Sessions, reply
-from neurontools.machine.daemon.status_report import Watching
+from neurontools.machine.daemon.sessions import Reply, Sessions, Watching, reply
 from neurontools.machine.machine_names import instance_id
 from neurontools.machine.protocol import (
     PROTOCOL_VERSION,
@@ -40,10 +41,10 @@ from neurontools.machine.requests import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.machine.daemon.authorization import Authorization
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
-    from neurontools.machine.daemon.sessions import Handlers
+    from neurontools.machine.daemon.sessions import Authorization, Handlers
+    from neurontools.machine.processes import Peer
     from neurontools.machine.protocol import RpcCall
 
 log = logging.getLogger("neurond")
@@ -221,3 +222,51 @@ class RpcHandler:
             )
         self._stop()
         return reply({"pid": os.getpid()})
+
+
+_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
+
+# Modules are imported on first use; an upgrade may have moved them by then.
+_REPLACED = b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
+
+
+def load_renderers() -> None:
+    """Import the renderers before they are needed."""
+    for module in _RENDERERS.values():
+        import_module(module)
+
+
+def render_answer(service: MachineService, line: bytes, asker: Peer) -> bytes:
+    """Return exit code, lengths and text for the line of a `RENDER` request, its first word removed.
+
+    Args:
+        service: the machine.
+        line: the request.
+        asker: the process that sent it.
+    """
+    tool, _, rest = line.decode("utf-8", "surrogateescape").partition("\0")
+    emulate, *argv = rest.split("\0")
+    try:
+        code, out, err = _rendered(service, tool, argv, emulate, asker)
+    except NeuronToolsError as error:
+        hint = f"hint: {error.remedy}\n" if error.remedy else ""
+        code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
+    except ImportError:
+        log.exception("rendering %r failed", line[:200])
+        code, out, err = DaemonError.exit_code, b"", _REPLACED
+    except Exception:
+        log.exception("rendering %r failed", line[:200])
+        code, out, err = DaemonError.exit_code, b"", b"error: neurond failed\nhint: see `neurond logs`\n"
+    return b"%d %d %d\n%b%b" % (code, len(out), len(err), out, err)
+
+
+def _rendered(
+    service: MachineService, tool: str, argv: list[str], emulate: str, asker: Peer
+) -> tuple[int, bytes, bytes]:
+    if tool not in _RENDERERS:
+        raise NeuronToolsError(f"neurond does not render {tool[:40]!r}")
+    renderer = import_module(_RENDERERS[tool])
+    result: tuple[int, bytes, bytes] = renderer.render(
+        service.snapshot(), argv, emulate, asker=(asker.pid, asker.uid, " ".join([tool, *argv]))
+    )
+    return result

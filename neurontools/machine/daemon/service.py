@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from neurontools.base.files import remove_quietly
 from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
 from neurontools.machine.daemon.fault_service import FaultService
-from neurontools.machine.daemon.status_report import SnapshotBuilder
-from neurontools.machine.daemon.telemetry import Telemetry
-from neurontools.machine.devices import device_count
+from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
+from neurontools.machine.devices import Layout, device_count
 from neurontools.machine.events import (
     Adopt,
     Changed,
@@ -30,7 +29,6 @@ from neurontools.machine.events import (
     ResetDevice,
     ResetHardware,
 )
-from neurontools.machine.hardware import Layout
 from neurontools.machine.journal import PAGE, RECORD, RecordWriter, file_name, load_record
 from neurontools.machine.pages.page import (
     PageError,
@@ -46,11 +44,11 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Collection, Sequence
 
+    from neurontools.machine.directory import KernelLog
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
-    from neurontools.machine.logs import KernelLog
     from neurontools.machine.snapshot import Snapshot
 
 log = logging.getLogger("neurond")

@@ -1,20 +1,85 @@
-"""The process at the other end of each connection, and the form of a method's answer."""
+"""Connections: who is at the other end and what they may do, the form of an answer, and the watchers of snapshots."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools.machine import codec, processes
+from neurontools.machine.changes import changes
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import ErrorCode, RpcError
+from neurontools.machine.protocol import CHANGES, SNAPSHOT, ErrorCode, RpcError, push_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.daemon.server import Connection
+    from neurontools.machine.processes import Peer
     from neurontools.machine.protocol import Request
+    from neurontools.machine.snapshot import Snapshot
 
     Handlers = dict[type[Request], Callable[[Connection, Any], "Reply"]]
+
+_ROOT = 0
+# These change the machine for all users of it.
+_OWNER_METHODS = frozenset(
+    {
+        "clear_faults",
+        "count_hardware",
+        "inject_fault",
+        "reset_device",
+        "reset_hardware",
+        "stop",
+        "register_synthetic",
+        "unregister_synthetic",
+        "reserve_synthetic",
+    }
+)
+
+
+class Authorization:
+    """The rules of one machine.
+
+    Only its owner may use a private machine. Whether a process can connect to a shared one is up to the modes of its
+    directory and socket, which admit the group and root; methods that change it for all are for its owner and root.
+
+    Args:
+        machine: its name.
+        group: the number of the group that it is shared with, None for a private machine.
+    """
+
+    def __init__(self, machine: str, group: int | None) -> None:
+        self._machine = machine
+        self._group = group
+
+    def refusal_reason(self, peer: Peer) -> str:
+        """Return why a process may call no method at all, or ""."""
+        if self._group is None and peer.uid != os.getuid():
+            return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
+        if peer.pid == 0:
+            return "the client runs in another pid namespace, where its process cannot be identified"
+        return ""
+
+    def check(self, peer: Peer, method: str) -> None:
+        """Refuse a method that is not for this process's user.
+
+        Raises:
+            RpcError: it is only for the machine's owner and root.
+        """
+        if method in _OWNER_METHODS and not may_administer(peer):
+            raise RpcError(
+                ErrorCode.PEER_REFUSED,
+                f"uid {peer.uid} may not {method} machine {self._machine!r}: only its owner, uid {os.getuid()}, "
+                "and root may",
+                "ask its owner",
+            )
+
+
+def may_administer(peer: Peer) -> bool:
+    """Return whether a process belongs to the machine's owner or root."""
+    return peer.uid in {os.getuid(), _ROOT}
+
 
 Reply = tuple[str, tuple[int, ...]]
 """A result as JSON text, and descriptors to send along, which stay the sender's."""
@@ -91,3 +156,86 @@ class Sessions:
 def reply(result: object, descriptors: tuple[int, ...] = ()) -> Reply:
     """Return a result as JSON text, with descriptors to send along, which stay the sender's."""
     return codec.encode(result), descriptors
+
+
+class Watching:
+    """The watchers and their periods. Without watchers there is no timer.
+
+    Args:
+        snapshot: returns the machine as a value.
+        encoded_snapshot: returns it as JSON text.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], encoded_snapshot: Callable[[], str]) -> None:
+        self._snapshot = snapshot
+        self._encoded_snapshot = encoded_snapshot
+        self._whole: dict[float, set[Connection]] = {}
+        # With what was pushed last: a connection gets everything in order or is dropped.
+        self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
+        self._timers: set[float] = set()
+
+    def add(self, connection: Connection, period_s: float, *, changes: bool = False) -> None:
+        """Push a snapshot to a connection every `period_s` seconds; a former period is forgotten.
+
+        Args:
+            connection: whose.
+            period_s: seconds between two.
+            changes: push only the first one whole, then what changed.
+        """
+        self.remove(connection)
+        if changes:
+            self._changes.setdefault(period_s, {})[connection] = None
+        else:
+            self._whole.setdefault(period_s, set()).add(connection)
+        if period_s not in self._timers:
+            self._timers.add(period_s)
+            self._schedule(period_s)
+
+    def remove(self, connection: Connection) -> None:
+        """Push nothing more to a connection."""
+        for whole in self._whole.values():
+            whole.discard(connection)
+        for bases in self._changes.values():
+            bases.pop(connection, None)
+
+    def push_first(self, connection: Connection) -> None:
+        """Push a snapshot now: a new watcher need not wait."""
+        for bases in self._changes.values():
+            if connection in bases:
+                bases[connection] = snapshot = self._snapshot()
+                connection.send(push_line(SNAPSHOT, codec.encode(snapshot)))
+                return
+        connection.send(self._whole_line())
+
+    def _schedule(self, period_s: float) -> None:
+        asyncio.get_running_loop().call_later(period_s, self._tick, period_s)
+
+    def _tick(self, period_s: float) -> None:
+        whole, bases = self._whole.get(period_s), self._changes.get(period_s)
+        if not whole and not bases:
+            self._timers.discard(period_s)
+            self._whole.pop(period_s, None)
+            self._changes.pop(period_s, None)
+            return
+        self._schedule(period_s)
+        if whole:
+            line = self._whole_line()
+            for connection in list(whole):
+                connection.send(line)
+        if bases:
+            self._push_changes(bases)
+
+    def _push_changes(self, bases: dict[Connection, Snapshot | None]) -> None:
+        snapshot = self._snapshot()
+        lines: dict[int, bytes] = {}
+        for connection, base in list(bases.items()):
+            if base is None:
+                continue
+            line = lines.get(id(base))
+            if line is None:
+                line = lines[id(base)] = push_line(CHANGES, codec.encode(changes(base, snapshot)))
+            bases[connection] = snapshot
+            connection.send(line)
+
+    def _whole_line(self) -> bytes:
+        return push_line(SNAPSHOT, self._encoded_snapshot())

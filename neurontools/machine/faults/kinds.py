@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from neurontools.machine.hardware import HardwareCounter
+from neurontools.machine.snapshot import HardwareCounter
 
 
 class FaultKind(StrEnum):

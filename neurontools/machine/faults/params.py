@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
 from msgspec import Struct
 
+from neurontools.machine.devices import index_range
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
-from neurontools.machine.hardware import index_range
 from neurontools.machine.protocol import Request
 
 if TYPE_CHECKING:
-    from neurontools.machine.hardware import Layout
+    from neurontools.machine.devices import Layout
 
 MAX_SECONDS = 366 * 86400.0
 MIN_EVERY_S = 0.01

@@ -39,8 +39,8 @@ from neurontools.machine.faults.params import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from neurontools.machine.devices import Layout
     from neurontools.machine.events import Process
-    from neurontools.machine.hardware import Layout
     from neurontools.machine.history import ErrorCounters
 
 MAX_FAULTS = 1000

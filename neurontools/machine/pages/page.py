@@ -17,13 +17,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from neurontools.machine.pages.header import PageError, PageIdentity, pack_header
 from neurontools.machine.pages.layout import (
     CHECK_SEED,
     CORE_BYTES,
     MODELS_BYTES,
     WORD,
+    PageError,
+    PageIdentity,
     PageLayout,
+    pack_header,
     page_size,
 )
 from neurontools.machine.pages.reader import PageReader, PageValue

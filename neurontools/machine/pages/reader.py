@@ -11,9 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.pages import sections
-from neurontools.machine.pages.header import parse_header
 from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CPU_SYSTEM_WORD,
@@ -30,9 +28,11 @@ from neurontools.machine.pages.layout import (
     ROW_WORDS,
     PageLayout,
     checks,
+    parse_header,
     process_checks,
 )
 from neurontools.machine.pages.sections import CoreSection
+from neurontools.machine.snapshot import MemoryUse
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import CoreUse, ModelState

@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.pages.header import text_of
 from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CORE_LATENCY_WORD,
@@ -17,8 +15,9 @@ from neurontools.machine.pages.layout import (
     STATUS_NUMBERS,
     STATUS_SLOTS,
     PageLayout,
+    text_of,
 )
-from neurontools.machine.snapshot import CoreUse, ModelState
+from neurontools.machine.snapshot import CoreUse, MemoryUse, ModelState
 
 ShownModel = tuple[int, ModelState, ModelState]
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from neurontools.machine.pages.core import CoreWriter
-from neurontools.machine.pages.header import fitted, parse_header
 from neurontools.machine.pages.layout import (
     CATEGORIES,
     CHECK_PRIME,
@@ -32,12 +31,14 @@ from neurontools.machine.pages.layout import (
     ROW_WORDS,
     PageLayout,
     check_weights,
+    fitted,
+    parse_header,
     settled_check,
 )
 
 if TYPE_CHECKING:
-    from neurontools.machine.memory import MemoryCategory, MemoryUse
     from neurontools.machine.pages.core import CoreCounters
+    from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 
 NO_MODEL = -1
 

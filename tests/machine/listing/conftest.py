@@ -16,8 +16,7 @@ from neurontools import paths
 from neurontools.machine.devices import device_states
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.machine_config import HOST, MachineConfig
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
+from neurontools.machine.snapshot import CoreUse, MemoryUse, ProcessState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

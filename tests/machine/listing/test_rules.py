@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.table import core_range, cut
-from neurontools.machine.listing.text import render
-from neurontools.machine.listing.topology import topology_lines
+from neurontools.machine.listing.text import render, topology_lines
 
 
 def lines(snapshot, *flags):

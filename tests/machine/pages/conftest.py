@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
-from neurontools.machine.snapshot import ModelState
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse, ModelState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

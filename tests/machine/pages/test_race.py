@@ -12,14 +12,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from neurontools.machine.memory import MemoryCategory
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageValue, PageWriter, create_page
-from neurontools.machine.snapshot import ModelState
+from neurontools.machine.snapshot import MemoryCategory, ModelState
 
 # Every value is a function of the number of executions, so that a torn one shows.
 WRITER = """
 import os, sys
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.snapshot import MemoryCategory
 from neurontools.machine.pages.page import PageWriter
 writer = PageWriter(os.open(sys.argv[1], os.O_RDWR))
 sys.stdout.write("ready\\n"); sys.stdout.flush()
@@ -58,8 +57,11 @@ def test_a_reader_in_another_process_never_sees_a_torn_value(home: Path, identit
         reader = PageReader(fd)
         values: list[PageValue | None] = []
         end_s = time.monotonic() + 20
-        while len(values) < 300 and time.monotonic() < end_s:
+        seen: set[int] = set()
+        while (len(values) < 300 or len(seen) < 2) and time.monotonic() < end_s:
             value = reader.read(time.monotonic_ns())
+            if value is not None:
+                seen.add(value.cores[0].executions)
             if not values or value is not values[-1]:
                 values.append(value)
     finally:

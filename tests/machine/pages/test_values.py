@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.layout import CATEGORIES, MODEL_SLOTS, STATUS_NUMBERS
 from neurontools.machine.pages.page import (
     NO_MODEL,
@@ -27,7 +26,7 @@ from neurontools.machine.pages.page import (
     page_size,
     ring,
 )
-from neurontools.machine.snapshot import LATENCY_BUCKETS, ModelState
+from neurontools.machine.snapshot import LATENCY_BUCKETS, MemoryCategory, MemoryUse, ModelState
 from neurontools.runtime.status import NrtStatus
 
 OpenedPage = Callable[[Path, tuple[int, ...]], AbstractContextManager[tuple[PageWriter, PageReader, int]]]
@@ -79,7 +78,7 @@ def test_identity_and_cores_come_back(home: Path, identity: PageIdentity, cores:
 
 @given(st.text(max_size=2000))
 def test_long_text_is_cut_between_characters(command: str) -> None:
-    from neurontools.machine.pages.header import fitted
+    from neurontools.machine.pages.layout import fitted
 
     cut = fitted(command, 1024).decode()
     whole = command.encode("utf-8", "replace").decode()

@@ -14,12 +14,13 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.launch import StartOptions
-from neurontools.machine.memory import MemoryCategory, MemoryUse
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
     CoreUse,
     DeviceState,
+    MemoryCategory,
+    MemoryUse,
     ModelState,
     ProcessState,
     Snapshot,

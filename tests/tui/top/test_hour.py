@@ -10,8 +10,14 @@ from msgspec.structs import replace
 
 from neurontools.dashboard.monitor import KEPT, MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    CoreUse,
+    DeviceState,
+    MemoryUse,
+    ProcessState,
+    Snapshot,
+)
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages

@@ -14,8 +14,7 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import StartOptions
 from neurontools.sources import open_source
-from neurontools.sources.merged_feeds import MergedFeeds
-from neurontools.sources.retrying import RetryingSource, SourceProblem
+from neurontools.sources.retrying import MergedFeeds, RetryingSource, SourceProblem
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.machines.bar import choice_at, format_machine_bar
 from neurontools.tui.top.machines.source import MachineUpdate, SeveralSource, places_of

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from neurontools.machine.hardware import HardwareCounters
-from neurontools.machine.memory import MemoryUse
+from neurontools.machine.snapshot import HardwareCounters, MemoryUse
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.machines.source import MachineUpdate
 from neurontools.tui.top.model import TopModel

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from neurontools.base.procfs import read_start_ticks
-from neurontools.machine.hardware import HardwareCounters
+from neurontools.machine.snapshot import HardwareCounters
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.machine.machine_view import core_rates, device_processes, machine_view, process_key, restrict
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.memory_tree import MemoryMap, MemoryNode, NodeKind
-from neurontools.machine.snapshot import CoreUse, DeviceState, ModelState, ProcessState, Snapshot
+from neurontools.machine.snapshot import CoreUse, DeviceState, MemoryUse, ModelState, ProcessState, Snapshot
 
 SECOND_NS = 1_000_000_000
 

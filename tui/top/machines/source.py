@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
-from neurontools.sources.merged_feeds import MergedFeeds
+from neurontools.sources.retrying import MergedFeeds
 from neurontools.tui.top.source import FollowedSource, RecordedSource, SourceProblem, TimedSnapshot
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.links import links
-from neurontools.machine.hardware import HardwareCounter
-from neurontools.machine.memory import MemoryCategory
+from neurontools.machine.snapshot import HardwareCounter, MemoryCategory
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import ranges
 from neurontools.tui.top.pages.curves import braille, values_of

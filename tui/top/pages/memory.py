@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.machine.memory import MemoryUse
 from neurontools.machine.memory_tree import NodeKind
+from neurontools.machine.snapshot import MemoryUse
 from neurontools.tui.top.numbers import size
 from neurontools.tui.top.pages.memory_tree import label
 from neurontools.tui.top.pages.rows import section, section_heads

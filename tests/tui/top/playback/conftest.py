@@ -6,8 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from neurontools.machine.memory import MemoryUse
-from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, DeviceState, ProcessState, Snapshot
+from neurontools.machine.snapshot import (
+    LATENCY_BUCKETS,
+    CoreUse,
+    DeviceState,
+    MemoryUse,
+    ProcessState,
+    Snapshot,
+)
 from neurontools.tui.top.source import TimedSnapshot
 
 SECOND_NS = 1_000_000_000
