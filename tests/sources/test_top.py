@@ -94,5 +94,5 @@ async def test_a_recording_plays_to_its_end_and_says_so(recording):
         await asyncio.wait_for(app.source_ended.wait(), 20)
         await pilot.pause()
         assert app.model.trouble == "end of the recording"
-        assert app.model.view is not None
-        assert app.model.view.mean_utilization == pytest.approx(0.5)
+        assert app.model.shown.view is not None
+        assert app.model.shown.view.mean_utilization == pytest.approx(0.5)

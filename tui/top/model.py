@@ -175,48 +175,14 @@ class TopModel:
         self.history = MachineHistory()
         self.monitor = monitor or MachineMonitor()
         self.tree = TreeCursor(self._memory)
-        self._shown = Interval()
+        self.shown = Interval()
+        """The newest interval, or the one that playback shows."""
         self._before: TimedSnapshot | None = None
         self._newest: TimedSnapshot | None = None
         self._is_held = False
         self._tabbed: tuple[ProcessState, ...] | None = None
         self._noted: Rates = {}
         self._utilization: dict[int, float] = {}
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The newest snapshot, None before the first."""
-        return self._shown.snapshot
-
-    @property
-    def before(self) -> Snapshot | None:
-        """The snapshot at the start of the interval, None if there is none."""
-        return self._shown.before
-
-    @property
-    def rates(self) -> Rates:
-        """The rates of every core of the machine by machine-wide id, for all tabs."""
-        return self._shown.rates
-
-    @property
-    def view(self) -> MachineView | None:
-        """The numbers of the current tab, None before the first snapshot."""
-        return self._shown.view
-
-    @property
-    def system_cpu(self) -> CpuShare:
-        """CPU use of the whole host."""
-        return self._shown.system_cpu
-
-    @property
-    def runtime_cpu(self) -> CpuShare:
-        """CPU use of the processes of the current tab."""
-        return self._shown.runtime_cpu
-
-    @property
-    def processes(self) -> tuple[ProcessRow, ...]:
-        """The processes that use a device, oldest first, with their rates."""
-        return self._shown.processes
 
     def update(self, update: Update) -> None:
         """Process an update of the source."""
@@ -278,7 +244,7 @@ class TopModel:
         """Go to a tab by its position, if it exists."""
         if 0 <= index < len(self.tabs):
             self.tab = self.tabs[index]
-            self._shown.restrict(self.tab.key)
+            self.shown.restrict(self.tab.key)
 
     def _note(self, before: TimedSnapshot | None, after: TimedSnapshot) -> Rates:
         rates = core_rates(before.snapshot if before else None, after.snapshot)
@@ -292,11 +258,12 @@ class TopModel:
 
     def _show(self, before: TimedSnapshot | None, after: TimedSnapshot, rates: Rates) -> None:
         self._find_tabs(after.snapshot)
-        self._shown.show(before, after, rates)
-        self._shown.restrict(self.tab.key)
+        self.shown.show(before, after, rates)
+        self.shown.restrict(self.tab.key)
 
     def _memory(self) -> MemoryMap | None:
-        return self.view.memory if self.view else None
+        view = self.shown.view
+        return view.memory if view else None
 
     def _find_tabs(self, snapshot: Snapshot) -> None:
         if snapshot.processes is self._tabbed:

@@ -203,11 +203,11 @@ class PlaybackController:
         newest_ns = self.history.time_ns(self.history.end - 1)
         shown = max(self._shown, self.history.first)
         back_s = (newest_ns - self.history.time_ns(shown)) / _SECOND_NS
-        snapshot = self._model.snapshot
+        snapshot = self._model.shown.snapshot
         clock = time.strftime("%H:%M:%S", time.localtime(snapshot.taken_unix_s)) if snapshot else ""
         behind = f" (-{duration(back_s)})" if back_s >= 0.5 else ""
         # Rates belong to the interval before a snapshot, and the oldest has none.
-        rates = "oldest, no rates, " if self._model.before is None else ""
+        rates = "oldest, no rates, " if self._model.shown.before is None else ""
         return f"paused at {clock}{behind}, {rates}still recording"
 
     def _replay_position(self) -> str:
@@ -218,7 +218,7 @@ class PlaybackController:
         all_s = (self.history.time_ns(self.history.end - 1) - first_ns) / _SECOND_NS
         state = f"x{self.speed:g}"
         if self.is_paused:
-            state = "paused, no rates yet" if self._model.before is None else "paused"
+            state = "paused, no rates yet" if self._model.shown.before is None else "paused"
         elif self.is_loaded and self._shown == self.history.end - 1:
             state = "end"
         more = "" if self.is_loaded else "+"

@@ -103,7 +103,7 @@ class Panes:
 
 def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
     """Return the layout of the machine that the model shows."""
-    devices = model.view.devices if model.view else ()
+    devices = model.shown.view.devices if model.shown.view else ()
     cores = max((len(device.cores) for device in devices), default=1)
     return screen_layout(
         width, height, max(1, len(devices)), cores, FLOPS_WIDTHS if model.flops else PERCENT_WIDTHS
@@ -131,8 +131,8 @@ _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
 def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
     # A machine on which nothing happens is not drawn again: the same view and rows look the same.
-    shown = (model.view, model.tree.rows, model.monitor.alerts, model.tabs, model.tab)
-    version = model.snapshot.neuroncore_version if model.snapshot else ""
+    shown = (model.shown.view, model.tree.rows, model.monitor.alerts, model.tabs, model.tab)
+    version = model.shown.snapshot.neuroncore_version if model.shown.snapshot else ""
     how = (width, height, model.flops, model.colour, model.tree.selected, version)
     if _last and all(map(is_, shown, _last[0][0])) and how == _last[0][1]:
         return _last[0][2]
@@ -159,7 +159,7 @@ def text_screen(model: TopModel, width: int) -> str:
 
 def text_lines(model: TopModel) -> int:
     """Return a height at which every device and the whole tree as it is open have room."""
-    devices = len(model.view.devices) if model.view else 1
+    devices = len(model.shown.view.devices) if model.shown.view else 1
     return 64 + 2 * devices + 2 * len(model.tree.rows)
 
 

@@ -27,8 +27,8 @@ def drawn(*ticks: TimedSnapshot, index: int = 0) -> dict[str, str]:
     model = TopModel(colour=False)
     for tick in ticks:
         model.update(tick)
-    assert model.snapshot is not None
-    lines = [text_of(line) for line in device_lines(model, model.snapshot.devices[index], 120)]
+    assert model.shown.snapshot is not None
+    lines = [text_of(line) for line in device_lines(model, model.shown.snapshot.devices[index], 120)]
     return {line[:20].strip(): line[20:].strip() for line in lines}
 
 

@@ -72,7 +72,7 @@ def _visible(
 
 def _name(machine: MonitoredMachine) -> str:
     model = machine.model
-    mark = "?" if model.trouble or model.snapshot is None else "!" if model.monitor.alerts else ""
+    mark = "?" if model.trouble or model.shown.snapshot is None else "!" if model.monitor.alerts else ""
     return fixed(clean(machine.name), _NAME_WIDTH).rstrip() + mark
 
 

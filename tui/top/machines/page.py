@@ -60,11 +60,11 @@ class MachineSummary:
 def summary_of(machine: MonitoredMachine) -> MachineSummary:
     """Return the row of a machine."""
     model = machine.model
-    snapshot = model.snapshot
+    snapshot = model.shown.snapshot
     if snapshot is None:
         return MachineSummary(machine.name, model.source, model.trouble or "waiting")
     alerts = "; ".join(alert.text for alert in model.monitor.alerts)
-    rates = model.rates.values()
+    rates = model.shown.rates.values()
     return MachineSummary(
         name=machine.name,
         source=model.source,

@@ -39,7 +39,7 @@ class ClassicPage(Page):
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return the numbers of the current tab."""
-        view = model.view
+        view = model.shown.view
         if view is None:
             return {"devices": [], "memory": None}
         return {
@@ -58,8 +58,8 @@ class ClassicPage(Page):
                 for device in view.devices
             ],
             "vcpus": {
-                "system": {"user": model.system_cpu.user, "system": model.system_cpu.system},
-                "runtime": {"user": model.runtime_cpu.user, "system": model.runtime_cpu.system},
+                "system": {"user": model.shown.system_cpu.user, "system": model.shown.system_cpu.system},
+                "runtime": {"user": model.shown.runtime_cpu.user, "system": model.shown.runtime_cpu.system},
             },
             "memory": {
                 "host_bytes": asdict(view.memory.host),

@@ -45,7 +45,7 @@ _drawn: list[tuple[_Look, _Rows]] = []
 
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:
     """Return the pane: its bar, the heads, and the device rows around the selected device that fit."""
-    view = model.view
+    view = model.shown.view
     if view is None:
         return (section(" NeuronCore Utilization", width), *(fit((), width) for _ in range(grid.lines + 1)))
     look = _Look(
@@ -85,7 +85,7 @@ def _first_device(view: MachineView, look: _Look) -> int:
 
 
 def _title(model: TopModel, view: MachineView) -> str:
-    version = model.snapshot.neuroncore_version if model.snapshot else ""
+    version = model.shown.snapshot.neuroncore_version if model.shown.snapshot else ""
     if model.flops:
         rates = f"Avg: {teraflops(view.mean_flops_s)} | Total: {teraflops(view.total_flops_s)}"
     else:

@@ -125,7 +125,7 @@ def _cores(model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
     if row.process.cores:
         yield fit(((f" {'core':<8}{'utilization':<{_METER_WIDTH + 10}}{'memory':>9}", Role.HEAD),), width)
     for use in row.process.cores:
-        rate = model.rates.get(use.core)
+        rate = model.shown.rates.get(use.core)
         share = rate.utilization if rate else 0.0
         spans = (
             (f"   {use.core:<6}", Role.PLAIN),

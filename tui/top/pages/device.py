@@ -70,7 +70,7 @@ def power_of(model: TopModel, device: DeviceState) -> Power | None:
     if device.power is not None:
         return Power(*device.power, is_modelled=False)
     seen = [slot for slot in model.history.minute(("device", device.index)) if slot]
-    if not seen or model.snapshot is None or model.snapshot.source != "sim":
+    if not seen or model.shown.snapshot is None or model.shown.snapshot.source != "sim":
         return None
     mean = sum(slot.mean for slot in seen) / len(seen)
     lowest, highest = min(slot.mean for slot in seen), max(slot.peak for slot in seen)
@@ -83,7 +83,7 @@ def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Iterator
 
 def _cores(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     for place, core in enumerate(sorted(device.core_ids)):
-        rate = model.rates.get(core)
+        rate = model.shown.rates.get(core)
         share = rate.utilization if rate else 0.0
         spans = [
             (fixed(f" NC{place} (core {core})", _LABEL_WIDTH), Role.HEAD),
@@ -104,7 +104,7 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     )
     yield fit(spans, width)
     own = set(device.core_ids)
-    snapshot = model.snapshot
+    snapshot = model.shown.snapshot
     uses = (
         [use.memory for process in snapshot.processes for use in process.cores if use.core in own]
         if snapshot
@@ -128,7 +128,7 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
 
 def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     own = set(device.core_ids)
-    users = [row for row in model.processes if any(use.core in own for use in row.process.cores)]
+    users = [row for row in model.shown.processes if any(use.core in own for use in row.process.cores)]
     if not users:
         yield from _fact("processes", "none", width, Role.DIM)
     for number, row in enumerate(users):
@@ -146,10 +146,12 @@ def _errors(device: DeviceState, width: int) -> Iterator[Line]:
 
 
 def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
-    if model.snapshot is None:
+    if model.shown.snapshot is None:
         return
-    utilization = {core: rate.utilization for core, rate in model.rates.items()}
-    own_links = [link for pair, link in links(model.snapshot, utilization).items() if device.index in pair]
+    utilization = {core: rate.utilization for core, rate in model.shown.rates.items()}
+    own_links = [
+        link for pair, link in links(model.shown.snapshot, utilization).items() if device.index in pair
+    ]
     if not own_links:
         yield from _fact("links", "none", width, Role.DIM)
     for number, link in enumerate(sorted(own_links, key=lambda link: link.devices)):

@@ -65,9 +65,9 @@ class DevicesPage(Page):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the current view."""
-        devices = model.snapshot.devices if model.snapshot else ()
+        devices = model.shown.snapshot.devices if model.shown.snapshot else ()
         if not devices:
-            text = " this machine has no devices" if model.snapshot else ""
+            text = " this machine has no devices" if model.shown.snapshot else ""
             return [section(" Devices", width), fit(((text, Role.DIM),), width)]
         window = self._cursor.window(len(devices), height - 3)
         device = devices[self._cursor.row]
@@ -79,12 +79,12 @@ class DevicesPage(Page):
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show every device."""
-        devices = model.snapshot.devices if model.snapshot else ()
+        devices = model.shown.snapshot.devices if model.shown.snapshot else ()
         return 3 + max(len(devices), 64 if self._has_device or self._is_topology else 0)
 
     def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
         """Select the device under the mouse; a click on the selected one shows it in full."""
-        devices = model.snapshot.devices if model.snapshot else ()
+        devices = model.shown.snapshot.devices if model.shown.snapshot else ()
         if self._has_device or self._is_topology or not 1 <= y <= len(devices):
             return None
         row = min(self._cursor.first + y - 1, len(devices) - 1)
@@ -99,10 +99,10 @@ class DevicesPage(Page):
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return devices and links."""
-        snapshot = model.snapshot
+        snapshot = model.shown.snapshot
         if snapshot is None:
             return {"devices": [], "links": []}
-        utilization = {core: rate.utilization for core, rate in model.rates.items()}
+        utilization = {core: rate.utilization for core, rate in model.shown.rates.items()}
         return {
             "devices": [
                 {
@@ -135,7 +135,7 @@ class DevicesPage(Page):
             self._step(model, steps)
 
     def _step(self, model: TopModel, steps: int) -> None:
-        self._cursor.move(steps, len(model.snapshot.devices) if model.snapshot else 0)
+        self._cursor.move(steps, len(model.shown.snapshot.devices) if model.shown.snapshot else 0)
 
     def _turn(self, _model: TopModel) -> None:
         self._is_topology, self._has_device = not self._is_topology, False
@@ -156,10 +156,12 @@ class DevicesPage(Page):
         ]
 
     def _topology(self, model: TopModel, selected: int, width: int, height: int) -> list[Line]:
-        if model.snapshot is None:
+        if model.shown.snapshot is None:
             return []
-        utilization = {core: rate.utilization for core, rate in model.rates.items()}
-        drawing = Topology(model.snapshot, utilization, selected, model.monitor.alerts_of_device).lines(width)
+        utilization = {core: rate.utilization for core, rate in model.shown.rates.items()}
+        drawing = Topology(model.shown.snapshot, utilization, selected, model.monitor.alerts_of_device).lines(
+            width
+        )
         room = height - 1
         first = 0
         if len(drawing) > room:
@@ -188,7 +190,8 @@ class DevicesPage(Page):
         self, model: TopModel, device: DeviceState, cell: int, cores: int, width: int, *, selected: bool
     ) -> Line:
         shares = [
-            model.rates[core].utilization if core in model.rates else 0.0 for core in sorted(device.core_ids)
+            model.shown.rates[core].utilization if core in model.shown.rates else 0.0
+            for core in sorted(device.core_ids)
         ]
         alerts = model.monitor.alerts_of_device.get(device.index)
         role = Role.SELECTED if selected else Role.ALERT if alerts or device.lost else Role.HEAD

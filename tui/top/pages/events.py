@@ -163,7 +163,7 @@ def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:
 
 
 def _since_s(model: TopModel, alert: Alert) -> float:
-    now_s = model.snapshot.taken_ns / 1e9 if model.snapshot else alert.since_s
+    now_s = model.shown.snapshot.taken_ns / 1e9 if model.shown.snapshot else alert.since_s
     return round(now_s - alert.since_s, 3)
 
 

@@ -71,7 +71,7 @@ def _share(model: TopModel, series: Series) -> HistoryCurve:
 
 
 def _devices(model: TopModel) -> Sequence[DeviceState]:
-    return model.snapshot.devices if model.snapshot else ()
+    return model.shown.snapshot.devices if model.shown.snapshot else ()
 
 
 def _utilization(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]:
@@ -127,7 +127,7 @@ def _latency(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]:
 
 
 def _processes(model: TopModel) -> Sequence[ProcessState]:
-    return device_processes(model.snapshot) if model.snapshot else ()
+    return device_processes(model.shown.snapshot) if model.shown.snapshot else ()
 
 
 def _name(process: ProcessState) -> str:
@@ -212,14 +212,14 @@ class HistoryPage(Page):
         drawn.append(_head(self._view, columns, width))
         self._top = len(drawn)
         drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
-        if not rows and model.snapshot:
+        if not rows and model.shown.snapshot:
             drawn.append(_nothing(model, width))
         return drawn
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
         """Return the chart of all cores, and all views with every row open."""
         drawn: list[Line] = []
-        for view in VIEWS if model.snapshot else ():
+        for view in VIEWS if model.shown.snapshot else ():
             closed = view.rows(model, ())
             rows = view.rows(model, {row.opens for row in closed})
             if not drawn:
@@ -249,7 +249,7 @@ class HistoryPage(Page):
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return all series: means and peaks of the seconds and minutes, null where nothing was sampled."""
-        snapshot, history = model.snapshot, model.history
+        snapshot, history = model.shown.snapshot, model.history
         devices = snapshot.devices if snapshot else ()
         return {
             "all_cores": _series_data(history, MACHINE),
@@ -281,7 +281,7 @@ class HistoryPage(Page):
         }
 
     def _rows(self, model: TopModel) -> list[HistoryRow]:
-        return self._view.rows(model, self._opened) if model.snapshot else []
+        return self._view.rows(model, self._opened) if model.shown.snapshot else []
 
     def _move(self, model: TopModel, steps: int) -> None:
         self._cursor.move(steps, len(self._rows(model)))
@@ -326,7 +326,7 @@ def _head(view: HistoryView, columns: Columns, width: int) -> Line:
 
 
 def _nothing(model: TopModel, width: int) -> Line:
-    has_devices = model.snapshot and model.snapshot.devices
+    has_devices = model.shown.snapshot and model.shown.snapshot.devices
     text = " no process uses a device" if has_devices else " this machine has no devices"
     return fit(((text, Role.DIM),), width)
 

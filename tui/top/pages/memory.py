@@ -32,8 +32,8 @@ def summary_lines(model: TopModel, width: int) -> tuple[Line, ...]:
 
     Label and value pairs where they fit; in a narrower terminal the labels stand in the bar.
     """
-    host = model.view.memory.host if model.view else MemoryUse()
-    device = model.view.memory.device if model.view else MemoryUse()
+    host = model.shown.view.memory.host if model.shown.view else MemoryUse()
+    device = model.shown.view.memory.device if model.shown.view else MemoryUse()
     if width < _PAIRS_WIDTH:
         return _summary_table(host, device, width)
     long = width >= _LONG_LABELS_WIDTH

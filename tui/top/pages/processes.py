@@ -146,12 +146,12 @@ class ProcessesPage(Page):
         return ""
 
     def _shown(self, model: TopModel) -> tuple[TreeLine, ...]:
-        if model.snapshot is None:
+        if model.shown.snapshot is None:
             return ()
-        rows = ordered(self._filter(model.snapshot, model.processes), self.sorting)
+        rows = ordered(self._filter(model.shown.snapshot, model.shown.processes), self.sorting)
         if not self._is_tree:
             return tuple(TreeLine(row.process.pid, 0, row) for row in rows)
-        parents = {key[0]: found.parent_pid for key, found in presences(model.snapshot).items()}
+        parents = {key[0]: found.parent_pid for key, found in presences(model.shown.snapshot).items()}
         return tree(rows, parents)
 
     def _place(self, shown: Sequence[TreeLine]) -> None:
@@ -173,7 +173,7 @@ class ProcessesPage(Page):
         return self._row(shown)
 
     def _bar(self, model: TopModel, shown: Sequence[TreeLine], width: int) -> Line:
-        total = len(model.processes)
+        total = len(model.shown.processes)
         count = sum(line.row is not None for line in shown)
         text = f" Processes ({count} of {total})" if count != total else f" Processes ({total})"
         if self.filter_text:
@@ -253,10 +253,10 @@ class ProcessesPage(Page):
         row = self._current(model)
         if self.readonly:
             return Notice("neuron-top was started with --readonly", problem=True)
-        if row is None or model.snapshot is None:
+        if row is None or model.shown.snapshot is None:
             return Notice("no process is selected")
         process = row.process
-        if reason := rejection_reason(process, model.snapshot.source):
+        if reason := rejection_reason(process, model.shown.snapshot.source):
             return Notice(reason, problem=True)
         about = (
             f"process {process.pid} of {user_name(process.uid)}",

@@ -45,7 +45,7 @@ def page_text(page: Page, model: TopModel, width: int) -> str:
 
 def page_data(page: Page, model: TopModel) -> dict[str, Any]:
     """Return a page as JSON values: machine, time, and the page's data."""
-    snapshot = model.snapshot
+    snapshot = model.shown.snapshot
     return {
         "page": page.name,
         "machine": snapshot.machine if snapshot else None,

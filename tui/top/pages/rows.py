@@ -57,7 +57,7 @@ def section(text: str, width: int, note: str = "") -> Line:
 
 def title_line(model: TopModel, width: int) -> Line:
     """Return the title bar: program, instance, the source on the left, and any problem."""
-    snapshot = model.snapshot
+    snapshot = model.shown.snapshot
     text = f"neuron-top {__version__}"
     if snapshot is not None:
         text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
@@ -88,8 +88,8 @@ def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the vCPU pane: its bar, the host, and the machine's processes."""
     return (
         section(" vCPU Utilization", width, _modelled_note(model)),
-        _cpu_line(" System vCPU Usage", model.system_cpu, width, colour=model.colour),
-        _cpu_line(" Runtime vCPU Usage", model.runtime_cpu, width, colour=model.colour),
+        _cpu_line(" System vCPU Usage", model.shown.system_cpu, width, colour=model.colour),
+        _cpu_line(" Runtime vCPU Usage", model.shown.runtime_cpu, width, colour=model.colour),
     )
 
 
@@ -98,7 +98,7 @@ def _modelled_note(model: TopModel) -> str:
     only = model.tab.key
     processes = [
         process
-        for process in (model.snapshot.processes if model.snapshot else ())
+        for process in (model.shown.snapshot.processes if model.shown.snapshot else ())
         if process.uses_device and (only is None or process_key(process) == only)
     ]
     count = sum(map(is_modelled, processes))

@@ -44,14 +44,14 @@ def live(tape: SnapshotHistory, tick_at: MakeTick) -> PlaybackController:
 
 def shown(playback: PlaybackController) -> int:
     """The second that the screen shows."""
-    snapshot = playback._model.snapshot
+    snapshot = playback._model.shown.snapshot
     assert snapshot
     return snapshot.taken_ns // 1_000_000_000
 
 
 def percent(playback: PlaybackController) -> int:
     """The utilization of the first core that the screen shows."""
-    view = playback._model.view
+    view = playback._model.shown.view
     assert view
     return round(100 * view.devices[0].cores[0].utilization)
 
@@ -121,7 +121,7 @@ def test_keys_before_there_is_anything_do_nothing(tape):
     playback.step(-1)
     playback.seek(10)
     playback.change_speed(1)
-    assert (playback._model.snapshot, playback.is_paused, playback.speed) == (None, False, 1.0)
+    assert (playback._model.shown.snapshot, playback.is_paused, playback.speed) == (None, False, 1.0)
 
 
 def test_trouble_is_shown_beside_the_position(live):
