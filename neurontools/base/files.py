@@ -18,7 +18,8 @@ TEMPORARY_PREFIX = ".tmp-"
 """How the names of temporary files begin: `.tmp-<pid>-<number>-<random>`."""
 
 _numbers = itertools.count()
-_READ_OPTIONS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Options to open a file of an untrusted directory: no link is followed, no pipe waited for."""
 
 
 def write_atomic(
@@ -173,15 +174,15 @@ def open_unseen(path: str) -> BinaryIO:
         OSError: it cannot be opened, or is a link.
     """
     try:
-        return os.fdopen(os.open(path, _READ_OPTIONS | os.O_NOATIME), "rb")
+        return os.fdopen(os.open(path, READ_SAFELY | os.O_NOATIME), "rb")
     except PermissionError:
-        return os.fdopen(os.open(path, _READ_OPTIONS), "rb")
+        return os.fdopen(os.open(path, READ_SAFELY), "rb")
 
 
 def _read(path: str, most_bytes: int, offset: int) -> bytes:
     for option in (os.O_NOATIME, 0):
         try:
-            descriptor = os.open(path, _READ_OPTIONS | option)
+            descriptor = os.open(path, READ_SAFELY | option)
         except PermissionError:
             continue
         except OSError:

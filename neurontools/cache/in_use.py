@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import READ_SAFELY
 from neurontools.base.locks import SHARED, flock, is_same_file
 from neurontools.cache.location import is_remote
 
@@ -63,7 +64,7 @@ def is_in_use(entry: str) -> bool:
     if is_remote(entry):
         return False
     try:
-        descriptor = os.open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(entry, READ_SAFELY)
     except OSError:
         return False
     try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import remove_quietly
+from neurontools.base.files import READ_SAFELY, remove_quietly
 from neurontools.base.locks import flock
 from neurontools.cache import layouts
 from neurontools.cache.location import is_remote
@@ -26,7 +26,6 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 512
 REASON = "reason.txt"
 MOST_KEPT = 32
-_OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
         reason: what is wrong, kept beside it.
     """
     try:
-        descriptor = os.open(entry.path, _OPEN_ENTRY)
+        descriptor = os.open(entry.path, READ_SAFELY)
     except OSError as error:
         return error.strerror or "cannot be opened"
     try:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from neurontools.base.files import remove_quietly
+from neurontools.base.files import READ_SAFELY, remove_quietly
 from neurontools.base.locks import flock
 from neurontools.cache import verify
 from neurontools.cache.archives import archive
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
     from neurontools.cache.walk import EntryRef
 
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY = ".writing-"
 
 
@@ -110,7 +109,7 @@ def _remove_abandoned(target: str) -> None:
     for found in os.listdir(directory or "."):
         if found.startswith(name + _TEMPORARY):
             path = os.path.join(directory, found)
-            with suppress(OSError), os.fdopen(os.open(path, _OPEN), "rb") as file:
+            with suppress(OSError), os.fdopen(os.open(path, READ_SAFELY), "rb") as file:
                 if flock(file.fileno(), wait=False):
                     os.unlink(path)
 
@@ -202,7 +201,7 @@ def _add_files(tar: tarfile.TarFile, root: str, place: EntryRef) -> int:
 
 
 def _open_regular(path: str) -> IO[bytes]:
-    file = os.fdopen(os.open(path, _OPEN), "rb")
+    file = os.fdopen(os.open(path, READ_SAFELY), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise ExportError(f"cannot export {path}: it is not a regular file")

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import READ_SAFELY
 from neurontools.base.locks import flock, is_same_file
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry, Scan
 
 _PROGRESS_STEP = 64
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
 
 
@@ -176,7 +176,7 @@ def _trash(root: str) -> Iterator[str]:
 def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, *, network: bool) -> str:
     """Remove one entry; return "" or why it was spared."""
     try:
-        descriptor = os.open(planned.path, _OPEN)
+        descriptor = os.open(planned.path, READ_SAFELY)
     except FileNotFoundError:
         return "already removed"
     except OSError as error:

@@ -9,7 +9,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.base.files import sync_directory
+from neurontools.base.files import READ_SAFELY, sync_directory
 from neurontools.cache import verify
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import EntryReader
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.remote.tree import BucketTree
-
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotMovedError(Exception):
@@ -213,7 +211,7 @@ def check_sound(root: str, place: EntryRef, state: State) -> None:
 
 def copy_regular_file(path: str, target: str) -> None:
     """Copy a regular file to disk; raise NotMovedError for anything else."""
-    with os.fdopen(os.open(path, _OPEN), "rb") as file, open(target, "xb") as copy:
+    with os.fdopen(os.open(path, READ_SAFELY), "rb") as file, open(target, "xb") as copy:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NotMovedError(f"{os.path.basename(path)} is not a regular file")
         shutil.copyfileobj(file, copy, 1 << 20)
