@@ -44,10 +44,10 @@ def _big_root(folder: str) -> list[BenchmarkRow]:
     cold = _seconds(listing, environ)
     warm = _least(listing, environ)
     half = ENTRIES // 2
-    other = f"{folder}/other"
-    make_root(other, half)
+    half_root = f"{folder}/other"
+    make_root(half_root, half)
     os.sync()
-    remove = _seconds(["rm", "-rf", other], environ)
+    remove = _seconds(["rm", "-rf", half_root], environ)
     os.sync()
     command = [_TOOL, "prune", "--keep-last", str(half), "-y", "--cache-dir", root]
     prune = _seconds(command, environ)

@@ -57,16 +57,18 @@ def main() -> list[BenchmarkRow]:
         present = [peer.command for peer in PEERS if " ".join(peer.command) not in missing]
         commands = [[str(bin_dir / first), *rest] for first, *rest in [("neuron-ls",), *present]]
         stubbed = {"LD_LIBRARY_PATH": library_dir} if library_dir else {}
-        ours, *theirs = time_in_turn(commands, ROUNDS, {**environ, **stubbed})
-    found = {" ".join(command): timing for command, timing in zip(present, theirs, strict=True)}
+        own_timing, *peer_timings = time_in_turn(commands, ROUNDS, {**environ, **stubbed})
+    found = {" ".join(command): timing for command, timing in zip(present, peer_timings, strict=True)}
     rows = [
-        BenchmarkRow.info("neuron-ls, beside the peers", ours.median_ms, "ms", "16 simulated devices, warm")
+        BenchmarkRow.info(
+            "neuron-ls, beside the peers", own_timing.median_ms, "ms", "16 simulated devices, warm"
+        )
     ]
     for name, peer in zip(names, PEERS, strict=True):
         if name in missing:
             rows.append(BenchmarkRow.missing(name, missing[name]))
             continue
-        times = found[name].median_ms / ours.median_ms
+        times = found[name].median_ms / own_timing.median_ms
         rows.append(
             BenchmarkRow.info(name, found[name].median_ms, "ms", f"{times:.1f} times neuron-ls; {peer.note}")
         )

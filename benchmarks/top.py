@@ -69,27 +69,31 @@ def main(seconds: float = SECONDS) -> list[BenchmarkRow]:
     """Measure and return the rows."""
     with nvml_stub() as library_dir, wide_machine(busy=True) as environ, empty_script() as empty:
         _set_btop(environ)
-        one = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
-        ten = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
+        every_second = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
+        ten_a_second = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
         peers = [row for peer in PEERS for row in _peer(peer, environ, library_dir, seconds)]
         live = cost((sys.executable, "-c", RICH_LIVE), environ, b"device 15", seconds)
         (script,) = time_in_turn([[str(empty)]], 20, environ)
     with wide_machine(busy=False) as environ:
         idle = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
     what, rich = f"neuron-top, {CORES} changing cores", "rich Live"
-    note = f"of one CPU, over {seconds:.0f} s; {one.written_bytes_s / 1024:.0f} KiB/s written"
+    note = f"of one CPU, over {seconds:.0f} s; {every_second.written_bytes_s / 1024:.0f} KiB/s written"
     still, paint = f"neuron-top, {CORES} idle cores, 1 Hz", "from its start, cold caches"
-    paint_ms = 1e3 * one.first_paint_s
+    paint_ms = 1e3 * every_second.first_paint_s
     return [
-        BenchmarkRow.at_most(f"{what}, 1 Hz, CPU / {rich}", one.cpu_share / live.cpu_share, "x", 0.17, note),
-        BenchmarkRow.at_most(f"{what}, 10 Hz, CPU / {rich}", ten.cpu_share / live.cpu_share, "x", 1.15),
+        BenchmarkRow.at_most(
+            f"{what}, 1 Hz, CPU / {rich}", every_second.cpu_share / live.cpu_share, "x", 0.17, note
+        ),
+        BenchmarkRow.at_most(
+            f"{what}, 10 Hz, CPU / {rich}", ten_a_second.cpu_share / live.cpu_share, "x", 1.15
+        ),
         BenchmarkRow.at_most(f"{still}, CPU / {rich}", idle.cpu_share / live.cpu_share, "x", 0.035),
         BenchmarkRow.at_most(
             f"{what}, first paint / empty console script", paint_ms / script.median_ms, "x", 27, paint
         ),
-        BenchmarkRow.at_most(f"{what}, memory (PSS)", one.memory_mib, "MiB", 45),
-        BenchmarkRow.info(f"{what}, 1 Hz, CPU", 100 * one.cpu_share, "%"),
-        BenchmarkRow.info(f"{what}, 10 Hz, CPU", 100 * ten.cpu_share, "%"),
+        BenchmarkRow.at_most(f"{what}, memory (PSS)", every_second.memory_mib, "MiB", 45),
+        BenchmarkRow.info(f"{what}, 1 Hz, CPU", 100 * every_second.cpu_share, "%"),
+        BenchmarkRow.info(f"{what}, 10 Hz, CPU", 100 * ten_a_second.cpu_share, "%"),
         BenchmarkRow.info(f"{what}, first paint", paint_ms, "ms"),
         *peers,
         *_info("rich Live, 3 tables of 16 rows, 4 Hz", live, ""),

@@ -48,9 +48,9 @@ from neurontools.scenario.synthetic_process import (register_synthetic)
 from neurontools.machine.requests import SyntheticSpec
 processes, busy = int(sys.argv[2]), sys.argv[3] == "busy"
 client = Client.connect(sys.argv[1])
-wishes = [SyntheticSpec(f"rank-{n}", "python train.py", count=512 // processes) for n in range(processes)]
+specs = [SyntheticSpec(f"rank-{n}", "python train.py", count=512 // processes) for n in range(processes)]
 cores = []
-for place in register_synthetic(client, wishes):
+for place in register_synthetic(client, specs):
     page = PageWriter(place.page_fd)
     for slot, core in enumerate(place.cores):
         page.set_memory(slot, MemoryCategory.TENSORS, 1 << 30)

@@ -154,8 +154,8 @@ def _run(argv: Sequence[str] | None) -> int:
     shtab = _shtab()
     parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
-        for each in parsing.family(parser):
-            _set_completers(each, shtab)
+        for subparser in parsing.family(parser):
+            _set_completers(subparser, shtab)
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0
 

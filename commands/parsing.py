@@ -38,9 +38,9 @@ def parse(
     Raises:
         UsageError: the command line is invalid; the hint names the most similar command, option or value.
     """
-    for each in family(parser):
-        each.error = partial(_fail, each)  # type: ignore[method-assign]
-        each._check_value = partial(_check_choice, each)  # type: ignore[method-assign]  # noqa: SLF001
+    for subparser in family(parser):
+        subparser.error = partial(_fail, subparser)  # type: ignore[method-assign]
+        subparser._check_value = partial(_check_choice, subparser)  # type: ignore[method-assign]  # noqa: SLF001
     found, unknown = parser.parse_known_args(words, base)
     if unknown:
         raise unknown_words(_parser_of(parser, words), unknown)
@@ -143,10 +143,12 @@ def complete_help(parser: argparse.ArgumentParser) -> None:
         r"^exit codes: .*?(?=\n\n|\Z)|exit code is.*|Exit code .*", text, re.MULTILINE | re.DOTALL
     )
     examples = text.partition(_EXAMPLES)[2].partition("\n\n")[0].splitlines()
-    for each in family(parser):
-        own = [line for line in examples if each.prog in line]
-        needs_nothing = all(action.option_strings and not action.required for action in each._actions)  # noqa: SLF001
-        _complete_one(each, codes[0] if codes else EXIT_CODES, own or [f"  {each.prog}"] * needs_nothing)
+    for subparser in family(parser):
+        own = [line for line in examples if subparser.prog in line]
+        needs_nothing = all(action.option_strings and not action.required for action in subparser._actions)  # noqa: SLF001
+        _complete_one(
+            subparser, codes[0] if codes else EXIT_CODES, own or [f"  {subparser.prog}"] * needs_nothing
+        )
 
 
 def _complete_one(parser: argparse.ArgumentParser, codes: str, examples: list[str]) -> None:

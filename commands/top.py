@@ -172,8 +172,8 @@ def _check_time(arguments: argparse.Namespace) -> None:
     if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
         raise UsageError("--replay cannot be combined with --source or --machine", "remove them")
     if arguments.record is not None and (arguments.replay is not None or arguments.once):
-        other = "--once" if arguments.once else "--replay"
-        raise UsageError(f"--record cannot be combined with {other}", "remove one of them")
+        conflicting = "--once" if arguments.once else "--replay"
+        raise UsageError(f"--record cannot be combined with {conflicting}", "remove one of them")
     if arguments.replay is not None and not os.path.exists(arguments.replay):
         raise UsageError(
             f"recording not found: {arguments.replay}",

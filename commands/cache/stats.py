@@ -163,7 +163,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     watch = CacheWatcher(root)
     status = ProgressLine(enabled=not arguments.json, delay_s=0)
     try:
-        _follow(watch, interval_s, idle_s, _teller(arguments, watch, status))
+        _follow(watch, interval_s, idle_s, _event_emitter(arguments, watch, status))
     finally:
         status.clear()
     return 0
@@ -176,23 +176,25 @@ def _time(text: str, option: str) -> float:
     return seconds
 
 
-def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, tell: Callable[[], bool]) -> None:
+def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, emit: Callable[[], bool]) -> None:
     quiet_since = time.monotonic()
     while True:
-        if tell() or watch.summary.compiling:
+        if emit() or watch.summary.compiling:
             quiet_since = time.monotonic()
         if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
             return
         console.pause(interval_s)
 
 
-def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: ProgressLine) -> Callable[[], bool]:
-    """Return what looks once and prints; it returns whether anything happened."""
+def _event_emitter(
+    arguments: argparse.Namespace, watch: CacheWatcher, status: ProgressLine
+) -> Callable[[], bool]:
+    """Return a function that prints new events once; it returns whether there were any."""
     from neurontools.cache.watch import event_json, format_event, format_summary
 
     line_of = event_json if arguments.json else format_event
 
-    def tell() -> bool:
+    def emit() -> bool:
         found = watch.poll()
         if found:
             status.clear()
@@ -200,4 +202,4 @@ def _teller(arguments: argparse.Namespace, watch: CacheWatcher, status: Progress
         status.show(format_summary(watch.summary))
         return bool(found)
 
-    return tell
+    return emit

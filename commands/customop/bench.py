@@ -42,9 +42,9 @@ def run_bench(arguments: argparse.Namespace) -> int:
         groups = [bench(package, index, settings, progress.show) for index in indexes]
         compared: tuple[BenchReport, ...] = ()
         if arguments.compare is not None:
-            other, other_op = _compared_operator(arguments.compare, groups[0][0])
-            index = find_operator(other, other_op)
-            compared = bench_same_inputs(other, index, settings, groups[0], progress.show)
+            other_package, other_op = _compared_operator(arguments.compare, groups[0][0])
+            index = find_operator(other_package, other_op)
+            compared = bench_same_inputs(other_package, index, settings, groups[0], progress.show)
     return _print_reports(arguments, groups, compared, known)
 
 

@@ -327,7 +327,7 @@ class Browser:
             return
         above = row.key[:-1]
         self.cursor = next(
-            (position for position, other in enumerate(self.rows) if other.key == above), self.cursor
+            (position for position, candidate in enumerate(self.rows) if candidate.key == above), self.cursor
         )
 
     def toggle(self) -> None:

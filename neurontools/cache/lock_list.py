@@ -120,8 +120,8 @@ def _state(held: HeldLock) -> str:
 
 
 def _waiter(held: HeldLock, waiter: LockOwner) -> str:
-    here = held.lock.owner.host if held.lock.owner is not None else os.uname().nodename
-    return str(waiter.pid) if waiter.host == here else f"{waiter.pid}@{waiter.host}"
+    host = held.lock.owner.host if held.lock.owner is not None else os.uname().nodename
+    return str(waiter.pid) if waiter.host == host else f"{waiter.pid}@{waiter.host}"
 
 
 def _lock_files(tree: CacheTree, entry: str) -> Iterator[str]:

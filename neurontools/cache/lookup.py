@@ -186,7 +186,7 @@ class Lookup:
         try:
             found = look_up(self._entry, self._request.digest, validate_hash=self._request.validate_hash)
         except NeffError as error:
-            self._tell_damage(error)
+            self._report_damage(error)
             return None
         if found is None and not self._request.retry_failed:
             failure = read_failure(self._entry)
@@ -194,7 +194,7 @@ class Lookup:
                 self._replay(failure)
         return found
 
-    def _tell_damage(self, error: NeffError) -> None:
+    def _report_damage(self, error: NeffError) -> None:
         if not self._damage:
             self._damage = error.message
             self._root.usage.count("damaged")

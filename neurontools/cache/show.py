@@ -247,8 +247,10 @@ def _origin(details: EntryDetails) -> str:
     origin = details.origin
     if origin is None:
         return "not recorded"
-    who = f"{origin.program or 'a program'}, process {origin.pid} of user {origin.user} on {origin.host}"
-    return f"{who}, in {origin.compile_s:.3f} s"
+    compiler_process = (
+        f"{origin.program or 'a program'}, process {origin.pid} of user {origin.user} on {origin.host}"
+    )
+    return f"{compiler_process}, in {origin.compile_s:.3f} s"
 
 
 def _graph_lines(graph: GraphSummary | None) -> list[str]:

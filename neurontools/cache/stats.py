@@ -109,7 +109,7 @@ def _groups(
             continue
         is_active = _is_locked(content) or in_use(place.path)
         sizes[content.state, place.layout, place.compiler, is_active].append(content.size_bytes)
-    return [_Group(*key, sizes=each) for key, each in sizes.items()], lost
+    return [_Group(*key, sizes=group_sizes) for key, group_sizes in sizes.items()], lost
 
 
 def _is_locked(content: EntryFiles) -> bool:

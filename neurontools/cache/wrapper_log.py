@@ -70,11 +70,11 @@ def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -
         file: the log.
         progress: called now and then with the number of bytes read.
     """
-    read_bytes = told_bytes = 0
+    read_bytes = reported_bytes = 0
     while line := file.readline(_MAX_LINE_BYTES):
         read_bytes += len(line)
-        if progress is not None and read_bytes - told_bytes > _PROGRESS_BYTES:
-            told_bytes = read_bytes
+        if progress is not None and read_bytes - reported_bytes > _PROGRESS_BYTES:
+            reported_bytes = read_bytes
             progress(read_bytes)
         yield line
 

@@ -175,31 +175,33 @@ def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Non
         raise UsageError(
             f"{ranks} ranks cannot be spread over {nodes} nodes", "-r is the number on all nodes"
         )
-    each, free = ranks // nodes, len(cores)
-    if each > free:
+    ranks_per_node, free = ranks // nodes, len(cores)
+    if ranks_per_node > free:
         hidden = ", or look at NEURON_RT_VISIBLE_CORES" if free < fabric.core_count else ""
         raise UsageError(
-            f"{each} ranks need {each} NeuronCores, {free} of {fabric.instance} can be used",
+            f"{ranks_per_node} ranks need {ranks_per_node} NeuronCores, {free} of {fabric.instance} can be used",
             f"give -r {max(free * nodes, 2)} or less{hidden}",
         )
     allowed = allowed_ranks(fabric.instance, fabric.lnc)
     if allowed is not None:
-        _check_connected(each, nodes, allowed, fabric, cores[0])
+        _check_connected(ranks_per_node, nodes, allowed, fabric, cores[0])
 
 
-def _check_connected(each: int, nodes: int, allowed: tuple[int, ...], fabric: Fabric, first: int) -> None:
+def _check_connected(
+    ranks_per_node: int, nodes: int, allowed: tuple[int, ...], fabric: Fabric, first: int
+) -> None:
     # AWS Neuron documentation: several nodes use all cores; N cores start at a multiple of N.
     choices = [count for count in allowed if count > 1] if nodes == 1 else [allowed[-1]]
-    if each not in choices:
+    if ranks_per_node not in choices:
         where = f"{fabric.instance} (LNC {fabric.lnc})" + (f", {nodes} nodes" if nodes > 1 else "")
         raise UsageError(
-            f"{each} ranks on one node cannot be connected on {where}",
+            f"{ranks_per_node} ranks on one node cannot be connected on {where}",
             f"choose {', '.join(map(str, choices))} on each",
         )
-    if first % each:
+    if first % ranks_per_node:
         raise UsageError(
-            f"{each} ranks cannot start at core {first}",
-            f"let NEURON_RT_VISIBLE_CORES start at a multiple of {each}",
+            f"{ranks_per_node} ranks cannot start at core {first}",
+            f"let NEURON_RT_VISIBLE_CORES start at a multiple of {ranks_per_node}",
         )
 
 

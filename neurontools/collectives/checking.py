@@ -223,7 +223,7 @@ def expected(data: RankData, pairs: tuple[tuple[int, int], ...] | None) -> tuple
     if data.operation in _GATHERS:
         gathered = {block: stored for blocks in data.given for block, stored in blocks.items()}
         return (gathered,) * ranks
-    sent = tuple((here, (here + 1) % ranks) for here in range(ranks)) if pairs is None else pairs
+    sent = tuple((rank, (rank + 1) % ranks) for rank in range(ranks)) if pairs is None else pairs
     return tuple(
         {source: data.given[source][source] for source, target in sent if target == position}
         for position in range(ranks)

@@ -111,7 +111,7 @@ class Fabric:
 
     def links(self) -> tuple[Link, ...]:
         """Return the links, one entry for each direction."""
-        return tuple((here, there) for here, row in enumerate(self.neighbours) for there in row)
+        return tuple((source, target) for source, row in enumerate(self.neighbours) for target in row)
 
 
 def find_fabric(instance: str | InstanceType, lnc: int | None = None) -> Fabric:
@@ -179,13 +179,13 @@ def route(fabric: Fabric, source: int, target: int) -> tuple[Link, ...]:
 def _torus_route(source: int, target: int) -> tuple[Link, ...]:
     row, column = divmod(source, _SIDE)
     rows, columns = divmod(target, _SIDE)
-    links, here = [], source
+    links, current = [], source
     for move in _moves(column, columns):
         column = (column + move) % _SIDE
-        links.append((here, here := row * _SIDE + column))
+        links.append((current, current := row * _SIDE + column))
     for move in _moves(row, rows):
         row = (row + move) % _SIDE
-        links.append((here, here := row * _SIDE + column))
+        links.append((current, current := row * _SIDE + column))
     return tuple(links)
 
 
@@ -200,11 +200,11 @@ def _shortest(neighbours: tuple[tuple[int, ...], ...], source: int, target: int)
     came_from = {source: source}
     waiting = deque([source])
     while target not in came_from:
-        here = waiting.popleft()
-        near = sorted(neighbours[here], key=lambda device: (device - source) % len(neighbours))
+        current = waiting.popleft()
+        near = sorted(neighbours[current], key=lambda device: (device - source) % len(neighbours))
         for device in near if source % 2 == 0 else reversed(near):
             if device not in came_from:
-                came_from[device] = here
+                came_from[device] = current
                 waiting.append(device)
     path = [target]
     while path[-1] != source:

@@ -293,7 +293,7 @@ def _between_nodes(work: Workload) -> Price:
 
 def _price_inside(work: Workload) -> Price:
     """Return the price of the part of a workload that stays inside of one instance, by the best algorithm for 1 MiB."""
-    one = Workload(work.operation, work.groups, work.fabric)
+    inner = Workload(work.operation, work.groups, work.fabric)
     if len(work.groups[0]) == 1:
         return Price(constants().launch_s, 0.0)
-    return min((_price(one, name) for name in algorithms(one)), key=lambda found: found.time_s(2**20))
+    return min((_price(inner, name) for name in algorithms(inner)), key=lambda found: found.time_s(2**20))

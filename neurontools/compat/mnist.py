@@ -52,7 +52,7 @@ class MNIST(torch.utils.data.Dataset):  # type: ignore[misc]
         stem = "train" if train else "t10k"
         if _existing(os.path.join(folder, f"{stem}-images-idx3-ubyte")) is None:
             folder = os.path.join(paths.fixtures_dir(), "digits")
-            _tell(f"MNIST is not in {self.root}: using the 1,797 real digits that neurontools installs")
+            _notify(f"MNIST is not in {self.root}: using the 1,797 real digits that neurontools installs")
         self.data = read_idx(os.path.join(folder, f"{stem}-images-idx3-ubyte"))
         self.targets = read_idx(os.path.join(folder, f"{stem}-labels-idx1-ubyte")).long()
 
@@ -95,7 +95,7 @@ def _existing(path: str) -> str | None:
     return next((name for name in (path, path + ".gz") if os.path.exists(name)), None)
 
 
-def _tell(text: str) -> None:
+def _notify(text: str) -> None:
     if text not in _reported:
         _reported.add(text)
         sys.stderr.write(text + "\n")

@@ -214,9 +214,9 @@ class Section:
         self._known.update(dict.fromkeys(self._values))
         return iter(self._values.items())
 
-    def merged(self, other: Section) -> Section:
+    def merged(self, overrides: Section) -> Section:
         """Return this mapping with the values of another one over its own."""
-        return Section(other.value, {**self._values, **other._values})
+        return Section(overrides.value, {**self._values, **overrides._values})
 
     def without(self, *names: str) -> Section:
         """Return the mapping without some keys, which stay known."""

@@ -15,7 +15,7 @@ from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.marshalling import Codes, import_torch, infer
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import remember_operator
-from neurontools.customop.takeover import signal_takeover
+from neurontools.customop.signal_takeover import signal_takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable

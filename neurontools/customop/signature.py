@@ -127,13 +127,13 @@ def check_kernel(operator: DescribedOperator, kernel: DescribedKernel) -> None:
     Raises:
         CustomOpBuildError: they differ, or the kernel has unsupported types.
     """
-    who = f"operator {operator.qualified}: kernel {kernel.name}"
-    _check_function(who, kernel.function)
+    subject = f"operator {operator.qualified}: kernel {kernel.name}"
+    _check_function(subject, kernel.function)
     shape = _plain(operator.shape.parameters)
     compute = _plain(kernel.function.parameters)
     if shape != compute:
         raise CustomOpBuildError(
-            f"{who} takes ({', '.join(compute)}), its shape function takes ({', '.join(shape)})",
+            f"{subject} takes ({', '.join(compute)}), its shape function takes ({', '.join(shape)})",
             "both must have the same parameters",
         )
 
@@ -159,9 +159,9 @@ def missing_kernel(
         foreign: whether a header declares another function of that name.
     """
     places = " or ".join(map(str, sources))
-    other = f"; the function {kernel} that is declared there is not a kernel" if foreign else ""
+    clash = f"; the function {kernel} that is declared there is not a kernel" if foreign else ""
     return CustomOpBuildError(
-        f"operator {operator}: its kernel function {kernel} is not defined in {places}{other}", _NAMING
+        f"operator {operator}: its kernel function {kernel} is not defined in {places}{clash}", _NAMING
     )
 
 
@@ -173,19 +173,19 @@ def _plain(parameters: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_SCHEMA_WORDS[word].replace("float", "double") for word in parameters)
 
 
-def _check_function(who: str, function: Function) -> None:
+def _check_function(subject: str, function: Function) -> None:
     if function.result != "tensor":
         given = function.result.removeprefix("unsupported:")
-        raise CustomOpBuildError(f"{who} returns {given}", "it must return exactly one torch::Tensor")
+        raise CustomOpBuildError(f"{subject} returns {given}", "it must return exactly one torch::Tensor")
     if len(function.parameters) > MAX_ARGUMENTS:
         raise CustomOpBuildError(
-            f"{who} takes {len(function.parameters)} parameters; the limit is {MAX_ARGUMENTS}",
+            f"{subject} takes {len(function.parameters)} parameters; the limit is {MAX_ARGUMENTS}",
             "combine numbers in one tensor",
         )
     for index, word in enumerate(function.parameters):
         if word.startswith("unsupported:"):
             given = word.removeprefix("unsupported:")
             raise CustomOpBuildError(
-                f"{who}: parameter {index} has the unsupported type {given}",
+                f"{subject}: parameter {index} has the unsupported type {given}",
                 _ADVICE.get(given, "parameters are torch::Tensor, torch::Scalar, double or int64_t"),
             )

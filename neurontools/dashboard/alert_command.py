@@ -102,7 +102,7 @@ class AlertCommand:
 
     def _start(self, alert: Alert) -> None:
         subject = (str(alert.condition), alert.pid, alert.device)
-        self._running = {one: process for one, process in self._running.items() if process.poll() is None}
+        self._running = {key: process for key, process in self._running.items() if process.poll() is None}
         if subject in self._running or len(self._running) >= MOST_AT_ONCE:
             return
         try:

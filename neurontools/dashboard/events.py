@@ -137,11 +137,11 @@ def _of_devices(before: Snapshot, after: Snapshot) -> Iterator[MachineEvent]:
 
 def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[MachineEvent]:
     # A link breaks at both ends; it is reported once, at the lower one.
-    for other in sorted(set(before.links_down) ^ set(after.links_down)):
-        if other > after.index:
-            down = other in after.links_down
+    for peer in sorted(set(before.links_down) ^ set(after.links_down)):
+        if peer > after.index:
+            down = peer in after.links_down
             kind, what = (MachineEventKind.LINK_DOWN, "down") if down else (MachineEventKind.LINK_UP, "up")
-            text = f"link ND{after.index} to ND{other} is {what}"
+            text = f"link ND{after.index} to ND{peer} is {what}"
             yield MachineEvent(when, kind, text, device=after.index)
 
 

@@ -48,10 +48,10 @@ def links(snapshot: Snapshot, utilization: Mapping[int, float]) -> dict[Pair, De
     loads = _loads(snapshot, utilization)
     found: dict[Pair, DeviceLink] = {}
     for device in snapshot.devices:
-        for other in (*(device.connected_to or ()), *device.links_down):
-            if other in known and other != device.index:
-                pair = (min(device.index, other), max(device.index, other))
-                down = other in device.links_down or (pair in found and found[pair].is_down)
+        for peer in (*(device.connected_to or ()), *device.links_down):
+            if peer in known and peer != device.index:
+                pair = (min(device.index, peer), max(device.index, peer))
+                down = peer in device.links_down or (pair in found and found[pair].is_down)
                 found[pair] = DeviceLink(pair, down, None if down else loads.get(pair))
     return found
 
@@ -89,9 +89,9 @@ def drawn_pairs(place: TopologyPosition) -> set[Pair]:
     """Return the pairs of devices that are adjacent in the drawing, wrapping around the edges."""
     pairs = set()
     for line in (*place.rows, *zip(*place.rows, strict=True)):
-        for one, other in zip(line, (*line[1:], line[0]), strict=True):
-            if one is not None and other is not None and one != other:
-                pairs.add((min(one, other), max(one, other)))
+        for left, right in zip(line, (*line[1:], line[0]), strict=True):
+            if left is not None and right is not None and left != right:
+                pairs.add((min(left, right), max(left, right)))
     return pairs
 
 

@@ -110,12 +110,12 @@ class ProcessSeries:
         totals = self._totals if process is self._process else _totals(process)
         values = _measured(self._totals, totals, now_ns - since_ns)
         second, minute = now_ns // SECOND_NS, now_ns // MINUTE_NS
-        for each in range(max(since_ns // SECOND_NS + 1, second - SLOTS + 1), second + 1):
-            self._seconds.put(each, values)
+        for slot in range(max(since_ns // SECOND_NS + 1, second - SLOTS + 1), second + 1):
+            self._seconds.put(slot, values)
         if minute != self._minute:
             self._write_minute()
-            for each in range(max(since_ns // MINUTE_NS + 1, minute - SLOTS + 1), minute):
-                self._minutes.put(each, (*values, *values))
+            for slot in range(max(since_ns // MINUTE_NS + 1, minute - SLOTS + 1), minute):
+                self._minutes.put(slot, (*values, *values))
             self._minute, self._begin, self._begin_ns, self._peaks = minute, self._totals, since_ns, values
         elif values is not _NOTHING:
             self._peaks = tuple(map(_larger, self._peaks, values))
@@ -160,8 +160,8 @@ def _measured(before: _Totals, after: _Totals, interval_ns: int) -> tuple[float,
     return executions_s, *quantiles_s(counts, _PERCENTS)
 
 
-def _larger(one: float, other: float) -> float:
-    return other if other > one or isnan(one) else one
+def _larger(left: float, right: float) -> float:
+    return right if right > left or isnan(left) else left
 
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]

@@ -121,8 +121,8 @@ def config_conflict(
     )
 
 
-def _describe(config: MachineConfig, other: MachineConfig) -> str:
-    differences = config.differences(other)
+def _describe(config: MachineConfig, running: MachineConfig) -> str:
+    differences = config.differences(running)
     return f"{config.instance_type} with {' and '.join(differences)}" if differences else config.instance_type
 
 

@@ -92,14 +92,14 @@ class MemoryMap:
         self.device = self.sums.device
         """Device memory of all processes by category."""
 
-    def looks_like(self, other: MemoryMap) -> bool:
+    def has_same_tree(self, other: MemoryMap) -> bool:
         """Return whether both have the same tree for certain; False may also mean that telling would take long."""
-        one, two = self.snapshot, other.snapshot
+        snapshot, other_snapshot = self.snapshot, other.snapshot
         return (
             self.sums is other.sums
             and self.only_used == other.only_used
-            and one.processes is two.processes
-            and one.devices is two.devices
+            and snapshot.processes is other_snapshot.processes
+            and snapshot.devices is other_snapshot.devices
         )
 
     def tree(self, opened: Container[NodeKey] | None = None) -> tuple[MemoryNode, ...]:
@@ -291,8 +291,8 @@ def _leaves(
             )
 
 
-def _add(one: _Amounts, other: _Amounts) -> _Amounts:
-    return tuple(map(add, one, other))
+def _add(left: _Amounts, right: _Amounts) -> _Amounts:
+    return tuple(map(add, left, right))
 
 
 def _sum(amounts: Iterable[_Amounts]) -> _Amounts:

@@ -111,13 +111,19 @@ class _Member(NamedTuple):
 def _members(record: type) -> tuple[_Member, ...]:
     hints = get_type_hints(record)
     members = tuple(_member(field, hints[field.name]) for field in fields(record))
-    return tuple(sorted(members, key=lambda each: each.keys)) if hasattr(record, "sorted_keys") else members
+    return (
+        tuple(sorted(members, key=lambda member: member.keys)) if hasattr(record, "sorted_keys") else members
+    )
 
 
 def _member(field: Field[Any], hint: Any) -> _Member:
     places = field.metadata.get("keys") or (field.name,)
     path, _, key = places[0].rpartition(".")
-    kind = next((each for each in get_args(hint) if _is_record(each)), hint) if _is_optional(hint) else hint
+    kind = (
+        next((argument for argument in get_args(hint) if _is_record(argument)), hint)
+        if _is_optional(hint)
+        else hint
+    )
     return _Member(
         name=field.name,
         path=tuple(path.split(".")) if path else (),
@@ -166,7 +172,7 @@ def _encode_record(record: type, value: Any, memo: _Memo) -> str:
 
 
 def _record_encoder(record: type, left_out: str = "") -> Callable[[Any, _Memo], str]:
-    members = tuple(each for each in _members(record) if each.name != left_out)
+    members = tuple(member for member in _members(record) if member.name != left_out)
     write = _object_encoder(members)
     if hasattr(record, "null_if_empty"):
         return lambda value, memo: text if (text := write(value, memo)) != "{}" else "null"
@@ -176,10 +182,10 @@ def _record_encoder(record: type, left_out: str = "") -> Callable[[Any, _Memo], 
 def _object_encoder(members: tuple[_Member, ...]) -> Callable[[Any, _Memo], str]:
     """Return what writes an object; members with a path are written into objects of their own, in their first place."""
     if len(members) > 1 and all(
-        each.kind is int and not each.path and len(each.keys) == 1 for each in members
+        child.kind is int and not child.path and len(child.keys) == 1 for child in members
     ):
-        template = "{" + ",".join(f'"{each.keys[0]}":%d' for each in members) + "}"
-        read = attrgetter(*(each.name for each in members))
+        template = "{" + ",".join(f'"{child.keys[0]}":%d' for child in members) + "}"
+        read = attrgetter(*(child.name for child in members))
         return lambda value, _: template % read(value)
     writers: list[Callable[[Any, _Memo], str]] = []
     nested: set[str] = set()
@@ -189,7 +195,9 @@ def _object_encoder(members: tuple[_Member, ...]) -> Callable[[Any, _Memo], str]
         elif member.path[0] not in nested:
             key = member.path[0]
             nested.add(key)
-            inner = tuple(each._replace(path=each.path[1:]) for each in members if each.path[:1] == (key,))
+            inner = tuple(
+                child._replace(path=child.path[1:]) for child in members if child.path[:1] == (key,)
+            )
             writers.append(_nested_encoder(key, _object_encoder(inner)))
     return lambda value, memo: (
         "{" + ",".join([text for write in writers if (text := write(value, memo))]) + "}"
@@ -242,8 +250,8 @@ def _named_encoder(item: Any, name_key: str) -> Callable[[Any, _Memo], str]:
     write = _record_encoder(item, left_out=name_key)
 
     def encode(values: Any, memo: _Memo) -> str:
-        named = sorted((getattr(each, name_key), each) for each in values)
-        return "{" + ",".join([f"{quoted(name)}:{write(each, memo)}" for name, each in named]) + "}"
+        named = sorted((getattr(value, name_key), value) for value in values)
+        return "{" + ",".join([f"{quoted(name)}:{write(value, memo)}" for name, value in named]) + "}"
 
     return encode
 
@@ -347,7 +355,7 @@ def _decode(member: _Member, node: _Node) -> Any:
         return tuple(
             _decode_record(item, node.member(key), **{member.name_key: key}) for key in node.members()
         )
-    return tuple(_decode_record(item, each) for each in node.items())
+    return tuple(_decode_record(item, child) for child in node.items())
 
 
 def _decode_map(item: Any, node: _Node) -> tuple[tuple[int, Any], ...]:

@@ -109,10 +109,10 @@ class Collector:
         groups = {key.group for key in keys}
         cpu = None
         if RuntimeGroup.VCPU_USAGE in groups:
-            here = (
+            local = (
                 process for process in device_processes(snapshot) if process.origin not in NOT_ON_THIS_HOST
             )
-            cpu = ProcessTimes(self._reader.processes([process_key(process) for process in here]))
+            cpu = ProcessTimes(self._reader.processes([process_key(process) for process in local]))
         return _Sample(
             snapshot=snapshot,
             read_ns=read_ns,

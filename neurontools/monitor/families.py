@@ -171,9 +171,9 @@ def base_labels(instance: InstanceInfo) -> dict[str, str]:
 def utilization(base: Mapping[str, str], owned: Iterable[TaggedGroup[NeuroncoreCounters]]) -> Metric:
     """Return neuroncore_utilization_ratio, 0 to 1."""
     values: dict[tuple[str, ...], float] = {}
-    for each in owned:
-        for core, counters in each.group.cores:
-            key = (each.tag, str(core))
+    for tagged in owned:
+        for core, counters in tagged.group.cores:
+            key = (tagged.tag, str(core))
             values[key] = values.get(key, 0.0) + counters.utilization_percent
     ratios = {key: min(1.0, percent / 100) for key, percent in values.items()}
     return _gauge(
@@ -184,9 +184,9 @@ def utilization(base: Mapping[str, str], owned: Iterable[TaggedGroup[NeuroncoreC
 def runtime_vcpus(base: Mapping[str, str], owned: Iterable[TaggedGroup[RuntimeVcpuUsage]]) -> Metric:
     """Return neuron_runtime_vcpu_usage_ratio, 0 to 1."""
     values: dict[tuple[str, ...], float] = {}
-    for each in owned:
-        for kind, percent in (("user", each.group.user_percent), ("system", each.group.system_percent)):
-            values[each.tag, kind] = values.get((each.tag, kind), 0.0) + percent / 100
+    for tagged in owned:
+        for kind, percent in (("user", tagged.group.user_percent), ("system", tagged.group.system_percent)):
+            values[tagged.tag, kind] = values.get((tagged.tag, kind), 0.0) + percent / 100
     return _gauge(
         base,
         "neuron_runtime_vcpu_usage_ratio",
@@ -200,17 +200,20 @@ def memory(base: Mapping[str, str], owned: Iterable[TaggedGroup[MemoryUsed]]) ->
     """Yield the memory of processes: by location, then a family for each category."""
     groups = list(owned)
     used: dict[tuple[str, ...], float] = {}
-    for each in groups:
-        for location, size in (("host", each.group.host_bytes), ("neuron_device", each.group.device_bytes)):
-            used[each.tag, location] = used.get((each.tag, location), 0) + size
+    for tagged in groups:
+        for location, size in (
+            ("host", tagged.group.host_bytes),
+            ("neuron_device", tagged.group.device_bytes),
+        ):
+            used[tagged.tag, location] = used.get((tagged.tag, location), 0) + size
     yield _gauge(
         base, "neuron_runtime_memory_used_bytes", "Runtime memory used bytes", (_TAG, "memory_location"), used
     )
     for field in fields(CoreMemory):
         by_core: dict[tuple[str, ...], float] = {}
-        for each in groups:
-            for core, sizes in each.group.cores:
-                key = (each.tag, str(core), "None")
+        for tagged in groups:
+            for core, sizes in tagged.group.cores:
+                key = (tagged.tag, str(core), "None")
                 by_core[key] = by_core.get(key, 0) + getattr(sizes, field.name)
         yield _gauge(
             base,
@@ -224,12 +227,12 @@ def memory(base: Mapping[str, str], owned: Iterable[TaggedGroup[MemoryUsed]]) ->
 def latency(base: Mapping[str, str], owned: Iterable[TaggedGroup[ExecutionStats]]) -> Metric:
     """Return execution_latency_seconds: the total latency; of processes with one tag the highest."""
     values: dict[tuple[str, ...], float] = {}
-    for each in owned:
-        if each.group.total_latency is None:
+    for tagged in owned:
+        if tagged.group.total_latency is None:
             continue
         for field in fields(Percentiles):
-            key = (each.tag, field.name)
-            values[key] = max(values.get(key, 0.0), getattr(each.group.total_latency, field.name))
+            key = (tagged.tag, field.name)
+            values[key] = max(values.get(key, 0.0), getattr(tagged.group.total_latency, field.name))
     return _gauge(
         base, "execution_latency_seconds", "Execution latency in seconds", (_TAG, "percentile"), values
     )
@@ -240,8 +243,8 @@ def counter(
 ) -> Metric:
     """Return a counter family with the time of creation of each series."""
     metric = CounterMetricFamily(family.name, family.text, labels=(*base, *family.labels))
-    for labels, each in counters.items():
-        metric.add_metric((*base.values(), *labels), each.value, created=each.created_unix_s)
+    for labels, counter in counters.items():
+        metric.add_metric((*base.values(), *labels), counter.value, created=counter.created_unix_s)
     return metric
 
 

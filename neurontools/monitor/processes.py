@@ -231,12 +231,12 @@ def _core_memory(memory: MemoryUse) -> CoreMemory:
 
 def _host_memory(on_host: list[MemoryUse], on_cores: list[MemoryUse]) -> HostMemory:
     # The report has four categories for the host; the others are the application's there.
-    other = sum(
+    application_bytes = sum(
         memory.application_memory + memory.model_code + memory.model_shared_scratchpad + memory.runtime_memory
         for memory in on_host
     )
     return HostMemory(
-        application_memory=other + sum(memory.application_memory for memory in on_cores),
+        application_memory=application_bytes + sum(memory.application_memory for memory in on_cores),
         constants=sum(memory.constants for memory in on_host),
         dma_buffers=sum(memory.dma_buffers for memory in (*on_host, *on_cores)),
         tensors=sum(memory.tensors for memory in on_host),

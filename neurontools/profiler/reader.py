@@ -56,7 +56,7 @@ def open_captures(path: str) -> tuple[ProcessCapture, ...]:
     found = sorted(_find(directory, _DEPTH))
     if not found:
         raise _foreign(directory)
-    captures = [_open(each) for each in found]
+    captures = [_open(path) for path in found]
     return tuple(sorted(captures, key=lambda capture: (capture.meta.started_unix_ns, capture.directory)))
 
 

@@ -110,9 +110,9 @@ def _models(trace: Trace) -> tuple[ModelSummary, ...]:
             np.flatnonzero(np.isin(trace.action[row.span], (NRT_EXECUTE, NC_EXEC_RUNNING))) + row.first
         )
         for number in np.unique(trace.model[executions]):
-            mine = executions[trace.model[executions] == number]
-            mine = mine[np.argsort(trace.execution[mine], kind="stable")]
-            found.append(_model(trace, row, int(number), mine, int(modelled[number])))
+            own_executions = executions[trace.model[executions] == number]
+            own_executions = own_executions[np.argsort(trace.execution[own_executions], kind="stable")]
+            found.append(_model(trace, row, int(number), own_executions, int(modelled[number])))
     return tuple(found)
 
 
@@ -134,9 +134,9 @@ def _modelled(trace: Trace) -> Int64s:
     return modelled
 
 
-def _model(trace: Trace, row: TraceRow, number: int, mine: Int64s, modelled_ns: int) -> ModelSummary:
+def _model(trace: Trace, row: TraceRow, number: int, executions: Int64s, modelled_ns: int) -> ModelSummary:
     value = trace.models[number].value
-    wall = trace.duration[mine]
+    wall = trace.duration[executions]
     warm = wall[1:] if len(wall) > 1 else wall
     return ModelSummary(
         process=row.process,
@@ -144,8 +144,8 @@ def _model(trace: Trace, row: TraceRow, number: int, mine: Int64s, modelled_ns: 
         nc=row.nc,
         model_id=value.model_id,
         name=value.name,
-        executions=len(mine),
-        failures=int((trace.status[mine] != 0).sum()),
+        executions=len(executions),
+        failures=int((trace.status[executions] != 0).sum()),
         warmup_wall_ns=int(wall[0]),
         wall_sum_ns=int(warm.sum()),
         wall_min_ns=int(warm.min()),

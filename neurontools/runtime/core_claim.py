@@ -258,7 +258,7 @@ def _device_lost(
     log.write(Level.ERROR, Component.TDRV, "tdrv_open_device", line)
     remedy = "see the reason with `neurontools fault list`, or claim cores of other devices"
     error = NrtError("nrt_init", NrtStatus.NRT_FAILURE, remedy, detail=line)
-    cores = request.format(sum(len(each.core_ids) for each in machine.devices))
+    cores = request.format(sum(len(device.core_ids) for device in machine.devices))
     _log_failure(error, environ, log, cores=cores, instance_id=machine.instance_id)
     return error
 

@@ -119,7 +119,7 @@ class Faults:
             return run(), status, 1.0
         if runs:
             run()
-        self._say(hit, model=model.model_id)
+        self._log_hit(hit, model=model.model_id)
         raise NrtError("nrt_execute", status, _remedy(hit))
 
     def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
@@ -139,7 +139,7 @@ class Faults:
             if hit.kind is FaultKind.OOM:
                 line = pool_line(hit.device, device_bytes, device_bytes, nbytes)
                 self._log.write(Level.ERROR, Component.TDRV, "mc_alloc", line)
-            self._say(hit, nbytes=nbytes, core=core)
+            self._log_hit(hit, nbytes=nbytes, core=core)
             raise NrtError(function, NrtStatus(hit.status), _remedy(hit))
 
     def _take(self, core: int, action: Action, **facts: Any) -> Hit | None:
@@ -183,7 +183,7 @@ class Faults:
         except (DaemonError, NoMachineError):
             pass
 
-    def _say(self, hit: Hit, *, model: int = 0, nbytes: int = 0, core: int = 0) -> None:
+    def _log_hit(self, hit: Hit, *, model: int = 0, nbytes: int = 0, core: int = 0) -> None:
         line = log_line(hit)
         if line is None:
             return

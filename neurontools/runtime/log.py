@@ -78,8 +78,8 @@ def format_line(when: datetime, level: Level, component: Component, function: st
     """Return a log line without its newline."""
     stamp = f"{when.year}-{_MONTHS[when.month - 1]}-{when:%d %H:%M:%S.%f}"
     source = f"{component}:{function}"
-    who = f"{os.getpid()}:{threading.get_native_id()}"
-    return f"{stamp} {who} {level.name:<6} {source:<{_SOURCE_WIDTH}} {message}"
+    thread = f"{os.getpid()}:{threading.get_native_id()}"
+    return f"{stamp} {thread} {level.name:<6} {source:<{_SOURCE_WIDTH}} {message}"
 
 
 def _level(environ: Mapping[str, str], component: Component) -> Level:

@@ -248,12 +248,12 @@ def _periods(report: dict[str, Any]) -> dict[tuple[object, str], float]:
     return found
 
 
-def _collect(found: dict[tuple[object, str], float], who: object, groups: object) -> None:
+def _collect(found: dict[tuple[object, str], float], origin: object, groups: object) -> None:
     for name, group in groups.items() if isinstance(groups, dict) else ():
         period = group.get("period") if isinstance(group, dict) else None
         if (
             isinstance(period, int | float)
             and 0 < period <= _MAX_PERIOD_S
-            and isinstance(who, int | str | None)
+            and isinstance(origin, int | str | None)
         ):
-            found[who, name] = float(period)
+            found[origin, name] = float(period)

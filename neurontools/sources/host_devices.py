@@ -109,7 +109,7 @@ class HostDevices:
             for index, host in enumerate(self._visible)
             for place, core in enumerate(self._core_ids(index))
         )
-        return tuple(each for each in totals if each.executions or each.model_loads or each.flops)
+        return tuple(total for total in totals if total.executions or total.model_loads or total.flops)
 
     def _totals(self, core: int, host: int, first: int, live: list[CoreUse]) -> CoreTotals:
         parts = [self._readings[host, first + place] for place in range(self.lnc)]

@@ -274,6 +274,6 @@ def _labels(text: str) -> dict[str, str]:
         if found is None:
             raise ValueError(text)
         name, value = found.groups()
-        labels[name] = _ESCAPE.sub(lambda one: _ESCAPES.get(one.group(1), one.group(0)), value)
+        labels[name] = _ESCAPE.sub(lambda match: _ESCAPES.get(match.group(1), match.group(0)), value)
         at = found.end()
     return labels

@@ -102,24 +102,28 @@ def reset_counters(machine: str, device: int | None = None) -> tuple[int, ...]:
     """
     with Client.connect(machine) as client:
         snapshot = client.snapshot()
-        devices = [each for each in snapshot.devices if device in {None, each.index} and not each.lost]
+        devices = [
+            selected
+            for selected in snapshot.devices
+            if device in {None, selected.index} and not selected.lost
+        ]
         if not devices:
             raise NeuronToolsError(
                 f"no device {device} in machine {machine!r}" if device is not None else "no device is left",
                 f"the machine has devices 0 to {len(snapshot.devices) - 1}",
             )
-        for each in devices:
-            client.call("reset_hardware", device=each.index)
-    cores = {core for each in devices for core in each.core_ids}
+        for selected in devices:
+            client.call("reset_hardware", device=selected.index)
+    cores = {core for selected in devices for core in selected.core_ids}
     _save(_path(machine), _with_reset(_load(_path(machine)), snapshot, cores))
-    return tuple(each.index for each in devices)
+    return tuple(selected.index for selected in devices)
 
 
 def _with_reset(baseline: CounterBaseline, snapshot: Snapshot, cores: Collection[int]) -> CounterBaseline:
     kept = (
         baseline.cores if (baseline.instance_id, baseline.lnc) == (snapshot.instance_id, snapshot.lnc) else ()
     )
-    reset = {**dict(kept), **{core: each for core, each in core_sums(snapshot).items() if core in cores}}
+    reset = {**dict(kept), **{core: sums for core, sums in core_sums(snapshot).items() if core in cores}}
     return CounterBaseline(snapshot.instance_id, snapshot.lnc, tuple(sorted(reset.items())))
 
 

@@ -159,8 +159,8 @@ class _Writer:
                     absent = f"None if {field.name} is None else "
                     gets.append(f"    b{position} = {absent}{get.format(field.name)}")
                 case Kind.TENSOR_LIST:
-                    each = f"None if t is None else {get.format('t')}"
-                    gets.append(f"    b{position} = [{each} for t in {field.name}]")
+                    element = f"None if t is None else {get.format('t')}"
+                    gets.append(f"    b{position} = [{element} for t in {field.name}]")
         lines = ["try:", *gets, "except AttributeError:", f"    return _slowly(_operator, {self._all})"]
         conditions = self._slow_conditions()
         return [

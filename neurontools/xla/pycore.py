@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.customop.takeover import before_takeover
+from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.host_memory import HostBudget, host_limit

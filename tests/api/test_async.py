@@ -34,7 +34,7 @@ async def test_a_machine_is_started_and_stopped():
     assert machine.list_machines() == ()
 
 
-async def test_the_machine_is_the_one_that_the_environment_names(running, monkeypatch):
+async def test_the_machine_is_that_of_the_environment(running, monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_MACHINE", "api")
     async with await machine.aio.connect() as client:
         assert client.machine == "api"
@@ -158,7 +158,7 @@ async def test_where_no_machine_may_be_started_the_end_is_final(running, end_dae
             await anext(client.watch(1))
 
 
-async def test_connecting_to_nobody_and_nonsense_are_errors(running):
+async def test_connecting_to_no_server_and_invalid_answers_are_errors(running):
     with pytest.raises(NoMachineError):
         await machine.aio.connect("nobody")
     with pytest.raises(UsageError):
@@ -217,7 +217,7 @@ async def stand_in(home, name, answer):
 
 
 @pytest.mark.parametrize("said", [b"hello\n", b"[1]\n", b""])
-async def test_who_speaks_something_else_is_no_daemon(home, said):
+async def test_who_speaks_another_protocol_is_not_a_daemon(home, said):
     async def answer(reader, writer):
         await reader.readline()
         writer.write(said)

@@ -56,7 +56,7 @@ def test_the_block_stops_a_machine_whose_cores_are_held(home):
         user.kill()
 
 
-def test_nobody_starts_a_machine_by_connecting():
+def test_connecting_starts_no_machine():
     with pytest.raises(NoMachineError, match="no machine 'nobody' is running"):
         machine.connect("nobody")
     assert machine.list_machines() == ()
@@ -76,7 +76,7 @@ def test_nobody_starts_a_machine_by_connecting():
         ),
     ],
 )
-def test_what_makes_no_sense_is_an_error(running, call, error, message):
+def test_an_invalid_value_is_an_error(running, call, error, message):
     with pytest.raises(error, match=message):
         call()
 
@@ -166,7 +166,7 @@ def test_a_device_is_reset(running):
         running.reset_device(99)
 
 
-def test_a_fault_that_makes_no_sense_is_refused(running):
+def test_an_invalid_fault_is_refused(running):
     with pytest.raises(DaemonError, match="unknown kind 'hangg'") as caught:
         running.inject("hangg")
     assert caught.value.remedy == "did you mean 'hang'?"

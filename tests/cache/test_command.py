@@ -53,7 +53,7 @@ def test_help_has_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["prune", "--grace", "x", "--failed"],
     ],
 )
-def test_a_wrong_command_line_is_said_in_two_lines(
+def test_a_wrong_command_line_is_reported_in_two_lines(
     arguments: list[str], tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.failed()
@@ -74,7 +74,7 @@ def test_the_installed_command_lists_a_cache(
     assert tool("neuron-cache", "path", "-q", "--cache-dir", "x").stdout == f"{Path.cwd() / 'x'}\n"
 
 
-def test_a_reader_that_goes_away_is_no_error(tree: Tree) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(tree: Tree) -> None:
     for number in range(300):
         tree.entry(graph=str(number))
     shown = subprocess.run(
@@ -114,7 +114,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def test_an_unreadable_entry_is_told(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_entry_is_reported(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     from neurontools.cache import entries
 
     tree.done(graph="1")

@@ -113,17 +113,19 @@ def check(
 
 
 @pytest.mark.parametrize("rules", RULES, ids=" ".join)
-def test_prune_does_what_it_said(mixed: Tree, capsys: pytest.CaptureFixture[str], rules: list[str]) -> None:
+def test_prune_does_what_it_announced(
+    mixed: Tree, capsys: pytest.CaptureFixture[str], rules: list[str]
+) -> None:
     assert check(mixed, main, ["prune", *rules], capsys)
 
 
-def test_locks_do_what_they_said(mixed: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_locks_do_what_they_announced(mixed: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(check(mixed, main, ["locks", "--break-stale", "4h"], capsys)) == 9
     assert len(check(mixed, main, ["locks", "--break-stale", "0"], capsys)) == 3
 
 
 @pytest.mark.parametrize("command", ["clear-locks", "clear-neffs", "clean"])
-def test_the_parallel_compile_does_what_it_said(
+def test_the_parallel_compile_does_what_it_announced(
     mixed: Tree, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert check(mixed, parallel_compile, ["--command", command], capsys, yes=())

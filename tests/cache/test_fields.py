@@ -29,7 +29,7 @@ def test_sizes(text: str, size_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1", "1e9", "10 apples", "1iB", "9" * 40, "1.2.3G", "inf"])
-def test_what_is_no_size_is_said(text: str) -> None:
+def test_what_is_not_a_size_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match="size"):
         parse_size(text)
 
@@ -51,7 +51,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-3d", "3 apples", "1d2", "1e3s", "nan"])
-def test_what_is_no_duration_is_said(text: str) -> None:
+def test_what_is_not_a_duration_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match="duration"):
         parse_age(text)
 

@@ -51,7 +51,7 @@ def test_every_generation_is_read_with_its_state(old: Path) -> None:
     }
 
 
-def test_what_nobody_knows_is_counted_and_records_are_told_apart(old: Path) -> None:
+def test_what_is_unknown_is_counted_and_records_are_distinguished(old: Path) -> None:
     found = scan(str(old))
     assert found.skipped == 4
     assert [(record.kind, record.optimum, record.arch, record.model) for record in found.registry] == [
@@ -122,7 +122,9 @@ def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Pat
         scan(str(objects))
 
 
-def test_a_path_that_is_no_cache_says_what_it_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_that_is_not_a_cache_says_what_it_found(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (home / "photos").mkdir()
     for name in ("a.jpg", "b.jpg", "c.jpg", "d\x1b.jpg"):
         (home / "photos" / name).touch()
@@ -152,7 +154,7 @@ def test_links_are_never_followed(home: Path) -> None:
         ("", False),
     ],
 )
-def test_a_kill_is_told_from_a_refusal(log: str, ended: bool) -> None:
+def test_a_kill_is_distinguished_from_a_refusal(log: str, ended: bool) -> None:
     assert is_killed_compile(log) is ended
 
 

@@ -196,7 +196,7 @@ def test_a_special_file_in_an_entry_does_not_stop_the_listing(tree: Tree) -> Non
     assert (entry.flags, entry.name) == ((), "")
 
 
-def test_a_directory_that_is_no_cache_is_refused(home: Path, shown: Callable[..., str]) -> None:
+def test_a_directory_that_is_not_a_cache_is_refused(home: Path, shown: Callable[..., str]) -> None:
     (home / "thesis.tex").touch()
     for arguments in (["ls"], ["stats"], ["prune", "--max-size", "0", "-y"]):
         text = shown(*arguments, "--cache-dir", str(home))
@@ -205,13 +205,13 @@ def test_a_directory_that_is_no_cache_is_refused(home: Path, shown: Callable[...
     assert (home / "thesis.tex").exists()
 
 
-def test_a_file_is_no_cache(home: Path) -> None:
+def test_a_file_is_not_a_cache(home: Path) -> None:
     (home / "file").touch()
     with pytest.raises(NotACacheError, match="it is a file"):
         scan(str(home / "file"))
 
 
-def test_a_cache_that_nobody_made_yet_is_empty_unless_it_was_named(
+def test_a_cache_that_does_not_exist_yet_is_empty_unless_it_was_named(
     home: Path, shown: Callable[..., str]
 ) -> None:
     assert shown("ls") == "$ neuron-cache ls\n0 entries, 0 B in HOME/compile-cache\n[exit 0]\n"
@@ -221,7 +221,7 @@ def test_a_cache_that_nobody_made_yet_is_empty_unless_it_was_named(
 @pytest.mark.parametrize(
     "arguments", [["ls", "--sort", "colour"], ["ls", "--sort", "size:up"], ["ls", "--limit", "-1"]]
 )
-def test_nonsense_is_a_usage_error(arguments: list[str], shown: Callable[..., str]) -> None:
+def test_invalid_input_is_a_usage_error(arguments: list[str], shown: Callable[..., str]) -> None:
     text = shown(*arguments)
     assert "hint: " in text
     assert "[exit 2]" in text
@@ -235,7 +235,7 @@ def test_many_entries_can_be_sorted_and_cut(tree: Tree, capsys: pytest.CaptureFi
     assert names == ["MODULE_199", "MODULE_198"]
 
 
-def test_times_that_no_clock_here_has_shown_yet_are_said_to_be_in_the_future(
+def test_times_that_no_clock_here_has_shown_yet_are_reported_as_in_the_future(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = tree.done()

@@ -47,7 +47,7 @@ def test_a_tilde_is_the_home(home: Path) -> None:
     "url",
     ["gs://bucket/prefix", "https://host/x", "s3://", "s3:///x", "s3://b\0", "s3://bucket/a//b", "/a\0b"],
 )
-def test_what_is_no_local_directory_is_refused(url: str) -> None:
+def test_what_is_not_a_local_directory_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="compile cache"):
         resolve({URL: url})
 

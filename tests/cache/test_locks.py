@@ -149,7 +149,7 @@ def foreign_lock(cache: CompileCache) -> Path:
     return entry / layouts.LOCK
 
 
-def test_a_foreign_lock_is_waited_for_and_told_about(
+def test_a_foreign_lock_is_waited_for_and_reported(
     open_cache: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "neurontools.cache")
@@ -230,7 +230,7 @@ def test_an_owner_survives_its_file() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"1234", b"{}", b"[]", b"\xff", b'{"pid": 1e999}', b"[" * 9999])
-def test_a_lock_that_names_nobody_is_foreign(content: bytes) -> None:
+def test_a_lock_without_an_owner_is_foreign(content: bytes) -> None:
     assert parse_lock_owner(content) is None
 
 

@@ -60,14 +60,14 @@ def test_tags_are_found_and_taken_away(tree: Tree, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("tag", ["", "../evil", "a/b", ".hidden", "a b", "x" * 65, "new\nline"])
-def test_a_tag_that_is_no_name_is_refused(tree: Tree, tag: str) -> None:
+def test_a_tag_that_is_not_a_name_is_refused(tree: Tree, tag: str) -> None:
     entry = tree.done()
     before = sorted(os.listdir(entry))
     assert main(["tag", tag, entry.name]) == 2
     assert sorted(os.listdir(entry)) == before
 
 
-def test_nonsense_is_refused(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_is_refused(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     tree.done()
     assert main(["pin"]) == 2
     assert main(["pin", "nowhere"]) == 1

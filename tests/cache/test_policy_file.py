@@ -38,7 +38,7 @@ def write(text: str) -> str:
         ("cache_older_than: 1s\ncache_keep_lst: 3", 2, "cache_keep_lst: unknown setting"),
     ],
 )
-def test_a_mistake_is_told_by_file_line_and_key_and_nothing_is_removed(
+def test_a_mistake_is_reported_by_file_line_and_key_and_nothing_is_removed(
     tree: Tree, capsys: pytest.CaptureFixture[str], lines: str, place: int, words: str
 ) -> None:
     entry = tree.done(unused_s=40 * DAY)
@@ -73,7 +73,7 @@ def test_a_run_prunes_nothing_by_half_a_policy(
     assert f"{path}:3: cache_keep_last: expected" in caplog.text
 
 
-def test_a_limit_of_waiting_that_makes_no_sense_is_told_by_its_place(
+def test_a_limit_of_waiting_that_is_invalid_is_reported_with_its_place(
     open_cache: Callable[..., CompileCache],
 ) -> None:
     write("cache_lock_timeout: 20\n")

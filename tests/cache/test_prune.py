@@ -155,7 +155,7 @@ def test_the_grace_period_ends_at_its_age() -> None:
     assert plan_paths(PruneRules(everything=True, grace_s=601), used) == []
 
 
-def test_keep_last_protects_exactly_so_many_finished_entries() -> None:
+def test_keep_last_protects_exactly_that_number_of_finished_entries() -> None:
     found = [entry(number) for number in range(4)]
     failed = entry(9, state=State.FAILED, used_unix_s=NOW - 1)
     assert plan_paths(PruneRules(keep_last=2, grace_s=0.0), *found, failed) == ["3", "2", "9"]
@@ -365,7 +365,7 @@ def test_prune_wants_a_rule(tree: Tree) -> None:
         prepare_pruning(scan(str(tree.root)), PruneRules())
 
 
-def test_a_root_that_cannot_be_written_is_said(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_cannot_be_written_is_reported(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.failed(unused_s=DAY)
     work = prepare_pruning(scan(str(tree.root)), PruneRules(failed=True))
 
@@ -449,7 +449,9 @@ def test_a_prune_that_is_killed_in_the_middle_leaves_a_sound_cache(
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
 
 
-def test_network_file_systems_are_told_by_their_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_network_file_systems_are_recognized_by_their_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
         "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"

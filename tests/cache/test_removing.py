@@ -169,7 +169,7 @@ def test_locks_alone_can_be_pruned(tree: Tree) -> None:
     assert not (path / layouts.LOCK).exists()
 
 
-def test_one_that_cannot_be_removed_does_not_stop_the_others(
+def test_an_entry_that_cannot_be_removed_does_not_stop_the_others(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused, other = tree.failed(graph="1", unused_s=DAY), tree.failed(graph="2", unused_s=DAY)
@@ -203,7 +203,7 @@ def test_the_policy_comes_from_the_settings(
     ("key", "value"),
     [("max_size", "huge"), ("older_than", "30"), ("keep_last", "-1"), ("remove", "failed,everything")],
 )
-def test_a_policy_that_makes_no_sense_names_its_setting(key: str, value: str) -> None:
+def test_an_invalid_policy_names_its_setting(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"NEURONTOOLS_CACHE_{key.upper()}: "):
         read_policy({f"NEURONTOOLS_CACHE_{key.upper()}": value})
 
@@ -294,7 +294,7 @@ def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.Captu
         (["import", "--max-size", "x", "a.tar"], "--max-size: invalid size"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_told_with_its_option(
+def test_an_invalid_value_is_reported_with_its_option(
     tree: Tree, capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
     assert main(words) == 2

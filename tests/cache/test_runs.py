@@ -66,7 +66,7 @@ def test_a_run_that_only_met_cached_failures_shows_them(
     assert "REPLAYED" in capsys.readouterr().out
 
 
-def test_runs_are_told_apart(
+def test_runs_are_distinguished(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(home / "compile-cache")
@@ -144,7 +144,7 @@ Compiler status PASS
     assert (counts.misses, counts.missed, counts.recognised) == (1, {"MODULE_77": 1}, 4)
 
 
-def test_progress_bars_and_messages_in_one_line_are_told_apart() -> None:
+def test_progress_bars_and_messages_in_one_line_are_distinguished() -> None:
     hit = "2024-10-24 18:49:49.000950: INFO ||NEURON_CC_WRAPPER||: Using a cached neff at /c/MODULE_1+d41d8cd9/model.neff"
     counts = counted_in(f" 5%|5 | 1/20\r{hit}\r 10%|# | 2/20 {hit}{hit}\r\n{hit}")
     assert (counts.hits, counts.lines) == (4, 2)

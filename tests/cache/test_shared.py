@@ -87,7 +87,7 @@ def test_who_waits_for_a_turn_gets_a_directory_that_is_there(tmp_path: Path) -> 
     assert (len(found), all(found), place.exists()) == (200, True, False)
 
 
-def test_what_is_no_directory_is_no_turn(tmp_path: Path) -> None:
+def test_what_is_not_a_directory_is_not_a_turn(tmp_path: Path) -> None:
     (tmp_path / "turn").touch()
     for path in (str(tmp_path / "turn"), "/proc/nowhere/turn"):
         with pytest.raises(OSError, match=r"File exists|No such file"), directory_lock(path):
@@ -104,7 +104,7 @@ def test_what_is_left_in_a_turn_stays_for_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [layouts.NEFF, layouts.FLAGS])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
-def test_what_cannot_be_read_is_told_and_left_alone(
+def test_what_cannot_be_read_is_reported_and_left_alone(
     tree: Tree,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_not_carried_elsewhere(
     assert words in capsys.readouterr().err
 
 
-def test_a_full_disk_is_told_with_the_archive(
+def test_a_full_disk_is_reported_with_the_archive(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: int) -> None:

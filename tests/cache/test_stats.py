@@ -85,7 +85,7 @@ def test_an_entry_that_goes_after_the_listing_is_left_out(tree: Tree) -> None:
     assert (sums.total.count, sums.skipped, sums.unread) == (1, 0, 0)
 
 
-def test_what_cannot_be_read_is_told_from_what_no_layout_knows(
+def test_what_cannot_be_read_is_distinguished_from_what_no_layout_knows(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.done()
@@ -115,7 +115,7 @@ def test_a_file_of_two_entries_counts_once(tree: Tree) -> None:
     assert sums_of(tree.root).total.size_bytes == before
 
 
-def test_progress_is_told_of_many_entries(tree: Tree) -> None:
+def test_progress_is_reported_for_many_entries(tree: Tree) -> None:
     tree.done()
     told: list[tuple[int, int]] = []
     collect_stats(

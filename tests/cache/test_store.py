@@ -165,7 +165,7 @@ def test_a_damaged_neff_is_a_miss_and_compiled_again(
     assert Usage(open_cache().root).totals().damaged == 1
 
 
-def test_the_neff_of_another_graph_is_no_hit(open_cache: Opener, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_neff_of_another_graph_is_not_a_hit(open_cache: Opener, caplog: pytest.LogCaptureFixture) -> None:
     first = open_cache().get_or_compile(mlp(), TRN1, "mlp")
     other = open_cache().get_or_compile(mlp(8), TRN1, "mlp")
     (Path(first.entry) / "model.neff").write_bytes(other.data)
@@ -202,7 +202,7 @@ def test_a_failure_is_remembered_until_a_retry(open_cache: Opener, caplog: pytes
     assert not os.path.exists(f"{entry}/{layouts.LOCK}")
 
 
-def test_an_interrupted_compile_is_no_failure(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_compile_is_not_a_failure(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> bytes:
         raise KeyboardInterrupt
 

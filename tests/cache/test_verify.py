@@ -98,7 +98,7 @@ def test_each_kind_of_damage_is_found_and_put_aside(
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
 
 
-def test_checking_is_no_use(entry: Path) -> None:
+def test_checking_is_not_a_use(entry: Path) -> None:
     neff = entry / layouts.NEFF
     os.utime(neff, (1, 2))
     assert main(["verify"]) == 0

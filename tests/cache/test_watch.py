@@ -51,7 +51,7 @@ def test_the_first_look_only_learns_what_is_there(tree: Tree) -> None:
     assert watch.summary.entries == 2
 
 
-def test_a_compile_that_is_under_way_is_told_at_once(tree: Tree) -> None:
+def test_a_compile_that_is_under_way_is_reported_at_once(tree: Tree) -> None:
     entry = tree.entry()
     (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     watch = CacheWatcher(str(tree.root))
@@ -61,7 +61,7 @@ def test_a_compile_that_is_under_way_is_told_at_once(tree: Tree) -> None:
     assert watch.summary.compiling == 1
 
 
-def test_compiles_hits_and_failures_are_told_once(open_cache: Opener) -> None:
+def test_compiles_hits_and_failures_are_reported_once(open_cache: Opener) -> None:
     cache = open_cache()
     watch = CacheWatcher(cache.root)
     assert watch.poll() == ()
@@ -100,7 +100,7 @@ def test_what_comes_from_elsewhere_arrives_and_what_goes_is_removed(tree: Tree) 
     assert [kind for kind, _ in kinds(watch)] == ["cache there", "arrived"]
 
 
-def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> None:
+def test_a_compile_that_is_killed_is_reported_though_no_file_changes(tree: Tree) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     entry = tree.entry()
     watch = CacheWatcher(str(tree.root))
@@ -118,7 +118,7 @@ def test_a_compile_that_is_killed_is_told_though_no_file_changes(tree: Tree) -> 
     assert f"left by process {process.pid}" in found.words
 
 
-def test_who_waits_for_a_compile_is_told(tree: Tree) -> None:
+def test_a_process_that_waits_for_a_compile_is_reported(tree: Tree) -> None:
     entry = tree.entry()
     (entry / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     watch = CacheWatcher(str(tree.root))
@@ -218,7 +218,7 @@ def test_ctrl_c_ends_it_without_a_word(home: Path, open_cache: Opener) -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_it_ends_when_nobody_reads_any_more(home: Path) -> None:
+def test_it_ends_when_its_reader_is_gone(home: Path) -> None:
     (home / "compile-cache").mkdir()
     command = [str(Path(sys.executable).parent / "neuron-cache"), "watch", "--interval", "1h"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

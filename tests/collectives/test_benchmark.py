@@ -75,7 +75,7 @@ def test_sizes(report, line, wanted):
     assert sizes(report(line)) == wanted
 
 
-def test_rounded_sizes_are_said_on_a_terminal(capsys, monkeypatch):
+def test_rounded_sizes_are_reported_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(f"{PAIR} -b 1001 -e 1001 -d fp32 allr".split()) == 0
     assert "note: sizes are rounded down to whole elements of every rank\n" in capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_what_is_refused(line, words, capsys):
         ("NEURONTOOLS_HOST_MEMORY", "lots", "'lots' is not a size"),
     ],
 )
-def test_an_environment_that_makes_no_sense(name, value, words, capsys, monkeypatch):
+def test_an_invalid_environment(name, value, words, capsys, monkeypatch):
     monkeypatch.setenv(name, value)
     assert (
         main(

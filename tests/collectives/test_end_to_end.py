@@ -232,7 +232,7 @@ def test_a_wrong_result_fails_the_test(machine, monkeypatch, capsys):
     assert owners() == []
 
 
-def test_a_terminal_is_told_that_times_are_modelled(machine):
+def test_a_terminal_shows_that_times_are_modelled(machine):
     label = "modelled: times come from a cost model of trn1.2xlarge (LNC 1), not from hardware\r\n"
     assert _on_a_terminal(["-r", "2", "-b", "1kb", "-e", "1kb", "allr"]) == label
 

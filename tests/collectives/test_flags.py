@@ -136,7 +136,7 @@ def test_a_value_may_look_like_an_operation():
         ("-r 2 allr --hosts-file nowhere", "cannot read nowhere"),
     ],
 )
-def test_a_line_that_makes_no_sense(line, words):
+def test_an_invalid_line(line, words):
     with pytest.raises(UsageError, match=words):
         options(line)
 
@@ -209,7 +209,7 @@ def test_streams_take_the_line_as_their_defaults(home):
         ('{"streams": [{"operation": "allr", "ops_per_iter": "x"}]}', "ops_per_iter 'x' is not a number"),
     ],
 )
-def test_streams_that_make_no_sense(home, content, words):
+def test_invalid_streams(home, content, words):
     (home / "s.json").write_text(content)
     with pytest.raises(UsageError, match=words):
         options("-r 2 --streams-json s.json")

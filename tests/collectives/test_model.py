@@ -110,7 +110,7 @@ def test_groups_that_cross_the_same_links_slow_each_other_down():
     assert timed(inside, 2**30).time_s == timed(one_pair, 2**30).time_s
 
 
-def test_a_core_that_receives_from_several_takes_as_long_as_one_that_sends_to_several():
+def test_a_core_that_receives_from_several_takes_as_long_as_a_core_that_sends_to_several():
     fabric = find_fabric("trn2.3xlarge")
 
     def transfer_s(*pairs):

@@ -154,7 +154,7 @@ def test_a_small_budget_moves_less_and_says_so():
     assert (report.asked_bytes, report.verified_bytes) == (2**25, 7232 // 64 * 64)
 
 
-def test_progress_is_told_for_every_step():
+def test_progress_is_reported_for_every_step():
     told = []
     work = Workload(Operation.ALL_GATHER, (tuple(range(8)),), find_fabric("trn2.3xlarge", 1))
     check(work, DataType.UINT8, Algorithm.RING, 64, on_step=lambda done, total: told.append((done, total)))

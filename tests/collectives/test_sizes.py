@@ -29,7 +29,7 @@ def test_a_size(text, nbytes):
 @pytest.mark.parametrize(
     "text", ["", "kb", "-1", "0", "1.3", "3x", "1e6", "1kbb", "2TB", "٣", "0x10", "1,000", "9" * 30]
 )
-def test_what_is_no_size(text):
+def test_what_is_not_a_size(text):
     with pytest.raises(UsageError):
         parse_size(text)
 
@@ -64,7 +64,7 @@ def test_a_sweep(arguments, sizes):
         ((1, 2**40, None, 1.0000001), "more than 4096 sizes"),
     ],
 )
-def test_a_sweep_that_makes_no_sense(arguments, words):
+def test_an_invalid_sweep(arguments, words):
     minimum, maximum, step, factor = arguments
     with pytest.raises(UsageError, match=words):
         sweep(minimum, maximum, step=step, factor=factor)

@@ -244,7 +244,7 @@ def test_output_that_cannot_be_written_is_one_line(monkeypatch, line, closing):
     ("encoding", "shown"),
     [("utf-8", b"w\xc3\xb6rld \xff"), ("ascii", rb"w\xf6rld \udcff"), ("latin-1", b"w\xf6rld " + rb"\udcff")],
 )
-def test_a_name_that_is_no_text_is_written(home, monkeypatch, encoding, shown):
+def test_a_name_that_is_not_text_is_written(home, monkeypatch, encoding, shown):
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     program = Path(sys.executable).parent / "neurontools"

@@ -37,7 +37,7 @@ def test_a_missing_program_is_one_line_and_127(tool):
     )
 
 
-def test_a_script_that_is_no_program_is_126_with_the_way_to_run_it(tool, home):
+def test_a_script_that_is_not_a_program_is_126_with_the_way_to_run_it(tool, home):
     (home / "train.py").write_text("print(1)\n")
     run = tool("neuron-run", "train.py", cwd=home)
     assert run.returncode == 126

@@ -22,7 +22,7 @@ def idx_images(count, rows=28, columns=28):
     )
 
 
-def test_without_files_the_installed_digits_are_used_and_said_once(home, capsys):
+def test_without_files_the_installed_digits_are_used_and_reported_once(home, capsys):
     train = mnist.MNIST(home)
     test = mnist.MNIST(home, train=False)
     assert (len(train), len(test)) == (1500, 297)

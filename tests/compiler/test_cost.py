@@ -35,7 +35,7 @@ def test_one_engine_does_one_thing_at_a_time(graph: Graph) -> None:
 
 @given(graphs())
 @settings(max_examples=30)
-def test_nobody_reads_what_is_not_written_yet(graph: Graph) -> None:
+def test_unwritten_bytes_are_not_read(graph: Graph) -> None:
     cost = estimate(graph, TRN1)
     from neurontools.compiler.engines import has_instruction
 

@@ -67,7 +67,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("compress", [gzip.compress, bytes])
-def test_a_foreign_neff_is_told_and_unpacked(tmp_path, kind, compress):
+def test_a_foreign_neff_is_reported_and_unpacked(tmp_path, kind, compress):
     data = compress(tar_of(FILES, kind))
     path = neff(tmp_path / "f.neff", data)
     found = read_neff_file(path)
@@ -169,7 +169,7 @@ def test_package_version_1_has_an_md5(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no neff", bytes(2000)], ids=["empty", "text", "zeros"])
-def test_what_is_no_neff_is_refused_by_name(tmp_path, content):
+def test_what_is_not_a_neff_is_refused_by_name(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(NeffError, match=r"x: not a NEFF"):
         read_neff_file(str(tmp_path / "x"))

@@ -232,7 +232,7 @@ print(torch.equal(torch.ops.faults.copy(x), x), torch.ops.multicore_faults.fault
 """
 
 
-def test_two_libraries_in_one_process_both_work_and_the_second_is_told_once(
+def test_two_libraries_in_one_process_both_work_and_the_second_is_reported_once(
     package: Callable[[str], Package],
 ) -> None:
     paths = [package("faults").path, package("multicore_faults").path]

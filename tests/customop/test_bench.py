@@ -94,7 +94,7 @@ ADVICE = [
 
 
 @pytest.mark.parametrize(("op", "inputs", "kind", "words", "place"), ADVICE, ids=lambda value: value)
-def test_each_way_to_be_slow_is_told_with_its_line(
+def test_each_way_to_be_slow_is_reported_with_its_line(
     package: Read, op: str, inputs: tuple[str, ...], kind: str, words: str, place: str
 ) -> None:
     report = benched(package("advice"), op, *inputs)
@@ -124,7 +124,7 @@ def test_the_element_kernel_saves_what_the_tcm_kernel_takes(package: Read) -> No
     assert slow.modelled_ns - advice.saves_ns == pytest.approx(fast.modelled_ns, rel=0.01)
 
 
-def test_what_is_fast_already_is_told_the_limit(package: Read) -> None:
+def test_a_fast_kernel_gets_the_limit_reported(package: Read) -> None:
     one_core = advice_by_kind(benched(package("advice"), "large_tiles", shape="64K"))
     assert list(one_core) == ["cores"]
     assert one_core["cores"].startswith("1 of 8 cores works: ")
@@ -187,7 +187,7 @@ def test_the_parts_are_the_whole(package: Read, home: str, op: str, inputs: tupl
     assert format_ns(report.modelled_ns) in report_text(report, 80)
 
 
-def test_tensors_are_told_apart(package: Read) -> None:
+def test_tensors_are_distinguished(package: Read) -> None:
     report = benched(package("relu_element"), "forward", "8x8:float32")
     found = {(place.way, place.tensor): (place.count, place.nbytes) for place in report.places}
     assert found == {
@@ -248,7 +248,7 @@ def test_more_elements_never_take_less_time(package: Read) -> None:
         assert taken == sorted(taken)
 
 
-def test_measured_times_are_told_apart(package: Read) -> None:
+def test_measured_times_are_distinguished(package: Read) -> None:
     report = benched(package("advice"), "stream", shape="1024", calls=7)
     measured = report.measured
     assert measured is not None

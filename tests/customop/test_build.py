@@ -156,7 +156,7 @@ def test_a_large_stack_frame_is_a_warning_and_declaring_it_is_none(sources: Path
         ({"cflags": ("-DSTACK_SIZE=much",)}, "invalid -DSTACK_SIZE=much: must be a number of bytes"),
     ],
 )
-def test_requests_that_make_no_sense(sources: Path, changes: dict[str, object], message: str) -> None:
+def test_invalid_requests(sources: Path, changes: dict[str, object], message: str) -> None:
     assert message in refusal(**changes)
 
 
@@ -193,7 +193,7 @@ SIGNATURES = [
 ]
 
 
-def test_signatures_that_cannot_be_passed_are_told(sources: Path) -> None:
+def test_signatures_that_cannot_be_passed_are_reported(sources: Path) -> None:
     functions = [
         f"{result} f{index}({parameters}) {{ return {result}(); }}"
         for index, (result, parameters, _) in enumerate(SIGNATURES)

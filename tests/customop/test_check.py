@@ -82,7 +82,7 @@ def test_cores_that_must_run_in_order(package: Read) -> None:
     assert "results depend on the order in which the cores run" in told(report)["cores"]
 
 
-def test_what_a_kernel_refuses_is_no_fault(package: Read) -> None:
+def test_what_a_kernel_refuses_is_not_a_fault(package: Read) -> None:
     report = checked(package("wrong"), "eights")
     assert report.findings == ()
     assert [reason.partition(" at ")[0] for reason, _ in report.refused] == ["check: only multiples of 8"]
@@ -154,7 +154,7 @@ def test_tolerances_are_those_of_torch() -> None:
         ({"patterns": (Pattern(None, "float32"), 1)}, "takes 1 inputs, 2 given"),
     ],
 )
-def test_settings_that_make_no_sense(package: Read, settings: dict[str, object], message: str) -> None:
+def test_invalid_settings(package: Read, settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         checked(package("wrong"), "cube", **settings)
     assert message in caught.value.message
@@ -182,7 +182,7 @@ def test_sizes_that_kernels_get_wrong_come_first() -> None:
 @pytest.mark.parametrize(
     "text", ["NxM", "nxm:float32", "4x:float32", "N:int64", "x:float32", ":float32", "ab"]
 )
-def test_patterns_that_make_no_sense(text: str) -> None:
+def test_invalid_patterns(text: str) -> None:
     with pytest.raises(UsageError, match=f"input {text}"):
         parse_pattern(text)
 

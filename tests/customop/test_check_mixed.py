@@ -54,7 +54,7 @@ def test_a_backward_may_take_the_output(package: Read) -> None:
     assert "gradient" in report.passed
 
 
-def test_a_wrong_gradient_is_told_with_the_ways_that_were_tried(package: Read) -> None:
+def test_a_wrong_gradient_is_reported_with_the_ways_that_were_tried(package: Read) -> None:
     report = checked(package("wrong"), "square")
     (finding,) = report.findings
     assert finding.message.startswith("square_backward(g, x0): element 0 is ")
@@ -107,7 +107,7 @@ def test_an_accessor_of_another_type_is_a_fault_where_the_inputs_were_given(pack
     assert message.endswith("give them with --input, e.g. --input NxM:float32")
 
 
-def test_a_reference_that_refuses_what_is_empty_is_no_fault(package: Read) -> None:
+def test_a_reference_that_refuses_what_is_empty_is_not_a_fault(package: Read) -> None:
     reference = "x0[x1.long()] if x0.numel() else torch.zeros(0).max()"
     report = checked(package("mixed"), "gather", reference=reference)
     assert report.findings == ()
@@ -153,7 +153,7 @@ def test_integers_below_a_number_or_a_size() -> None:
 
 
 @pytest.mark.parametrize("text", ["8:float32%4", "8:int32%0", "8:int32%"])
-def test_bounds_of_values_that_make_no_sense(text: str) -> None:
+def test_bounds_of_invalid_values(text: str) -> None:
     with pytest.raises(UsageError, match=f"input {text}"):
         parse_input(text)
     with pytest.raises(UsageError, match=f"input {text}"):

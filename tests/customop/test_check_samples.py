@@ -85,9 +85,7 @@ def test_what_a_project_says_of_checks(scratch: Path) -> None:
         ("{op: {input: 8x8}}", "customop.yaml:4: check.op.input: expected a list of texts, found '8x8'"),
     ],
 )
-def test_checks_that_make_no_sense(
-    scratch: Path, capsys: pytest.CaptureFixture[str], check: str, message: str
-) -> None:
+def test_invalid_checks(scratch: Path, capsys: pytest.CaptureFixture[str], check: str, message: str) -> None:
     (scratch / "customop.yaml").write_text(f"name: a\ncompute: [a.cpp]\nshape: [b.cpp]\ncheck: {check}\n")
     assert main(["check"]) == 1
     assert message in capsys.readouterr().err

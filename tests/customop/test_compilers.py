@@ -64,7 +64,7 @@ LINES = {
 }
 
 
-def test_faults_are_told_at_their_lines(operation: CustomOperator) -> None:
+def test_faults_are_reported_at_their_lines(operation: CustomOperator) -> None:
     source = request_for("faults").compute[0].read_text().splitlines()
     x = torch.arange(8.0)
     for which, (kind, mark) in LINES.items():
@@ -91,7 +91,9 @@ def test_faults_are_told_at_their_lines(operation: CustomOperator) -> None:
     ],
     ids=["overloaded", "libc", "error"],
 )
-def test_bad_input_is_told_in_the_same_words(compiler: str, scratch: Path, kernel: str, message: str) -> None:
+def test_bad_input_is_reported_in_the_same_words(
+    compiler: str, scratch: Path, kernel: str, message: str
+) -> None:
     assert compiler
     head = "#include <torch/torch.h>\n"
     unistd = "#include <unistd.h>\n" if not kernel else ""

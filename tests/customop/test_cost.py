@@ -105,7 +105,7 @@ def _graph(op: str, *shape: int) -> Graph:
 
 
 @pytest.mark.parametrize("style", ["relu_element", "relu_tcm", "relu_multicore"])
-def test_a_graph_is_told_the_time_of_the_call_itself(library: Library, operation: Find, style: str) -> None:
+def test_a_graph_gets_the_time_of_the_call_itself(library: Library, operation: Find, style: str) -> None:
     loaded = load_library(library(style))
     graph = replace(_graph(f"{style}.forward.default", 37, 53), libraries=(loaded.code,))
     (part,) = native_parts(graph)

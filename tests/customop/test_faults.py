@@ -173,7 +173,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("which", "kind", "message"), SHAPES)
-def test_a_wrong_shape_function_harms_nobody(operation: Find, which: int, kind: str, message: str) -> None:
+def test_a_wrong_shape_function_is_harmless(operation: Find, which: int, kind: str, message: str) -> None:
     broken = operation("faults::bad_shape")
     with pytest.raises(NeuronCustomOpError) as caught:
         infer(broken, (torch.zeros(3), which), Codes())

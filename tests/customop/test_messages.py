@@ -34,7 +34,7 @@ def test_messages_are_what_a_stream_prints(tmp_path: Path, flags: tuple[str, ...
     assert printed == TEXT + more
 
 
-def test_a_type_without_text_is_told_at_compile_time(tmp_path: Path) -> None:
+def test_a_type_without_text_is_reported_at_compile_time(tmp_path: Path) -> None:
     made = compiled(tmp_path / "program", "-DSCOPED")
     assert made.returncode != 0
     assert "TORCH_CHECK: a part of the message is no number" in made.stderr

@@ -60,7 +60,7 @@ def test_a_changed_byte_in_the_code_is_noticed(
     refusal(scratch / "bad.so")
 
 
-def test_what_is_no_library_of_ours_is_named_so(scratch: Path, package: Read) -> None:
+def test_what_is_not_a_library_of_ours_is_named_so(scratch: Path, package: Read) -> None:
     contents = package("faults")
     (scratch / "text.so").write_text("not a library")
     (scratch / "foreign.so").write_bytes(contents.parts.kernel)

@@ -91,7 +91,7 @@ def test_mistakes_are_named(project: Path, text: str, message: str) -> None:
     assert message in told
 
 
-def test_a_directory_whose_name_is_no_text_is_a_place_to_work_in(
+def test_a_directory_whose_name_is_not_text_is_a_place_to_work_in(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = project.rename(project.with_name(os.fsdecode(b"home \xff")))

@@ -237,7 +237,7 @@ def test_ccache_is_used_where_it_is_installed(
     }
 
 
-def test_a_ccache_that_fails_is_no_reason_not_to_build(
+def test_a_ccache_that_fails_does_not_stop_a_build(
     sources: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", compiling_through(home, 'echo "ccache: error: no space" >&2; exit 1'))

@@ -117,7 +117,7 @@ def test_a_forked_child_has_a_worker_of_its_own(executor: WorkerExecutor, packag
     executor.close()
 
 
-def test_threads_share_a_worker_and_outlive_the_one_that_started_it(
+def test_threads_share_a_worker_and_outlive_the_thread_that_started_it(
     executor: WorkerExecutor, package: Read
 ) -> None:
     contents = package("faults")
@@ -218,7 +218,7 @@ def test_tensors_beyond_the_share_of_memory_are_an_error_of_its_own(
         ("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "262144"),
     ],
 )
-def test_settings_that_make_no_sense_are_told(
+def test_invalid_settings_are_reported(
     operation: Find, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)

@@ -72,7 +72,7 @@ def test_it_is_run_for_each_alert_and_once_at_a_time_for_the_same(tmp_path: Path
         process.wait(timeout=30)
 
 
-def test_a_command_that_is_not_there_is_told_once_and_harms_nothing() -> None:
+def test_a_command_that_is_not_there_is_reported_once_and_harms_nothing() -> None:
     told: list[str] = []
     command = AlertCommand(("/nowhere/at-all",), told.append)
     command.run(ECC)

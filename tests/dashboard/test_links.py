@@ -70,7 +70,7 @@ def test_the_usual_machines_are_drawn_with_all_their_links(count: int, pairs: se
     assert pairs <= drawn_pairs(place)
 
 
-def test_a_switch_is_told_from_single_links() -> None:
+def test_a_switch_is_distinguished_from_single_links() -> None:
     everyone = set(combinations(range(8), 2))
     assert is_switched(range(8), everyone)
     assert not is_switched(range(8), everyone - {(0, 1)})

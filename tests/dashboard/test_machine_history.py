@@ -54,7 +54,7 @@ def test_a_busy_machine_does_not_count_what_was_done_before_it_was_looked_at(doi
     assert means(found.minute(KEY, Measure.EXECUTIONS))[-1] == 1.0
 
 
-def test_one_that_came_since_counts_from_its_begin_and_one_that_ended_is_forgotten(
+def test_a_new_process_counts_from_its_begin_and_an_ended_process_is_forgotten(
     doing: MonitoredMachine, machine_at: MonitoredMachine
 ) -> None:
     histories = fed(machine_at(0), machine_at(1), doing(2, 8))

@@ -78,7 +78,7 @@ def test_a_process_that_rests_has_the_rates_of_an_equal_one(
     )
 
 
-def test_who_only_looks_is_no_row_and_a_reused_pid_is_another_process(
+def test_who_only_looks_is_not_a_row_and_a_reused_pid_is_another_process(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
     looker = replace(process_at(8), uses_device=False, cores=())
@@ -131,7 +131,7 @@ def look(
     return [(alert.condition, alert.pid, alert.device) for alert in alerts]
 
 
-def test_an_idle_claim_is_told_after_a_while_and_not_for_ever(
+def test_an_idle_claim_is_reported_after_a_while_and_not_for_ever(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
     watch = AlertEvaluator([Rule(Condition.IDLE_CLAIM, 0.01, for_s=10)])
@@ -143,7 +143,7 @@ def test_an_idle_claim_is_told_after_a_while_and_not_for_ever(
     assert look(watch, 12, machine_at(11, busy), machine_at(12, busy)) == []
 
 
-def test_full_devices_errors_and_lost_devices_are_told_at_once(
+def test_full_devices_errors_and_lost_devices_are_reported_at_once(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
     watch = AlertEvaluator(DEFAULT_RULES)
@@ -172,7 +172,7 @@ def test_corrected_errors_are_no_alert(machine_at: MakeMachine) -> None:
     assert look(AlertEvaluator(), 1, before, machine_at(1, devices=devices)) == []
 
 
-def test_the_slow_one_among_its_peers_is_told(machine_at: MakeMachine, process_at: MakeProcess) -> None:
+def test_the_slow_one_among_its_peers_is_reported(machine_at: MakeMachine, process_at: MakeProcess) -> None:
     watch = AlertEvaluator([Rule(Condition.STRAGGLER, 1.5)])
     workers = [process_at(pid, statuses=((0, 10),), cores=(pid,)) for pid in range(3)]
     slow = process_at(3, statuses=((0, 10),), bucket=24, cores=(3,))
@@ -207,7 +207,7 @@ def test_an_alert_ends_with_its_process(machine_at: MakeMachine, process_at: Mak
     assert look(watch, 2, machine_at(1, process_at(7)), machine_at(2)) == []
 
 
-def test_one_failure_in_a_slow_second_is_no_alarm_and_many_are_one_until_they_are_past(
+def test_one_failure_in_a_slow_second_causes_no_alarm_and_many_are_one_until_they_are_past(
     machine_at: MakeMachine, process_at: MakeProcess
 ) -> None:
     watch = AlertEvaluator([Rule(Condition.ERROR_RATE, 0.01)])

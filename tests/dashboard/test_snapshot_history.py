@@ -114,7 +114,7 @@ def test_every_moment_comes_back_as_it_was_in_any_order(count, block, seed, orde
     tape.close()
 
 
-def test_a_moment_is_found_by_its_time(made_tape):
+def test_a_snapshot_is_found_by_its_time(made_tape):
     tape = made_tape(block_size=4)
     for moment in moments(10):
         tape.add(moment)

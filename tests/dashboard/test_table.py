@@ -57,7 +57,7 @@ def test_a_line_of_filters(machine: Snapshot, text: str, pids: list[int]) -> Non
 @pytest.mark.parametrize(
     "text", ["pid~4", "pid>", "pid=x", "owner=nobody-has-this-name", "bogus=1", "state=lazy"]
 )
-def test_nonsense_is_named(text: str) -> None:
+def test_invalid_input_is_named(text: str) -> None:
     assert problem_of(text)
 
 

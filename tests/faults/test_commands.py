@@ -123,7 +123,7 @@ def test_the_kinds_are_listed(tool: Tool) -> None:
         (["list", "--machine", "other"], 3, "no machine 'other' is running", None),
     ],
 )
-def test_nonsense_is_refused_in_one_line(
+def test_invalid_input_is_refused_in_one_line(
     client: Client, tool: Tool, words: list[str], code: int, error: str, hint: str | None
 ) -> None:
     done = tool("neurontools", "fault", *words)

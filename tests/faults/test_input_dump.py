@@ -60,7 +60,7 @@ def test_a_directory_that_can_not_be_written_harms_nothing(client: Client, victi
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1e3"])
-def test_nonsense_dumps_nothing(client: Client, victim: NewVictim, value: str) -> None:
+def test_invalid_input_dumps_nothing(client: Client, victim: NewVictim, value: str) -> None:
     job = victim(NEURON_RT_DBG_DUMP_INPUTS_ON_ERR=value)
     client.inject("generic", core=6, count=1)
     job.try_to(EXECUTE)

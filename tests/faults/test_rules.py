@@ -120,7 +120,7 @@ def test_a_fault_is_armed_when_its_time_has_come_and_not_before(bench: Bench) ->
     assert bench.phases() == []
 
 
-def test_so_many_executions_pass_first(bench: Bench) -> None:
+def test_the_given_number_of_executions_passes_first(bench: Bench) -> None:
     bench.inject("oob", core=1, after_executions=2, count=1)
     assert bench.statuses(0, 3) == [0, 0, 0]
     assert bench.statuses(1, 4) == [0, 0, 1006, 0]
@@ -207,7 +207,7 @@ def test_an_uncorrectable_error_breaks_the_device_until_it_is_reset(
 
 
 @pytest.mark.parametrize("ecc", ["mem-corrected", "sram-corrected"])
-def test_corrected_errors_are_counted_and_hurt_nobody(bench: Bench, ecc: str) -> None:
+def test_corrected_errors_are_counted_and_are_harmless(bench: Bench, ecc: str) -> None:
     fault = bench.inject("ecc", core=4, ecc=EccType(ecc), amount=50)
     assert (fault.phase, fault.hits) == (Phase.OVER, 1)
     assert bench.statuses(4, 1) == [0]
@@ -281,7 +281,7 @@ def test_any_cores_are_those_of_devices_that_are_there(bench: Bench) -> None:
     assert effect.process.cores == (2, 3)
 
 
-def test_a_broken_link_stops_collectives_and_whoever_spans_it(bench: Bench) -> None:
+def test_a_broken_link_stops_collectives_and_every_group_that_spans_it(bench: Bench) -> None:
     bench.inject("link-down", device=1, to=2)
     faults = bench.machine.faults
     assert [faults.links_down(device) for device in range(4)] == [(), (2,), (1,), ()]
@@ -311,7 +311,7 @@ def test_a_slow_core_tells_how_slow(bench: Bench) -> None:
     assert bench.take(4) is None
 
 
-def test_processes_are_told_of_the_faults_that_may_hit_them(bench: Bench) -> None:
+def test_processes_are_notified_of_the_faults_that_may_hit_them(bench: Bench) -> None:
     one, other = (bench.register(key, *cores).process for key, cores in ((A, (0, 1)), (B, (2,))))
 
     def armed() -> tuple[int, int]:
@@ -365,9 +365,7 @@ def test_processes_are_told_of_the_faults_that_may_hit_them(bench: Bench) -> Non
         ("slow-core", {"factor": float("nan")}, "factor nan out of range"),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(
-    bench: Bench, kind: str, wish: dict[str, Any], said: str
-) -> None:
+def test_invalid_requests_are_refused(bench: Bench, kind: str, wish: dict[str, Any], said: str) -> None:
     assert bench.refused(kind, **wish).startswith(said)
     assert bench.machine.faults.faults() == ()
 
@@ -430,7 +428,7 @@ TARGETS = st.fixed_dictionaries(
     ),
     restarts=st.booleans(),
 )
-def test_never_more_hits_than_the_count_and_nobody_else_is_hit(
+def test_never_more_hits_than_the_count_and_no_other_process_is_hit(
     kinds: list[Any], asked: list[Any], restarts: bool
 ) -> None:
     bench = Bench()

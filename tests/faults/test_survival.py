@@ -170,7 +170,7 @@ def test_the_kernel_log_stays_small(tmp_path: Path) -> None:
     assert (tmp_path / "kern.log").stat().st_size < 1 << 20
 
 
-def test_nonsense_from_a_client_harms_nothing(client: Client, tool: Tool) -> None:
+def test_invalid_input_from_a_client_harms_nothing(client: Client, tool: Tool) -> None:
     for method, params in [
         ("inject_fault", {}),
         ("inject_fault", {"kind": 4}),

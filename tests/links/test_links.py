@@ -168,7 +168,7 @@ def test_a_manifest_cannot_lead_out_of_the_directory(home, scripts):
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_bin_that_is_no_real_directory_is_refused(home, scripts, kind):
+def test_a_bin_that_is_not_a_real_directory_is_refused(home, scripts, kind):
     (home / "p").mkdir()
     if kind == "file":
         (home / "p/bin").write_text("")

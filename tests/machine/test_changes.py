@@ -118,7 +118,7 @@ def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
 
 @settings(max_examples=60)
 @given(snapshots, st.data())
-def test_small_changes_of_a_process_are_told(before, data):
+def test_small_changes_of_a_process_are_reported(before, data):
     """Changes as they mostly are: the same processes, with some of their values replaced."""
     wild = data.draw(st.lists(processes, min_size=4, max_size=4))
     names = data.draw(st.sets(st.sampled_from(["cores", "models", "latency_counts", "tag", "stale"])))

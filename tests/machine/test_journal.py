@@ -59,7 +59,7 @@ def test_a_damaged_file_is_none_and_no_traceback(home: Path, data: st.DataObject
         assert found is None or isinstance(found, Journal)
 
 
-def test_the_format_is_the_one_that_earlier_daemons_wrote(home: Path) -> None:
+def test_the_format_is_that_of_earlier_daemons(home: Path) -> None:
     (home / "j").write_text(
         '{"version": 2, "definition": {"machine": "m", "instance_type": "trn2.48xlarge", "lnc": 1, "started_unix_s": 12.5, '
         '"idle_exit_s": 30.0, "parent": {"pid": 5, "start_ticks": 6}, "neighbours": "host", "visible_devices": null, '

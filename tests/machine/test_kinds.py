@@ -285,7 +285,7 @@ def test_the_command_takes_every_option(tool):
         (["--instance", "trn2.47xlarge"], 1),
     ],
 )
-def test_nonsense_starts_nothing(tool, words, code):
+def test_invalid_input_starts_nothing(tool, words, code):
     run = tool("neurond", "start", "--instance", "trn2.48xlarge", *words)
     assert (run.returncode, run.stdout) == (code, "")
     assert "error: " in run.stderr

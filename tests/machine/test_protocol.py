@@ -64,7 +64,7 @@ def test_a_request_is_read_as_it_was_written() -> None:
         (None, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_no_request_has_its_code(line: bytes | None, code: ErrorCode) -> None:
+def test_what_is_not_a_request_has_its_code(line: bytes | None, code: ErrorCode) -> None:
     assert code_of(line) == code
 
 

@@ -172,7 +172,7 @@ def command(name: str, *words: str) -> str:
 
 
 @needs_root
-def test_modes_let_in_the_group_and_nobody_else(shared: DaemonInfo, people: Any) -> None:
+def test_modes_let_in_the_group_and_no_other_user(shared: DaemonInfo, people: Any) -> None:
     job = people(MEMBER, JOB)
     job.line()
     root = Path(paths.runtime_dir())
@@ -401,7 +401,7 @@ OWN_GROUP = os.getgid()
         (["--group", str(OWN_GROUP), "--dir", ""], 2, "error: --dir is empty\n"),
     ],
 )
-def test_what_is_wrong_with_the_flags_is_said(tool: Tool, words: list[str], code: int, said: str) -> None:
+def test_what_is_wrong_with_the_flags_is_reported(tool: Tool, words: list[str], code: int, said: str) -> None:
     done = tool("neurond", "start", *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(said)

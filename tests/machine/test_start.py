@@ -105,7 +105,7 @@ def test_a_relative_runtime_directory_stays_where_it_is(monkeypatch: pytest.Monk
     assert start().socket == str(home / "run/default/neurond.sock")
 
 
-def test_a_daemon_is_small_and_sleeps_when_nobody_asks(daemon: DaemonInfo, wait_until: Wait) -> None:
+def test_a_daemon_is_small_and_sleeps_without_requests(daemon: DaemonInfo, wait_until: Wait) -> None:
     status = status_of(daemon.pid)
     assert int(status["VmRSS"].split()[0]) < 30 * 1024
     assert int(status["Threads"]) == 1
@@ -343,7 +343,7 @@ def test_the_descriptor_limit_is_raised(daemon: DaemonInfo) -> None:
             assert soft == hard
 
 
-def test_an_address_that_another_program_holds_is_no_obstacle() -> None:
+def test_an_address_that_another_program_holds_is_not_an_obstacle() -> None:
     """Someone else's listener on the abstract address only costs the guard against deleted directories."""
     from neurontools.machine import directory
 

@@ -114,7 +114,7 @@ def test_leaving_twice_does_nothing() -> None:
         {"uses_device": False, "count": 1},
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, object]) -> None:
+def test_invalid_requests_are_refused(wishes: dict[str, object]) -> None:
     machine = MachineState(LAYOUT)
     assert isinstance(refusal(machine, register(A, **wishes)), Invalid)
     assert not machine.processes
@@ -306,7 +306,7 @@ def test_memory_errors_are_counted_by_device_and_set_to_zero_one_by_one_or_all()
         CountHardware(0, HardwareCounter.MEM_ECC_CORRECTED, 0),
     ],
 )
-def test_memory_errors_that_make_no_sense_are_refused(event: CountHardware) -> None:
+def test_invalid_memory_errors_are_refused(event: CountHardware) -> None:
     machine = MachineState(LAYOUT)
     (effect,) = machine.handle(event, 0)
     assert isinstance(effect, Refused)

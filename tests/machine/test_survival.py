@@ -137,7 +137,7 @@ def test_a_repeated_reservation_is_counted_once(daemon: DaemonInfo, end_daemon: 
         assert client.snapshot().devices[0].memory_used_bytes == 150
 
 
-def test_a_reconnected_process_is_still_the_one_that_registered(daemon: DaemonInfo, end_daemon: End) -> None:
+def test_a_reconnected_process_is_still_the_registered_process(daemon: DaemonInfo, end_daemon: End) -> None:
     with Client.connect() as client:
         client.register(count=1)
         end_daemon(daemon)

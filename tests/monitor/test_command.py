@@ -179,7 +179,7 @@ def test_a_daemon_that_is_killed_is_replaced_and_the_lines_go_on(
     assert launch.find("default").pid != machine.pid
 
 
-def test_a_machine_that_was_stopped_is_waited_for_and_told_once(program, config, machine):
+def test_a_machine_that_was_stopped_is_waited_for_and_reported_once(program, config, machine):
     monitor = program("neuron-monitor", "-c", config(**FAST))
     monitor.report()
     launch.stop("default")
@@ -276,7 +276,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
         (["--prometheus", ":0", "--cert-file", "x"], 2, "error: HTTPS needs --key-file too"),
     ],
 )
-def test_nonsense_on_the_command_line(tool, home, arguments, code, message):
+def test_invalid_input_on_the_command_line(tool, home, arguments, code, message):
     (home / "broken.conf").write_text("{oops")
     run = tool("neuron-monitor", *arguments)
     assert run.returncode == code
@@ -292,7 +292,7 @@ def test_verbose_says_the_source(tool):
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_recording_is_told_again_until_it_is_cut_off(program, tool, worker, config, home):
+def test_a_recording_is_replayed_until_it_is_cut_off(program, tool, worker, config, home):
     job = worker(NEURON_RT_NUM_CORES="1", NEURON_PROCESS_TAG="bert")
     path = config(**FAST)
     monitor = program("neuron-monitor", "-c", path)
@@ -320,7 +320,7 @@ def test_a_recording_is_told_again_until_it_is_cut_off(program, tool, worker, co
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_host_with_the_neuron_driver_is_told_by_its_sysfs_tree(tool, home, monkeypatch, config):
+def test_a_host_with_the_neuron_driver_is_recognized_by_its_sysfs_tree(tool, home, monkeypatch, config):
     assert tool("neurontools", "fault", "inject", "ecc", "--device", "3").returncode == 0
     assert tool("neurontools", "sysfs", "export", str(home / "host")).returncode == 0
     monkeypatch.setenv("NEURONTOOLS_SYSFS_ROOT", str(home / "host"))

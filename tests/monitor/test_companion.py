@@ -129,7 +129,7 @@ def test_a_port_in_use_is_one_line(tool):
         (["--cert-file", "c.pem", "--key-file", "k.pem"], 1, "error: cannot read c.pem: No such file"),
     ],
 )
-def test_nonsense_on_the_command_line(tool, arguments, code, message):
+def test_invalid_input_on_the_command_line(tool, arguments, code, message):
     run = tool("neuron-monitor-prometheus", *arguments)
     assert run.returncode == code
     assert message in run.stderr

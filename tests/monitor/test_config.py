@@ -177,7 +177,7 @@ def test_old_names_are_collected_under_the_new_ones(old, new, place):
         ('{"a":' + "1" * 5000 + "}", "m.conf: not JSON"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_an_error(text, message):
+def test_a_file_that_is_not_a_configuration_is_an_error(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_config(text, "m.conf")
     assert caught.value.message.startswith(message)
@@ -194,7 +194,7 @@ def test_files_that_cannot_be_read(home):
         load_config(str(home / "latin"))
 
 
-def test_a_byte_order_mark_is_no_nonsense(home):
+def test_a_byte_order_mark_is_accepted(home):
     (home / "bom").write_bytes(b"\xef\xbb\xbf{}")
     assert load_config(str(home / "bom"))[1] == ()
 

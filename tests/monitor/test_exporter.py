@@ -281,7 +281,7 @@ def test_when_no_lines_come_any_more_the_series_end(bench):
     assert set(bench.families()) == {"instance_info", "neuron_hardware_info"}
 
 
-def test_a_group_with_an_error_is_skipped_and_told_once(bench):
+def test_a_group_with_an_error_is_skipped_and_reported_once(bench):
     broken = replace(
         entry(), vcpu_usage=RuntimeVcpuUsage(1.0, error="open /proc/7/stat: no such file or directory")
     )

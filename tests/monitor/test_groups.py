@@ -50,7 +50,7 @@ def test_every_core_of_every_instance_type_appears_and_the_busy_one_has_its_shar
 
 
 @pytest.mark.parametrize(("instance", "lnc"), KINDS)
-def test_the_hardware_of_every_instance_type_is_told(instance, lnc):
+def test_the_hardware_of_every_instance_type_is_reported(instance, lnc):
     kind = instance_type(instance)
     machine = machine_at(1, instance=instance, lnc=lnc)
     hardware = report_of(machine, machine).hardware
@@ -194,7 +194,7 @@ def test_percentiles_never_fall_and_stay_inside_the_used_buckets(counts):
     assert values[-1] <= 2 ** ((used[-1] + 1) / 2) * 1e-6 + 1e-9
 
 
-def test_every_status_counts_once_and_only_success_is_no_error():
+def test_every_status_counts_once_and_only_success_is_not_an_error():
     assert set(KEYS) == set(NrtStatus)
     for status in NrtStatus:
         errors, executions = summaries([(int(status), 3)])
@@ -203,7 +203,7 @@ def test_every_status_counts_once_and_only_success_is_no_error():
         assert sum(getattr(errors, name) for name in ErrorSummary.__slots__) == expected
 
 
-def test_a_status_that_nobody_knows_is_a_generic_error():
+def test_an_unknown_status_is_a_generic_error():
     assert summaries([(999, 2)]) == (ErrorSummary(generic=2), ExecutionSummary(completed_with_err=2))
 
 

@@ -51,7 +51,7 @@ def test_addresses(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", ":", ":http", "host", "::1:8000", ":70000", ":-1", ":8000/metrics"])
-def test_what_is_no_address(text):
+def test_what_is_not_an_address(text):
     with pytest.raises(UsageError, match="bad address"):
         scrape_address(text)
 
@@ -98,7 +98,7 @@ def test_https(serve, certificate):
     assert "execution_status_total{" in text
 
 
-def test_a_client_that_says_nothing_holds_up_nobody(serve, certificate):
+def test_a_client_that_says_nothing_does_not_delay_others(serve, certificate):
     cert, key = certificate
     server = serve(cert_file=cert, key_file=key)
     with closing(socket.create_connection(("127.0.0.1", server.port))):

@@ -133,7 +133,7 @@ def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: To
     assert "Call compiler with cmd" in retried.stderr
 
 
-def test_a_program_that_fails_compiles_nothing_unless_that_is_wished(home: Path, tool: Tool) -> None:
+def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(home: Path, tool: Tool) -> None:
     script = program(home, TRAIN + "\n    raise SystemExit(7)\n")
     failed = tool(TOOL, "python", script)
     assert (failed.returncode, states(home)) == (1, ["todo", "todo"])

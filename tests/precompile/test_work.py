@@ -75,7 +75,7 @@ def test_the_exit_code_is_the_number_of_failures_as_far_as_it_goes() -> None:
     assert CompileReport((), 0.0, 0.0).exit_code == 0
 
 
-def test_notes_of_a_killed_run_with_the_same_number_are_in_nobodys_way(tmp_path: Path) -> None:
+def test_notes_of_a_killed_run_with_the_same_number_do_not_interfere(tmp_path: Path) -> None:
     environ = {**os.environ, env.RUN: "1"}
     (tmp_path / f"extracted_pid{os.getpid()}.jsonl").touch()
     collected = [trial_run.collect(("true",), str(tmp_path), environ).code for _ in range(2)]

@@ -116,7 +116,7 @@ def test_without_device_profile_only_wall_times_are_stored(home: Path, maker: Ma
     assert "no device profile" in summarise(found).warnings[0]
 
 
-def test_over_the_limit_the_newest_are_dropped_counted_and_said_once(home: Path, maker: Maker) -> None:
+def test_over_the_limit_the_newest_are_dropped_counted_and_reported_once(home: Path, maker: Maker) -> None:
     said: list[str] = []
     options = CaptureOptions(device=DeviceProfile.SESSION, max_events_per_nc=20)
     capture = maker.capture(home / "p", options, on_warning=said.append)
@@ -275,6 +275,6 @@ def test_capture_is_off_by_default_and_goes_to_output_when_on() -> None:
         ("EVENT_FILTER_NC", "3-"),
     ],
 )
-def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
+def test_an_invalid_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=INSPECT + name):
         options_from_environ({INSPECT + name: value})

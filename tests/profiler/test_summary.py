@@ -136,7 +136,9 @@ def test_text_and_json_agree_and_label_their_clocks(trace: Trace) -> None:
     assert all(len(line) <= 96 for line in text.splitlines())
 
 
-def test_runs_that_followed_each_other_are_told_from_ranks_of_one_run(home: Path, maker: Maker) -> None:
+def test_runs_that_followed_each_other_are_distinguished_from_ranks_of_one_run(
+    home: Path, maker: Maker
+) -> None:
     together = [maker.capture(home / "ranks") for _ in range(2)]
     for capture in together:
         maker.train(capture, steps=1)

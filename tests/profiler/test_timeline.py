@@ -174,6 +174,6 @@ def test_ticks_are_round_few_and_differ_from_their_neighbours(
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.2.3ms", "5 hours", "1e3"])
-def test_text_that_is_no_time_is_refused(text: str) -> None:
+def test_text_that_is_not_a_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid duration"):
         units.parse_duration_ns(text, needs_unit=True)

@@ -126,7 +126,7 @@ def test_faults_hit_programs_and_are_cleared_when_the_test_ends(suite):
     ).assert_outcomes(passed=3)
 
 
-def test_a_fault_that_makes_no_sense_fails_the_test_with_its_reason(suite):
+def test_an_invalid_fault_fails_the_test_with_its_reason(suite):
     found = suite(
         """
         def test_it(neuron_fault):
@@ -204,7 +204,7 @@ def test_a_run_that_is_ended_leaves_nothing(suite, leftovers, number):
     assert leftovers() == []
 
 
-def test_workers_of_xdist_do_not_meet_and_one_that_dies_takes_its_machine_along(suite, leftovers):
+def test_workers_of_xdist_do_not_meet_and_a_dead_worker_takes_its_machine_along(suite, leftovers):
     found = suite(
         """
         import os, pathlib, pytest
@@ -326,7 +326,7 @@ def test_the_marker_and_the_fixtures_are_documented(suite):
     found.stdout.fnmatch_lines(["neuron_machine*", "*Start a simulated Neuron machine for the test*"])
 
 
-def test_a_package_that_was_loaded_before_pytest_is_no_reason_for_a_warning(pytester):
+def test_a_package_that_was_loaded_before_pytest_causes_no_warning(pytester):
     pytester.makepyfile("def test_it(): pass")
     code = "import neurontools.env, pytest, sys; sys.exit(pytest.main(['-W', 'error', '-p', 'no:cacheprovider']))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

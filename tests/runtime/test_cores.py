@@ -43,7 +43,7 @@ def test_cores_must_be_contiguous_and_rising(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["x", "-1", "1-", "-", ",", "0,", "0--1", "0x1", "1.0", "٣", "99999999999", "0;1"]
 )
-def test_nonsense_is_named(text: str) -> None:
+def test_invalid_input_is_named(text: str) -> None:
     with pytest.raises(NrtError, match="is malformed") as caught:
         parse_visible_cores(text)
     assert text in str(caught.value)

@@ -105,7 +105,7 @@ def test_the_remedy_names_the_holder(start_machine: StartMachine, new_job: NewJo
     assert f"process {holder.process.pid} holds 0-1" in answer["remedy"]
 
 
-def test_a_wish_that_makes_no_sense_needs_no_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_request_needs_no_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NrtError, match="Neuron cores are not contiguous"):
         Runtime.open(environ={"NEURON_RT_VISIBLE_CORES": "3,5"})
     said = capsys.readouterr().err

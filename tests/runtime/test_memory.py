@@ -79,7 +79,7 @@ def test_the_reserve_of_another_core_of_the_device_is_used_first(new_place: Call
     assert place.client.used == place.client.total
 
 
-def test_a_full_device_is_told_as_the_real_runtime_does(
+def test_a_full_device_is_reported_as_the_real_runtime_does(
     new_place: Callable[..., Place], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = new_place(total=100 * MIB)
@@ -101,7 +101,7 @@ def test_a_full_device_is_told_as_the_real_runtime_does(
 
 
 @pytest.mark.parametrize(("nc", "nbytes"), [(0, -1), (2, 1), (-1, 1)])
-def test_nonsense_is_refused(place: Place, nc: int, nbytes: int) -> None:
+def test_invalid_input_is_refused(place: Place, nc: int, nbytes: int) -> None:
     with pytest.raises(NrtError) as caught:
         place.runtime.allocate(nc, nbytes)
     assert caught.value.status == NrtStatus.NRT_INVALID

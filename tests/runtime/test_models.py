@@ -184,7 +184,7 @@ def test_a_successful_run_prints_nothing(place: Place, capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "")
 
 
-def test_observers_are_told_everything_in_order(place: Place, watcher: Watcher) -> None:
+def test_observers_get_every_event_in_order(place: Place, watcher: Watcher) -> None:
     place.runtime.observers.append(watcher)
     first, second = place.load(), place.load()
     place.runtime.execute(second, lambda: None)

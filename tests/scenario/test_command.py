@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
         (["replay", "-", "--loop"], "--loop cannot replay stdin"),
     ],
 )
-def test_wrong_command_lines_are_told(arguments, says, capsys, monkeypatch):
+def test_wrong_command_lines_are_reported(arguments, says, capsys, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main(arguments) == 2
     out, err = capsys.readouterr()
@@ -156,7 +156,7 @@ def test_a_file_that_is_there_is_kept(run, recorded, home):
     assert (home / "r.jsonl").read_bytes() != recorded
 
 
-def test_a_cut_recording_warns_and_is_no_failure(run, recorded, home):
+def test_a_cut_recording_warns_and_is_not_a_failure(run, recorded, home):
     (home / "cut.jsonl").write_bytes(recorded[:-200])
     done = run("replay", "cut.jsonl", "--no-wait")
     assert done.returncode == 0
@@ -173,7 +173,7 @@ def test_a_damaged_line_is_a_failure_at_the_end(run, recorded, home):
     assert done.stdout.encode() == lines[0] + lines[1]
 
 
-def test_a_reader_that_leaves_is_no_error(recorded):
+def test_a_reader_that_leaves_is_not_an_error(recorded):
     with subprocess.Popen(
         [PROGRAM, "scenario", "replay", "r.jsonl", "--no-wait", "--loop"],
         stdout=subprocess.PIPE,
@@ -197,7 +197,7 @@ def test_a_loop_puts_a_newline_between_two_rounds(home, recorded):
         playing.stdout.close()
 
 
-def test_one_process_is_no_processes(run):
+def test_one_process_is_not_processes(run):
     done = run("play", "single-training", "--speed", "500", "--duration", "100s")
     assert ": 1 process started; " in done.stdout
 

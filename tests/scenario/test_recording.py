@@ -118,7 +118,7 @@ def test_times_never_fall_whatever_a_line_says(reports):
     assert times == sorted(times)
 
 
-def test_a_last_line_that_breaks_off_is_told_and_left_out(storm):
+def test_a_last_line_that_breaks_off_is_reported_and_left_out(storm):
     cut = storm[:-100]
     data, damage, counts = replayed(cut, speed=None)
     whole = storm[: storm[:-1].rindex(b"\n") + 1]
@@ -132,7 +132,7 @@ def test_a_last_line_that_breaks_off_is_told_and_left_out(storm):
 @pytest.mark.parametrize(
     "bad", [b"{\n", b"\n", b"[]\n", b"\xff\xfe\n", b'{"a":1}\n', b'{"system_data":3}\n', b"nonsense\n"]
 )
-def test_a_damaged_line_in_the_middle_is_told_and_left_out(bad):
+def test_a_damaged_line_in_the_middle_is_reported_and_left_out(bad):
     data, damage, counts = replayed(line(a=1) + bad + line(a=1), speed=None)
     assert data == line(a=1) * 2
     assert [(one.number, one.cut) for one in damage] == [(2, False)]

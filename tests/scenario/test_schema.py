@@ -192,7 +192,7 @@ def test_a_mistake_is_named_with_line_and_key(text, line, key, says):
     assert f"f.yaml:{line}: " in caught.value.message
 
 
-def test_all_mistakes_are_told_in_order_of_lines():
+def test_all_mistakes_are_reported_in_order_of_lines():
     text = "description: d\ninstance: x\nduration: y\nprocesses: {g: {cores: 1, utilization: z, tga: t}}\n"
     with pytest.raises(ScenarioError) as caught:
         scenario.parse(text, "f.yaml")
@@ -202,7 +202,7 @@ def test_all_mistakes_are_told_in_order_of_lines():
 
 
 @pytest.mark.parametrize("name", scenario.scenario_names())
-def test_every_scenario_that_comes_along_is_sound(name):
+def test_every_bundled_scenario_is_sound(name):
     found = scenario.load(name)
     assert found.name == name
     assert found.description
@@ -259,7 +259,7 @@ def test_another_seed_gives_other_noise():
     assert values[0] == values[2] != values[1]
 
 
-def test_a_name_that_is_no_scenario_gets_a_suggestion():
+def test_a_name_that_is_not_a_scenario_gets_a_suggestion():
     with pytest.raises(NeuronToolsError) as caught:
         scenario.load("trainig-32")
     assert caught.value.remedy == "did you mean 'training-32'?"
@@ -290,7 +290,7 @@ def test_a_file_that_is_not_there_is_named(home):
     ),
     max_leaves=14,
 ))  # fmt: skip
-def test_nonsense_is_refused_and_nothing_worse(value):
+def test_invalid_input_is_refused_and_nothing_worse(value):
     import yaml
 
     facts = {"description": "d", "instance": "trn1.2xlarge", "duration": 60}

@@ -176,7 +176,7 @@ def test_a_repeated_call_leaves_no_second_set(client):
         ("unregister_synthetic", {"pids": ["all"]}),
     ],
 )
-def test_nonsense_is_refused_and_registers_nothing(client, method, params):
+def test_invalid_input_is_refused_and_registers_nothing(client, method, params):
     with pytest.raises(DaemonError):
         client.call(method, **params)
     assert client.snapshot().processes == ()

@@ -302,7 +302,7 @@ def test_addresses_that_the_catalogue_knows_keep_its_order(host):
     assert not any("PCI" in notice for notice in source.notices)
 
 
-def test_other_addresses_are_listed_in_their_order_and_it_is_said(host):
+def test_other_addresses_are_listed_in_their_order_with_a_notice(host):
     host.show(machine("inf2.24xlarge"))
     for slot in range(6):
         host.pci(f"0000:0{slot}:00.0", "1d0f:7264", "0-7", "-1")
@@ -312,7 +312,7 @@ def test_other_addresses_are_listed_in_their_order_and_it_is_said(host):
     assert devices[5].bdf == "0000:05:00.0"
 
 
-def test_an_instance_type_that_nobody_knows_has_devices_without_places(host):
+def test_an_unknown_instance_type_has_devices_without_places(host):
     host.show(machine("trn1.2xlarge"))
     name = host.root / "sys/devices/virtual/dmi/id/product_name"
     name.unlink()

@@ -114,7 +114,7 @@ def test_a_group_with_an_error_changes_nothing(recording):
     assert before.processes[0].cores[0].busy_ns == after.processes[0].cores[0].busy_ns
 
 
-def test_an_instance_type_that_nobody_knows_still_has_devices(recording):
+def test_an_unknown_instance_type_still_has_devices(recording):
     snapshot = recording(line(instance={"instance_type": "trn9.huge"})).snapshot()
     assert [(device.bdf, device.core_ids) for device in snapshot.devices] == [("", (0, 1))]
 
@@ -137,7 +137,7 @@ def test_a_damaged_line_in_the_middle_ends_it(recording):
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "hello\n", "[]\n", '{"a": 1}\n', "\x00\x01"])
-def test_what_is_no_recording_is_refused(recording, content):
+def test_what_is_not_a_recording_is_refused(recording, content):
     with pytest.raises(RecordingError):
         recording(content).snapshot()
     with pytest.raises(RecordingError):

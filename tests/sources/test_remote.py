@@ -136,7 +136,7 @@ def test_an_exporter_that_goes_away_and_comes_back_is_followed(exporter):
         (b"\xff\xfe\x00", "is not a Prometheus metric"),
     ],
 )
-def test_what_is_no_exporter_is_named(body, text):
+def test_what_is_not_an_exporter_is_named(body, text):
     with serving(body) as url, pytest.raises((ScrapeError, ExpositionError), match=text):
         RemoteSource(url).snapshot()
 

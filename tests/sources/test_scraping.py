@@ -84,7 +84,7 @@ def fetched(url):
     return Scraper(scrape_url(url)).text()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_and_the_way_out_is_named(serve, certificate):
+def test_a_certificate_that_is_not_trusted_is_refused_and_the_way_out_is_named(serve, certificate):
     port = serve(certificate).port
     with pytest.raises(ScrapeError) as refused:
         fetched(f"https://127.0.0.1:{port}")

@@ -55,7 +55,7 @@ def test_one_screen_of_a_recording_shows_its_end(recording, tool):
     assert run.stdout.startswith(" file:run.jsonl ")
 
 
-def test_nobody_is_named_as_the_user_where_the_source_tells_none(recording, tool, monkeypatch):
+def test_no_user_is_named_where_the_source_has_none(recording, tool, monkeypatch):
     told = tool("neuron-top", "--once", "--source", recording, "--page", "processes", "--json")
     assert [row["user"] for row in json.loads(told.stdout)["processes"]] == [None]
     monkeypatch.setenv("COLUMNS", "200")

@@ -161,7 +161,7 @@ def test_a_reset_of_an_unknown_device_is_an_error(machine, tool):
     assert tool("neurontools", "sysfs", "reset", "--device", "-1").returncode == 2
 
 
-def test_a_machine_that_it_starts_is_no_warning(monkeypatch, watching):
+def test_a_machine_that_it_starts_is_not_a_warning(monkeypatch, watching):
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     process, _ = watching()
     process.send_signal(signal.SIGTERM)

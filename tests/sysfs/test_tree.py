@@ -25,7 +25,7 @@ def text(entries, path):
     ("name", "lnc"),
     [("trn1.2xlarge", None), ("inf2.xlarge", None), ("trn2.48xlarge", 1), ("trn2.48xlarge", 2)],
 )
-def test_the_tree_of_a_busy_machine_is_as_ever(golden, name, lnc):
+def test_the_tree_of_a_busy_machine_is_unchanged(golden, name, lnc):
     whole = tree_of(busy(name, lnc))
     first = {
         path: entry

@@ -21,7 +21,7 @@ from neurontools.xla.compile_log import report_compiles
         (4, DEFAULT_ROOT, "0", False, ""),
     ],
 )
-def test_compiles_beyond_the_usual_are_told_once_to_a_person(
+def test_compiles_beyond_the_usual_are_reported_once_to_a_person(
     compiled: int,
     root: str,
     rank: str,

@@ -109,11 +109,11 @@ class CacheApp(CacheFrame):
         """Mark the row under the cursor and move to the next."""
         refused = self.browser.toggle_mark()
         self.browser.move(1)
-        self._tell_refused(refused)
+        self._notify_refused(refused)
 
     def action_mark_shown(self) -> None:
         """Mark everything shown."""
-        self._tell_refused(self.browser.mark_shown())
+        self._notify_refused(self.browser.mark_shown())
 
     def action_unmark(self) -> None:
         """Clear all marks."""
@@ -137,7 +137,7 @@ class CacheApp(CacheFrame):
             ChooseScreen(Choose("Delete?", lines, ("delete",), lambda _: None), self.look), chosen
         )
 
-    def _tell_refused(self, refused: tuple[Refusal, ...]) -> None:
+    def _notify_refused(self, refused: tuple[Refusal, ...]) -> None:
         message = ""
         if refused:
             more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""

@@ -116,7 +116,7 @@ class CacheFrame(KeyQueue):
         """Handle the result of a thread."""
         if event.state is WorkerState.ERROR:
             self._reading = False
-            self._tell_error(event.worker.error)
+            self._notify_error(event.worker.error)
         elif event.state is WorkerState.SUCCESS:
             self._take(event.worker.name, event.worker.result)
 
@@ -134,7 +134,7 @@ class CacheFrame(KeyQueue):
             self.show_message("")
             self.push_screen(ReadScreen(name, result))
 
-    def _tell_error(self, error: BaseException | None) -> None:
+    def _notify_error(self, error: BaseException | None) -> None:
         if isinstance(error, NeuronToolsError):
             self._stamp = change_stamp(self.browser.root)
             self.show_message(actions.trouble_of(error))

@@ -102,19 +102,19 @@ def key_troubles(overrides: Mapping[str, str], *, several: bool = False) -> tupl
     ours = {binding.id for binding in MACHINE_KEYS}
     asleep = set() if several else {name for name in known if name in ours or name.startswith("machines.")}
     for name in overrides.keys() & known.keys() - asleep:
-        for other, keys in known.items():
-            if other in asleep:
+        for taken_name, keys in known.items():
+            if taken_name in asleep:
                 continue
-            lost = set(overrides[name].split(",")) & set(overrides.get(other, ",".join(keys)).split(","))
-            if other != name and lost and _meet(name, other):
+            lost = set(overrides[name].split(",")) & set(overrides.get(taken_name, ",".join(keys)).split(","))
+            if taken_name != name and lost and _meet(name, taken_name):
                 shown = " and ".join(sorted(map(shown_key, lost)))
                 lines.append(
-                    f"top: keys: {shown} of {name!r} is already the key of {other!r}, which loses it"
+                    f"top: keys: {shown} of {name!r} is already the key of {taken_name!r}, which loses it"
                 )
     return tuple(lines)
 
 
-def _meet(one: str, other: str) -> bool:
+def _meet(first: str, second: str) -> bool:
     """Return whether two keys are active on the same page."""
-    pages = {name.partition(".")[0] if "." in name else "" for name in (one, other)}
+    pages = {name.partition(".")[0] if "." in name else "" for name in (first, second)}
     return "" in pages or len(pages) == 1

@@ -115,7 +115,7 @@ class Interval:
         view = machine_view(self.before, after, self._only, self.rates, former)
         if (
             former is None
-            or not view.memory.looks_like(former.memory)
+            or not view.memory.has_same_tree(former.memory)
             or not all(map(is_, view.devices, former.devices))
         ):
             self._view = view
@@ -279,10 +279,10 @@ class TopModel:
         self.tab = next((tab for tab in self.tabs if tab.key == self.tab.key), ALL)
 
 
-def _same_machine(one: Snapshot, other: Snapshot) -> bool:
-    return (one.machine, one.instance_type, one.lnc, one.started_unix_s) == (
-        other.machine,
-        other.instance_type,
-        other.lnc,
-        other.started_unix_s,
+def _same_machine(before: Snapshot, after: Snapshot) -> bool:
+    return (before.machine, before.instance_type, before.lnc, before.started_unix_s) == (
+        after.machine,
+        after.instance_type,
+        after.lnc,
+        after.started_unix_s,
     )

@@ -149,7 +149,7 @@ class LinePane(Widget):
         """Return rows for the compositor unchanged: a pane has no border or padding and paints its own background."""
         width = self.size.width
         if self._segments is None or self._strips_width != width:
-            self._segments = Segments(self._looks())
+            self._segments = Segments(self._role_styles())
             self._strips.clear()
             self._strips_width = width
         rows = [self._strip(y, width) for y in crop.line_range]
@@ -174,7 +174,7 @@ class LinePane(Widget):
             self._strips[y] = strip
         return strip
 
-    def _looks(self) -> dict[Role, Style]:
+    def _role_styles(self) -> dict[Role, Style]:
         background = self.rich_style
         self._blank = self._filtered(background)
         return {role: self._filtered(background + own) for role, own in self._style_of.items()}

@@ -75,8 +75,12 @@ def _search(
             furthest[diagonal] = x
             if x >= rows and y >= columns:
                 return _path(history, edits, x, y, from_a, from_b), end_a, end_b
-    ends = [(furthest[diagonal], furthest[diagonal] - diagonal) for diagonal in range(-most, most + 1, 2)]
-    x, y = max((end for end in ends if end[0] <= rows and end[1] <= columns), key=lambda end: (sum(end), end))
+    candidates = [
+        (furthest[diagonal], furthest[diagonal] - diagonal) for diagonal in range(-most, most + 1, 2)
+    ]
+    x, y = max(
+        (end for end in candidates if end[0] <= rows and end[1] <= columns), key=lambda end: (sum(end), end)
+    )
     return _path(history, most, x, y, from_a, from_b), from_a + x, from_b + y
 
 

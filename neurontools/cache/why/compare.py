@@ -215,7 +215,7 @@ def _compare_flags(old: tuple[str, ...] | None, new: tuple[str, ...] | None) -> 
         yield Difference(Subject.FLAGS, text, " ".join(old), " ".join(new))
     for flag in removed:
         name = flag.partition("=")[0]
-        replacement = next((other for other in added if other.partition("=")[0] == name), "")
+        replacement = next((flag_added for flag_added in added if flag_added.partition("=")[0] == name), "")
         if replacement:
             added.remove(replacement)
             yield Difference(Subject.FLAGS, f"{flag} -> {replacement}", flag, replacement)

@@ -59,11 +59,13 @@ class CompileJournal:
         if any(e.kind is LookupEventKind.FAILURE for e in before):
             text = "an earlier compile of it failed, and it was tried again"
             return make_cause(CauseName.FAILURE, text, certain=True)
-        other = self._other_root(event)
-        if not other:
+        other_root = self._other_root(event)
+        if not other_root:
             return None
-        gone = "" if os.path.isdir(other) or "://" in other else ", which no longer exists"
-        text = f"the same graph with the same flags was compiled into another cache before: {other}{gone}"
+        gone = "" if os.path.isdir(other_root) or "://" in other_root else ", which no longer exists"
+        text = (
+            f"the same graph with the same flags was compiled into another cache before: {other_root}{gone}"
+        )
         return make_cause(CauseName.CACHE, text, certain=True)
 
     def _lost(self, event: LookupEvent, earlier: LookupEvent, made_unix_s: float | None) -> Cause:
@@ -104,8 +106,8 @@ def _other_roots(root: str) -> Iterator[str]:
     for key in keys:
         try:
             with open(f"{directory}/{key}/root", encoding="utf-8", errors="replace") as file:
-                other = file.readline().rstrip("\n")
+                other_root = file.readline().rstrip("\n")
         except OSError:
             continue
-        if other and other not in {root, os.path.realpath(root)}:
-            yield other
+        if other_root and other_root not in {root, os.path.realpath(root)}:
+            yield other_root

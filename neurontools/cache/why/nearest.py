@@ -197,44 +197,44 @@ def _sketch_graph(graph: GraphFacts) -> _Sketch:
     return _Sketch(Counter(graph.names), Counter(tensors))
 
 
-def _promise(own: _Sketch, other: _Sketch) -> float:
+def _promise(own: _Sketch, candidate: _Sketch) -> float:
     """Return how promising a comparison is: similar names, then shapes, or one graph a part of the other."""
-    common = (own.names & other.names).total()
-    least = min(own.names.total(), other.names.total())
+    common = (own.names & candidate.names).total()
+    least = min(own.names.total(), candidate.names.total())
     if not common:
         return 0.0
     part = 0.2 * common / least if least >= _MIN_OPERATORS else 0.0
-    return _dice(own.names, other.names) + part + 0.5 * _dice(own.tensors, other.tensors)
+    return _dice(own.names, candidate.names) + part + 0.5 * _dice(own.tensors, candidate.tensors)
 
 
-def _score(target: EntryFacts, other: EntryFacts) -> tuple[float, float]:
+def _score(target: EntryFacts, candidate: EntryFacts) -> tuple[float, float]:
     """Return a score, below 0 for entries that are not near, and the likeness."""
-    earlier = float(other.entry.made_unix_s <= target.entry.made_unix_s)
-    distance = _key_distance(target, other)
-    if target.graph_hash and target.graph_hash == other.graph_hash:
+    earlier = float(candidate.entry.made_unix_s <= target.entry.made_unix_s)
+    distance = _key_distance(target, candidate)
+    if target.graph_hash and target.graph_hash == candidate.graph_hash:
         return 10.0 + earlier - distance, 1.0
-    if target.graph is None or other.graph is None or target.graph.form is not other.graph.form:
+    if target.graph is None or candidate.graph is None or target.graph.form is not candidate.graph.form:
         return -1.0, 0.0
-    names, other_names = Counter(target.graph.names), Counter(other.graph.names)
+    names, other_names = Counter(target.graph.names), Counter(candidate.graph.names)
     alike = _dice(names, other_names)
     least = min(names.total(), other_names.total())
     is_part = least >= _MIN_OPERATORS and (names & other_names).total() >= _MIN_CONTAINED * least
     if alike < _MIN_LIKENESS and not is_part:
         return -1.0, alike
     details = Counter(operation.detail for operation in target.graph.operations)
-    other_details = Counter(operation.detail for operation in other.graph.operations)
-    return alike + 0.5 * _dice(details, other_details) + 0.05 * earlier - 0.1 * distance, alike
+    candidate_details = Counter(operation.detail for operation in candidate.graph.operations)
+    return alike + 0.5 * _dice(details, candidate_details) + 0.05 * earlier - 0.1 * distance, alike
 
 
-def _key_distance(target: EntryFacts, other: EntryFacts) -> float:
+def _key_distance(target: EntryFacts, candidate: EntryFacts) -> float:
     """Return how far apart compilers and flags are: 0 for the same ones, up to 2."""
-    distance = float(target.entry.compiler != other.entry.compiler)
-    if target.flags == other.flags:
+    distance = float(target.entry.compiler != candidate.entry.compiler)
+    if target.flags == candidate.flags:
         return distance
-    if target.flags is None or other.flags is None:
+    if target.flags is None or candidate.flags is None:
         return distance + 1
     # The same flags in another order are the nearest ones.
-    return distance + 1 - 0.8 * _dice(Counter(target.flags), Counter(other.flags))
+    return distance + 1 - 0.8 * _dice(Counter(target.flags), Counter(candidate.flags))
 
 
 def _dice(a: Counter[T], b: Counter[T]) -> float:

@@ -169,8 +169,8 @@ def _format_miss(number: int, miss: Explanation, style: ReportStyle, shared: Cau
     hidden = len(comparison.differences) - len(shown)
     if hidden:
         names = (event.module, comparison.old.entry.module)
-        start, other = (name.removeprefix("MODULE_")[:_SHOWN_DIGITS] for name in names)
-        yield f"   {'':<{_LABEL}}{plural(hidden, 'more difference')}: neuron-cache why {start} {other}"
+        start, old_module = (name.removeprefix("MODULE_")[:_SHOWN_DIGITS] for name in names)
+        yield f"   {'':<{_LABEL}}{plural(hidden, 'more difference')}: neuron-cache why {start} {old_module}"
     if style.full:
         yield from _format_graphs(comparison, style)
 

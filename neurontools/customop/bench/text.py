@@ -74,9 +74,11 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
     for report in reports:
         most = max(report.parts, key=lambda part: part.share)
         measured = format_ns(report.measured.kernel_median_ns) if report.measured else "-"
-        each = f"{report.modelled_ns / max(report.elements, 1):.3g}"
+        time_per_element = f"{report.modelled_ns / max(report.elements, 1):.3g}"
         name = f"{most.name} {format_percent(most.share)}"
-        rows.append((" ".join(report.inputs), format_ns(report.modelled_ns), each, name, measured))
+        rows.append(
+            (" ".join(report.inputs), format_ns(report.modelled_ns), time_per_element, name, measured)
+        )
     lines = [reports[-1].schema, *_indented(_narrowed(rows, (4, 2), width - 2, left=(0, 3)), 2)]
     return "\n".join([*lines, *closing_lines(reports[-1], width)])
 

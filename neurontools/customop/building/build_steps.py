@@ -220,10 +220,10 @@ def _work_directory(path: Path) -> Path:
     for abandoned in work.glob(f"{_JOB}*"):  # of a killed build: this process holds the lock now
         shutil.rmtree(abandoned, ignore_errors=True)
     limit = time.time() - _UNUSED_S
-    for other in directories.iterdir():
+    for directory_entry in directories.iterdir():
         try:
-            if other.stat().st_mtime < limit:
-                shutil.rmtree(other, ignore_errors=True)
+            if directory_entry.stat().st_mtime < limit:
+                shutil.rmtree(directory_entry, ignore_errors=True)
         except FileNotFoundError:
             continue
     return work

@@ -115,7 +115,14 @@ def backward_named(package: Package, entry: OperatorEntry) -> OperatorEntry | No
     if "forward" in entry.name:
         names.add(entry.name.replace("forward", "backward"))
     entries = package.manifest.operators
-    return next((other for other in entries if other.name in names and other.library == entry.library), None)
+    return next(
+        (
+            candidate
+            for candidate in entries
+            if candidate.name in names and candidate.library == entry.library
+        ),
+        None,
+    )
 
 
 def backward_ways(entry: OperatorEntry, backward: OperatorEntry) -> tuple[str, ...]:

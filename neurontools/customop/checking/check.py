@@ -170,14 +170,14 @@ class _Check:
 
     def _again(self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any]) -> bool:
         try:
-            other = call()
+            repeated = call()
         except NeuronCustomOpError as error:
             self.failures += 1
             self.findings.add(
                 check, error.kind, f"the repeated call failed: {error.kind}: {error.reason}", case
             )
             return False
-        place = first_difference(output, other)
+        place = first_difference(output, repeated)
         if place is not None:
             self.findings.add(check, "", f"{message}; first at {place}", case)
         return place is None

@@ -112,7 +112,7 @@ class RpcHandler:
     def on_close(self, connection: Connection) -> None:
         """Forget a connection. What its process holds stays its own until the process has exited."""
         for key in self._sessions.close(connection):
-            self._service.unattended.add(key)
+            self._service.exec_detector.add(key)
         self._watching.remove(connection)
         self._on_clients()
 
@@ -170,7 +170,7 @@ class RpcHandler:
         process = self._service.machine.processes.get(key)
         if process is not None and request.owner:
             self._sessions.owners[key] = connection
-            self._service.unattended.discard(key)
+            self._service.exec_detector.discard(key)
         return reply(
             Greeting(
                 PROTOCOL_VERSION,

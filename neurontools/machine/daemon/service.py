@@ -110,7 +110,7 @@ class MachineService:
         self._exited_keys: dict[ProcessKey, None] = {}
         self._records = RecordWriter(pages_dir, boot, loop)
         self._exits = ExitWatcher(loop, self._exited)
-        self.unattended = ExecDetector(loop, self.machine.processes.get, self._replaced)
+        self.exec_detector = ExecDetector(loop, self.machine.processes.get, self._replaced)
         self._faults = FaultService(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
@@ -166,7 +166,7 @@ class MachineService:
         if telemetry is None:
             return ()
         self._exits.unwatch(key)
-        self.unattended.discard(key)
+        self.exec_detector.discard(key)
         self._count_and_close(telemetry)
         self._faults.left(key)
         level = logging.INFO if telemetry.process.player is None else logging.DEBUG
@@ -275,7 +275,7 @@ class MachineService:
             telemetry.close()
         self._exits.close()
         self._records.close()
-        self.unattended.close()
+        self.exec_detector.close()
         self._faults.close()
         self._telemetry.clear()
 
@@ -346,7 +346,7 @@ class MachineService:
             log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
             return
         self._watch(process, self._open_page(process))
-        self.unattended.add(process.key)
+        self.exec_detector.add(process.key)
         log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
 
     def _open_page(self, process: Process) -> int | None:

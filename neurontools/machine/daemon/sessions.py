@@ -104,10 +104,10 @@ class Sessions:
     def close(self, connection: Connection) -> tuple[ProcessKey, ...]:
         """Forget a connection; return the registered processes that it spoke for."""
         self._greeted.pop(connection, None)
-        unattended = tuple(key for key, owner in self.owners.items() if owner is connection)
-        for key in unattended:
+        left = tuple(key for key, owner in self.owners.items() if owner is connection)
+        for key in left:
             del self.owners[key]
-        return unattended
+        return left
 
     def greet(self, connection: Connection) -> ProcessKey:
         """Find out who is at the other end.

@@ -126,7 +126,7 @@ class FaultRegistry:
     def release(self, pid: int, core: int | None = None) -> None:
         """Forget that executions of a process hang, on one core or on all."""
         for fault in self.faults():
-            held = tuple(who for who in fault.held if who[0] != pid or core not in {None, who[1]})
+            held = tuple(victim for victim in fault.held if victim[0] != pid or core not in {None, victim[1]})
             if held != fault.held:
                 self._keep(replace(fault, held=held))
 
@@ -153,15 +153,19 @@ class FaultRegistry:
 
     def links_down(self, device: int) -> tuple[int, ...]:
         """Return the devices that a device has no working link to any more, lost neighbours among them."""
-        ends = [
+        broken_links = [
             (fault.spec.device, fault.spec.to)
             for fault in self._faults.values()
             if fault.kind is FaultKind.LINK_DOWN and fault.phase is Phase.ARMED
         ]
-        others = {to if here == device else here for here, to in ends if device in {here, to}}
+        peers = {
+            target if source == device else source
+            for source, target in broken_links
+            if device in {source, target}
+        }
         links = self._layout.links[device] if self._layout.links else ()
-        others |= {other for other in links if self.lost_by(other) is not None}
-        return tuple(sorted(other for other in others if other is not None))
+        peers |= {peer for peer in links if self.lost_by(peer) is not None}
+        return tuple(sorted(peer for peer in peers if peer is not None))
 
     def unhealthy(self, device: int) -> tuple[str, ...]:
         """Return what is broken of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
@@ -294,7 +298,10 @@ class FaultRegistry:
     def _hit(self, fault: Fault, victim: Victim) -> Hit:
         held = fault.held
         if fault.kind is FaultKind.HANG:
-            held = (*(who for who in held if who != (victim.pid, victim.core)), (victim.pid, victim.core))
+            held = (
+                *(holder for holder in held if holder != (victim.pid, victim.core)),
+                (victim.pid, victim.core),
+            )
         self._keep(replace(fault, hits=fault.hits + 1, held=held))
         return self._made(fault, victim, KINDS[fault.kind].status)
 

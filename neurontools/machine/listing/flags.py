@@ -92,7 +92,7 @@ class Flags:
             words.append(f"--device={','.join(map(str, sorted(self.devices)))}")
         if self.colour is not None:
             words.append(f"--color={self.colour}")
-        return words + [f"--filter={one}" for one in self.filters]
+        return words + [f"--filter={expression}" for expression in self.filters]
 
 
 def parse(argv: list[str]) -> Flags:

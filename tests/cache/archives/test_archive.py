@@ -239,14 +239,14 @@ def test_links_and_devices_are_refused(home: Path, kind: bytes) -> None:
     [b"", b"nothing", gzip.compress(b"nothing", mtime=0), b"\x1f\x8b\x08", bytes(5000)],
     ids=["empty", "text", "compressed text", "cut gzip", "zeros"],
 )
-def test_what_is_no_archive_is_refused(home: Path, data: bytes) -> None:
+def test_what_is_not_an_archive_is_refused(home: Path, data: bytes) -> None:
     (home / "x.tar").write_bytes(data)
     with pytest.raises(ExportError, match=r"x\.tar: "):
         import_archive(str(home / "x.tar"), str(home / "other"))
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n" * 100, bytes(5000)])
-def test_what_is_no_archive_says_what_it_is(home: Path, data: bytes) -> None:
+def test_what_is_not_an_archive_says_what_it_is(home: Path, data: bytes) -> None:
     (home / "x.tar").write_bytes(data)
     found = f"it starts with {data[:16]!r}" if data else "it is empty"
     with pytest.raises(ExportError) as refused:
@@ -289,7 +289,7 @@ def test_an_archive_that_is_cut_imports_nothing(entry: Path, home: Path, suffix:
     assert entry.exists()
 
 
-def test_nonsense_is_refused(packed: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_is_refused(packed: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export"]) == 2
     assert main(["export", str(home / "x.zip")]) == 2
     assert "does not show the compression" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_numbers_may_come_one_by_one_and_unknown_types_have_a_number() -> None:
     assert len(facts.outputs) == 1
 
 
-def test_what_is_lost_is_told_and_the_rest_is_read() -> None:
+def test_what_is_lost_is_reported_and_the_rest_is_read() -> None:
     cut = read_graph(WHOLE[:-6])
     assert cut.names == read_graph(WHOLE).names
     assert len(cut.unread) == 1
@@ -74,7 +74,7 @@ def test_what_is_lost_is_told_and_the_rest_is_read() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hlo", b"\x00", b"\xff" * 40, data(1, "name"), b"\x1f\x8bno"])
-def test_what_is_no_module_is_refused(content: bytes) -> None:
+def test_what_is_not_a_module_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadableGraphError):
         read_graph(content)
 

@@ -215,7 +215,7 @@ def test_what_changes_before_a_removal_is_spared(bucket: str, run: Run) -> None:
     assert scan(bucket).entries
 
 
-def test_stale_locks_of_nobody_are_broken_by_age(bucket: str, run: Run) -> None:
+def test_stale_locks_without_owners_are_broken_by_age(bucket: str, run: Run) -> None:
     put(bucket, DONE | {f"{ENTRY}/{layouts.LOCK}": b""})
     where = ("locks", "--cache-dir", bucket)
     assert "0 of 1 locks" in run(*where, "--break-stale", "1h", "-y").out

@@ -69,7 +69,7 @@ def test_there_and_back_again(bucket: str, home: Path, run: Run) -> None:
     cache.close()
 
 
-def test_only_what_belongs_to_nobody_travels(bucket: str, home: Path, run: Run) -> None:
+def test_only_what_is_unused_travels(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 1)
     entry = next(path.parent for path in here.rglob(layouts.NEFF))
     for name in (layouts.PIN, f"{layouts.TAG_PREFIX}v2", layouts.STAMP, f"{layouts.TEMPORARY_PREFIX}1"):
@@ -324,7 +324,7 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
         (["here", ""], 2, "must not be empty"),
     ],
 )
-def test_nonsense_is_refused(words: list[str], code: int, says: str, home: Path, run: Run) -> None:
+def test_invalid_input_is_refused(words: list[str], code: int, says: str, home: Path, run: Run) -> None:
     fill(home / "here", 1)
     refused = run("sync", *words)
     assert refused.code == code

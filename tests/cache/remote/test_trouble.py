@@ -98,7 +98,7 @@ def test_no_credentials(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_s3fs
-def test_nobody_listens(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_listener(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

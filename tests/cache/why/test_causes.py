@@ -87,21 +87,21 @@ def test_equal_entries_have_no_cause() -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, CauseName) else "",
 )
-def test_a_cause_is_told_from_two_graphs(
+def test_a_cause_is_derived_from_two_graphs(
     old: Graph, new: Graph, name: CauseName, confidence: Confidence
 ) -> None:
     causes = told(old, new)
     assert [(cause.name, cause.confidence) for cause in causes] == [(name, confidence)]
 
 
-def test_a_tensor_that_is_still_held_is_told_with_its_operator() -> None:
+def test_a_tensor_that_is_still_held_is_reported_with_its_operator() -> None:
     plain = step("relu", "exp")
     (cause,) = told(plain, replace(plain, outputs=(1, 2)))
     assert (cause.name, cause.confidence) == (CauseName.CODE, Confidence.CERTAIN)
     assert "aten.relu.default at train.py:1" in cause.text
 
 
-def test_a_library_that_was_built_anew_is_told() -> None:
+def test_a_library_that_was_built_anew_is_reported() -> None:
     one, _ = custom_graph(b"\x7fELF one")
     other, _ = custom_graph(b"\x7fELF other")
     (cause,) = told(one, other)
@@ -115,7 +115,7 @@ def test_a_float_that_is_an_input_takes_no_part() -> None:
     assert told(graph, graph) == ()
 
 
-def test_buffers_behind_equal_tensors_are_told() -> None:
+def test_buffers_behind_equal_tensors_are_reported() -> None:
     plain = step("relu")
     bigger = replace(plain, slots=(replace(plain.slots[0], nbytes=4096), *plain.slots[1:]))
     (cause,) = told(plain, bigger)
@@ -136,7 +136,7 @@ def test_buffers_behind_equal_tensors_are_told() -> None:
         (("--model=big",), ("--model=small", "-O1"), "--model=big -> --model=small; -O1 was added"),
     ],
 )
-def test_flags_are_told(old: tuple[str, ...], new: tuple[str, ...], text: str) -> None:
+def test_flags_are_reported(old: tuple[str, ...], new: tuple[str, ...], text: str) -> None:
     comparison = compare(facts(mlp(), flags=old), facts(mlp(), flags=new))
     (cause,) = find_causes(comparison)
     assert (cause.name, cause.confidence, cause.text) == (CauseName.FLAGS, Confidence.CERTAIN, text)
@@ -195,7 +195,7 @@ def test_hlo_modules_of_a_real_cache_are_explained(
     assert ask(capsys, other)["nearest"]["path"] == one
 
 
-def test_what_cannot_be_read_is_said(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_reported(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     one = real(tree, "111", hlo_modules.mlp())
     other = real(tree, "222", b"hlo", ("--target=trn2",))
     report = ask(capsys, one, other)
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_said(tree: Tree, capsys: pytest.CaptureFixture[s
     assert "what could not be read" in capsys.readouterr().out
 
 
-def test_an_upgraded_compiler_is_told_across_directories(
+def test_an_upgraded_compiler_is_reported_across_directories(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = hlo_modules.mlp()
@@ -251,7 +251,7 @@ def causes_of_run(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[
     return [[cause["name"] for cause in miss["causes"]] for miss in ask(capsys, *words)["misses"]]
 
 
-def test_a_deleted_cache_is_told_once_for_all_graphs(
+def test_a_deleted_cache_is_reported_once_for_all_graphs(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
     graphs = (mlp(), step("relu", "exp"), step("gelu", "tanh"))
@@ -288,7 +288,7 @@ def test_another_layer_in_the_model_is_another_computation() -> None:
     assert cause.name is CauseName.CODE
 
 
-def test_flags_of_runs_are_told(look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_runs_are_reported(look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     for run, value in (("run-a", "-O1 --log=/a"), ("run-b", "-O1 --log=/b"), ("run-c", "--log=/b -O1")):
         look_up(run, mlp(), NEURON_CC_FLAGS=value)
     look_up("run-d", mlp(), NEURON_CC_FLAGS="--log=/c -O1 -O3")
@@ -299,7 +299,7 @@ def test_flags_of_runs_are_told(look_up: Callable[..., None], capsys: pytest.Cap
     assert told == [[["first compile"]], [["flags changed"]], [["flags changed"]]]
 
 
-def test_what_neuron_cache_removed_is_told(
+def test_what_neuron_cache_removed_is_reported(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     look_up("a", mlp())
@@ -309,7 +309,7 @@ def test_what_neuron_cache_removed_is_told(
     assert causes_of_run(capsys, "--last") == [["entry was removed"]]
 
 
-def test_another_cache_and_a_deleted_one_are_told(
+def test_another_cache_and_a_deleted_one_are_reported(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
     look_up("a", mlp())
@@ -323,7 +323,7 @@ def test_another_cache_and_a_deleted_one_are_told(
     assert causes_of_run(capsys, "--last") == [["entry was removed"]]
 
 
-def test_a_damaged_entry_and_a_run_without_cache_are_told(
+def test_a_damaged_entry_and_a_run_without_cache_are_reported(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
     look_up("a", mlp())
@@ -335,7 +335,7 @@ def test_a_damaged_entry_and_a_run_without_cache_are_told(
     assert causes_of_run(capsys, "--last") == [["cache not used"]]
 
 
-def test_a_run_that_passed_the_cache_by_is_told_from_a_deleted_entry(
+def test_a_run_that_passed_the_cache_by_is_distinguished_from_a_deleted_entry(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
     look_up("a", mlp())
@@ -347,7 +347,7 @@ def test_a_run_that_passed_the_cache_by_is_told_from_a_deleted_entry(
     assert "compiled anyway" in miss["causes"][0]["text"]
 
 
-def test_a_smaller_batch_of_another_run_is_no_last_batch(
+def test_a_smaller_batch_of_another_run_is_not_a_last_batch(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     look_up("a", step("relu", "exp", rows=8))
@@ -401,7 +401,7 @@ def test_a_run_that_found_all_has_nothing_to_explain(
         (["--run", "."], 1, "is not the profile"),
     ],
 )
-def test_nonsense_is_refused(
+def test_invalid_input_is_refused(
     words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str], tree: Tree
 ) -> None:
     real(tree, "111", hlo_modules.mlp())

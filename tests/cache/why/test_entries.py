@@ -60,12 +60,14 @@ def test_an_entry_alone_in_its_cache_has_nothing_to_be_compared_with(
     assert "none of the 2 other entries is like it; 1 entry has a graph that cannot be read" in shown
 
 
-def test_the_only_entry_of_a_cache_is_said_to_be_that(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_only_entry_of_a_cache_is_reported_as_such(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["why", str(tree.entry(files={layouts.GRAPH: OURS}))]) == 0
     assert "it is the only entry of this cache" in capsys.readouterr().out
 
 
-def test_an_entry_whose_graph_cannot_be_read_is_not_said_to_be_like_no_other(
+def test_an_entry_whose_graph_cannot_be_read_is_not_reported_as_unique(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tree.entry(files={layouts.GRAPH: b"\x08half"}))
@@ -76,7 +78,7 @@ def test_an_entry_whose_graph_cannot_be_read_is_not_said_to_be_like_no_other(
     assert "what could not be read" in shown
 
 
-def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
+def test_a_graph_of_ours_and_an_hlo_module_are_not_a_pair(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = str(tree.entry(graph="1", files={layouts.GRAPH: OURS}))
@@ -88,7 +90,7 @@ def test_a_graph_of_ours_and_an_hlo_module_are_said_to_be_no_pair(
 
 
 @pytest.mark.parametrize("stored", [b"{", b'{"a": 1}', b"[1, null]", b"[" * 50_000, b""])
-def test_flags_that_cannot_be_read_are_not_said_to_be_gone(
+def test_flags_that_cannot_be_read_are_not_reported_as_gone(
     tree: Tree, capsys: pytest.CaptureFixture[str], stored: bytes
 ) -> None:
     one = str(tree.entry(graph="1", files={layouts.GRAPH: OURS}))

@@ -91,7 +91,7 @@ def names(causes: list[dict[str, Any]]) -> list[str]:
     return [cause["name"] for cause in causes]
 
 
-def test_each_classic_cause_of_a_real_program_is_told(
+def test_each_classic_cause_of_a_real_program_is_reported(
     tool: Tool, home: Path, why: Why, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")

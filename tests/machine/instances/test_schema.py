@@ -62,7 +62,7 @@ def test_the_error_names_file_key_and_expectation(file, path, value, message):
     assert message in caught.value.message
 
 
-def test_a_file_that_is_no_yaml_is_named():
+def test_a_file_that_is_not_yaml_is_named():
     with pytest.raises(CatalogueError, match=r"^instance catalogue: trn2\.yaml:2: not YAML: "):
         compile_catalogue({**_yaml_files(), "trn2.yaml": b"a: [1"})
 
@@ -75,7 +75,7 @@ def test_a_missing_file_is_named(name):
         compile_catalogue(files)
 
 
-def test_an_empty_file_is_no_mapping():
+def test_an_empty_file_is_not_a_mapping():
     with pytest.raises(CatalogueError, match=r"expected a mapping, found nothing"):
         compile_catalogue({**_yaml_files(), "inf1.yaml": b""})
 

@@ -377,6 +377,6 @@ def test_colours_only_on_the_flag(tool, monkeypatch):
         (["--csv=1"], "bool flag `--csv' cannot have an argument"),
     ],
 )
-def test_wrong_values_of_our_flags_are_said_like_wrong_flags(tool, words, text):
+def test_wrong_values_of_our_flags_are_reported_like_wrong_flags(tool, words, text):
     run = tool("neuron-ls", *words)
     assert (run.returncode, run.stdout, run.stderr) == (1, f"{text}\n", "")

@@ -119,7 +119,7 @@ def test_without_a_machine_it_says_what_the_real_tool_says_without_a_driver(tool
 
 
 @pytest.mark.parametrize("leftover", ["socket", "file", "directory"])
-def test_what_a_dead_daemon_left_is_no_daemon(tool, leftover):
+def test_what_a_dead_daemon_left_is_not_a_daemon(tool, leftover):
     path = Path(paths.socket_path("default"))
     path.parent.mkdir(parents=True, mode=0o700)
     if leftover == "socket":
@@ -210,7 +210,7 @@ def test_another_users_daemon_in_a_directory_that_was_not_chosen_is_refused(
     assert "belongs to uid" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_is_no_error(stand_in):
+def test_a_reader_that_goes_away_is_not_an_error(stand_in):
     text = b"x" * 3_000_000
     stand_in(b"0 %d 0\n" % len(text) + text)
     neuron_ls = str(Path(sys.executable).parent / "neuron-ls")
@@ -264,7 +264,7 @@ def test_help_has_examples_and_starts_nothing(tool, flag, home):
 
 
 @pytest.mark.parametrize(("flag", "name"), [("--badflag", "badflag"), ("-x", "x"), ("-wjx", "x")])
-def test_an_unknown_flag_is_said_on_stdout_without_any_machine(tool, flag, name):
+def test_an_unknown_flag_is_reported_on_stdout_without_any_machine(tool, flag, name):
     run = tool("neuron-ls", flag)
     assert (run.returncode, run.stdout, run.stderr) == (1, f"unknown flag `{name}'\n", "")
 

@@ -166,7 +166,7 @@ def test_where_nothing_is_left_there_is_an_empty_table_list_or_head(machine):
         ("command~a\nb", "a value has no line breaks"),
     ],
 )
-def test_a_filter_that_makes_no_sense_says_why(make, text, why):
+def test_an_invalid_filter_says_why(make, text, why):
     with pytest.raises(FilterError, match=re.escape(why)):
         parse_filter(text)
     code, out, err = render(make("trn1.2xlarge"), ["--filter", text], "2.32")
@@ -269,7 +269,7 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         (["--owner", "no-such-user"], "flag `--owner': invalid `no-such-user': owner needs a user or a uid, not 'no-such-user'"),
     ],
 )  # fmt: skip
-def test_wrong_values_are_said_as_the_flag_parser_says_them(make, words, text):
+def test_wrong_values_are_reported_as_by_the_flag_parser(make, words, text):
     assert render(make("trn1.2xlarge"), words, "2.32") == (1, f"{text}\n".encode(), b"")
 
 

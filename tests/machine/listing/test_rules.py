@@ -137,7 +137,7 @@ def test_another_release_is_refused(make):
         ("", "unexpected argument `'"),
     ],
 )
-def test_a_wrong_flag_is_said_on_stdout_with_exit_code_1(make, word, text):
+def test_a_wrong_flag_is_reported_on_stdout_with_exit_code_1(make, word, text):
     assert render(make("trn1.2xlarge"), ["-w", word], "2.32") == (1, f"{text}\n".encode(), b"")
     with pytest.raises(FlagError):
         parse([word])
@@ -157,7 +157,7 @@ def test_a_single_device_has_no_drawing(make):
     ("flags", "module", "function", "texts"),
     [("-ja", "json_text", "quoted", 2), ("-a", "table", "printable", 2)],
 )
-def test_what_is_said_of_a_process_is_made_once_however_many_devices_list_it(
+def test_the_text_of_a_process_is_made_once_however_many_devices_list_it(
     make, job, monkeypatch, flags, module, function, texts
 ):
     jobs = tuple(job(pid, f"python watch.py --number {pid}") for pid in range(1000, 1200))

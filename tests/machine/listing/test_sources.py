@@ -33,7 +33,7 @@ def test_a_host_is_listed_as_the_machine_that_its_files_are_from(tool, home, mon
     assert said.startswith("source: real\n")
 
 
-def test_a_host_without_a_driver_is_said_as_the_real_tool_says_it(tool, home, monkeypatch):
+def test_a_host_without_a_driver_is_reported_as_by_the_real_tool(tool, home, monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_SYSFS_ROOT", str(home))
     run = tool("neuron-ls", "--source", "real", "-j")
     assert (run.returncode, run.stdout) == (1, "")
@@ -54,7 +54,7 @@ def test_a_recording_is_listed_by_its_last_moment_and_watched_to_its_end(tool, h
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b"{}\n", b'{"neuron_runtime_data": [\n'])
-def test_what_is_no_recording_is_refused(tool, home, content):
+def test_what_is_not_a_recording_is_refused(tool, home, content):
     (home / "file").write_bytes(content)
     run = tool("neuron-ls", "--source", str(home / "file"))
     assert run.returncode != 0

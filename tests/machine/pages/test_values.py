@@ -269,7 +269,7 @@ def test_impossible_pages_are_refused(home: Path, identity: PageIdentity) -> Non
     assert list(home.glob("page*")) == []
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(home: Path, identity: PageIdentity) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(home: Path, identity: PageIdentity) -> None:
     path = home / "page"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))

@@ -381,7 +381,7 @@ def test_a_sigterm_restores_the_terminal(some: Tree, terminal: Callable[..., Ter
         (("--cache-dir", "s3://bucket/x"), "tui needs a local cache"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_the_screen_is_taken(
+def test_invalid_values_are_reported_before_the_screen_is_taken(
     terminal: Callable[..., Terminal], arguments: tuple[str, ...], words: str
 ) -> None:
     shown = terminal(*arguments)
@@ -389,7 +389,7 @@ def test_what_makes_no_sense_is_said_before_the_screen_is_taken(
     assert shown.exit_code() == 2
 
 
-def test_a_root_that_is_no_cache_is_said_in_the_browser(
+def test_a_root_that_is_not_a_cache_is_reported_in_the_browser(
     home: Path, terminal: Callable[..., Terminal]
 ) -> None:
     (home / "photos").mkdir()

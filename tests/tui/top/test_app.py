@@ -231,7 +231,7 @@ async def test_ctrl_s_saves_an_svg(
     assert "trn1.32xlarge" in picture
 
 
-async def test_ctrl_s_in_a_directory_that_is_gone_is_no_disaster(
+async def test_ctrl_s_in_a_directory_that_is_gone_is_harmless(
     opened: Open, training: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"
@@ -344,7 +344,7 @@ async def test_only_rows_that_changed_are_painted(opened: Open, training: Ticks)
         assert [y for y, strip in enumerate(after) if strip is not before[y]] == [5]
 
 
-async def test_without_colour_bars_are_told_apart_by_their_characters(opened: Open, single: Ticks) -> None:
+async def test_without_colour_bars_are_distinguished_by_their_characters(opened: Open, single: Ticks) -> None:
     async with opened(*single, size=(80, 24), colour=False) as (app, _):
         row = next(line for line in lines(app, "cores") if line.startswith(" ND0"))
         assert row.count("|") > row.count(":") == 1

@@ -82,7 +82,7 @@ def test_what_only_begins_like_an_answer_comes_through() -> None:
     assert answers.rest_of(long) == long
 
 
-def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_no_key(terminal: Open) -> None:
+def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_not_a_key(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", COLORTERM="truecolor")
     shown.read_until("(trn1.32xlarge)")
     assert QUESTION.encode() in shown.output
@@ -195,7 +195,7 @@ def test_everything_can_be_read(name: str, dark: bool) -> None:
 
 
 @pytest.mark.parametrize("dark", [True, False])
-def test_the_heat_of_the_colourblind_is_told_by_lightness_alone(dark: bool) -> None:
+def test_the_heat_of_the_colourblind_is_visible_by_lightness_alone(dark: bool) -> None:
     styles = theme_for("colorblind", dark=dark).styles
     heat = [luminance(colour.get_truecolor()) for role in HEAT if (colour := styles[role].color)]
     assert heat == sorted(heat, reverse=not dark)

@@ -74,7 +74,7 @@ def test_without_a_machine_it_says_so_in_one_line(tool: Tool) -> None:
         ("--once", "--machine", "../../etc"),
     ],
 )
-def test_nonsense_is_refused(tool: Tool, arguments: tuple[str, ...]) -> None:
+def test_invalid_input_is_refused(tool: Tool, arguments: tuple[str, ...]) -> None:
     done = tool("neuron-top", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "error:" in done.stderr
@@ -248,7 +248,7 @@ def test_the_daemon_may_die_and_come_back(terminal: Callable[..., Any], machine:
     assert shown.is_restored()
 
 
-def test_a_daemon_that_crashed_is_replaced_and_one_that_was_stopped_is_not(
+def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
     terminal: Callable[..., Any], machine: launch.DaemonInfo
 ) -> None:
     shown = terminal("--interval", "0.2", NEURONTOOLS_AUTOSTART="1")

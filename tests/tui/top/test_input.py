@@ -36,7 +36,7 @@ def keys_of(messages: Iterable[Message]) -> list[str]:
         "\x1b[1;99999999999999A",
     ],
 )
-def test_a_key_behind_nonsense_is_read(nonsense: str) -> None:
+def test_a_key_after_invalid_input_is_read(nonsense: str) -> None:
     typed = TerminalInput()
     list(typed.feed(nonsense))
     assert keys_of(typed.feed("p\x1b[B")) == ["p", "down"]
@@ -78,14 +78,14 @@ def test_no_input_ends_it(inputs: list[str]) -> None:
     assert keys_of(typed.feed("p"))[-1:] == ["p"]
 
 
-def test_where_the_mouse_is_outlives_nonsense() -> None:
+def test_the_mouse_position_outlives_invalid_input() -> None:
     typed = TerminalInput()
     list(typed.feed("\x1b[<0;10;5M\x1b[:1u"))
     moved = [one for one in typed.feed("\x1b[<35;12;6M") if isinstance(one, events.MouseEvent)]
     assert [(one.delta_x, one.delta_y) for one in moved] == [(2, 1)]
 
 
-def test_an_answer_that_comes_alone_and_nonsense_do_not_end_it(terminal: Open) -> None:
+def test_an_unexpected_answer_and_invalid_input_do_not_end_it(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", COLORTERM="truecolor")
     shown.read_until("(trn1.32xlarge)")
     assert QUESTION.encode() in shown.output

@@ -41,7 +41,7 @@ class Feed:
         self.closed.set()
 
 
-def test_updates_come_with_their_feed_and_a_slow_feed_holds_up_nobody():
+def test_updates_come_with_their_feed_and_a_slow_feed_does_not_delay_others():
     slow = Feed(ends=False)
     several = MergedFeeds([Feed("a", "b"), slow, Feed("c")])
     updates = several.updates()
@@ -83,7 +83,7 @@ def test_a_patient_follower_starts_nothing_and_waits(monkeypatch):
         ([f"m{number}" for number in range(65)], [], "too many"),
     ],
 )
-def test_nonsense_is_named(machines, remotes, text):
+def test_invalid_input_is_named(machines, remotes, text):
     with pytest.raises(UsageError, match=text):
         places_of(machines, remotes)
 

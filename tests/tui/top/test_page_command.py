@@ -71,7 +71,7 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
         (("--exec-on-alert", "no-such-command-here -x"), "command not found: 'no-such-command-here'"),
     ],
 )
-def test_nonsense_is_refused(top: Top, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_input_is_refused(top: Top, arguments: tuple[str, ...], said: str) -> None:
     done = top(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr

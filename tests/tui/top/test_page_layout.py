@@ -93,20 +93,20 @@ def test_help_fits_any_width(width: int) -> None:
 @given(st.integers(60, 300))
 def test_the_columns_that_fit_fit_and_the_pid_is_among_them(width: int) -> None:
     from neurontools.dashboard.process_table import Column
-    from neurontools.tui.top.pages.columns import LOOKS
+    from neurontools.tui.top.pages.columns import COLUMN_STYLES
 
     columns = fitting(DEFAULT_COLUMNS, width)
-    assert 2 + sum(LOOKS[column].width + 1 for column in columns) <= width
+    assert 2 + sum(COLUMN_STYLES[column].width + 1 for column in columns) <= width
     assert {Column.PID, Column.UTILIZATION, Column.COMMAND} <= set(columns)
     assert [column for column in DEFAULT_COLUMNS if column in columns] == list(columns)
 
 
 def test_every_column_has_a_key_of_its_own_that_stands_in_its_head() -> None:
-    from neurontools.tui.top.pages.columns import LOOKS
+    from neurontools.tui.top.pages.columns import COLUMN_STYLES
 
-    keys = [look.key for look in LOOKS.values()]
+    keys = [look.key for look in COLUMN_STYLES.values()]
     assert len(set(keys)) == len(keys)
-    assert all(look.key in look.head for look in LOOKS.values())
+    assert all(look.key in look.head for look in COLUMN_STYLES.values())
 
 
 shares = st.one_of(st.none(), st.floats(0, 1))

@@ -280,9 +280,7 @@ async def test_escape_closes_the_details_and_then_takes_the_filter_away(
         assert "Processes (3)" in shown(app)[0]
 
 
-async def test_a_filter_that_makes_no_sense_says_why_and_the_last_good_one_stays(
-    opened: Open, training: Ticks
-) -> None:
+async def test_an_invalid_filter_says_why_and_the_last_good_one_stays(opened: Open, training: Ticks) -> None:
     async with opened("processes", *training) as (app, pilot):
         await pilot.press("slash", *"bert ")
         app.screen.query_one(Input).value = "bert pid~4"
@@ -292,7 +290,7 @@ async def test_a_filter_that_makes_no_sense_says_why_and_the_last_good_one_stays
         assert "filter: bert" in shown(app)[0]
 
 
-async def test_a_long_command_is_told_whole_and_a_long_variable_ends_in_dots(
+async def test_a_long_command_is_shown_whole_and_a_long_variable_ends_in_dots(
     opened: Open, training: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, last = training
@@ -403,7 +401,7 @@ async def test_a_process_that_only_has_the_same_pid_gets_no_signal(
         assert victim.poll() is None
 
 
-async def test_a_process_that_is_gone_is_said_to_be(
+async def test_a_process_that_is_gone_is_reported_as_gone(
     opened: Open, training: Ticks, victim: subprocess.Popen[str]
 ) -> None:
     updates = live(training, victim.pid)

@@ -18,7 +18,7 @@ from neurontools.dashboard.process_table import Column
 from neurontools.tui.names import THEME_NAMES, key_problem, shown_key
 from neurontools.tui.top.app import limit_notices
 from neurontools.tui.top.keys import key_names, key_troubles
-from neurontools.tui.top.pages.columns import LOOKS
+from neurontools.tui.top.pages.columns import COLUMN_STYLES
 from neurontools.tui.top.settings import TopSettings, load_settings
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_all_of_it(config: Path) -> None:
         ("alerts: {heat: 1}", "alerts.heat: unknown alert; known: idle-claim"),
     ],
 )
-def test_nonsense_is_named_and_the_default_is_used(config: Path, text: str, problem: str) -> None:
+def test_invalid_input_is_named_and_the_default_is_used(config: Path, text: str, problem: str) -> None:
     config.write_text(f"top:\n  {text}\n")
     found, problems = load_settings(str(config))
     assert len(problems) == 1
@@ -88,12 +88,12 @@ def test_nonsense_is_named_and_the_default_is_used(config: Path, text: str, prob
 
 
 @pytest.mark.parametrize("text", ["", "machine: top", "top:\n", "- top\n", "top: [", "\0top: 1", "top"])
-def test_a_file_without_wishes_says_nothing(config: Path, text: str) -> None:
+def test_a_file_without_settings_says_nothing(config: Path, text: str) -> None:
     config.write_text(text)
     assert load_settings(str(config)) == (TopSettings(), ())
 
 
-def test_a_section_that_is_no_mapping_is_named(config: Path) -> None:
+def test_a_section_that_is_not_a_mapping_is_named(config: Path) -> None:
     config.write_text("top: light\n")
     assert load_settings(str(config))[1][0].startswith(f"{config}:1: top: expected a mapping, such as")
     assert load_settings(str(config / "gone")) == (TopSettings(), ())
@@ -144,7 +144,7 @@ def test_troubles_of_keys() -> None:
     assert key_troubles({"processes.tree": "x"}) == ()
 
 
-def test_keys_of_several_machines_are_in_nobodys_way_where_there_is_one() -> None:
+def test_keys_of_several_machines_do_not_interfere_where_there_is_one() -> None:
     assert key_troubles({"next-machine": "tab", "machines.show": "space"}, several=False) == ()
     assert key_troubles({"processes.tree": "n"}, several=False) == ()
     assert "'next-machine'" in key_troubles({"processes.tree": "n"}, several=True)[0]
@@ -171,7 +171,9 @@ def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> N
     keys = {shown_key(key) for _, names, _ in key_names() for key in names.split(",")}
     # A letter in a head says itself what it sorts by; comma, point and equals sign are the same keys without shift.
     unsaid = (
-        {look.key for look in LOOKS.values()} | set("2345678,.=") | {f"f{number}" for number in range(2, 7)}
+        {look.key for look in COLUMN_STYLES.values()}
+        | set("2345678,.=")
+        | {f"f{number}" for number in range(2, 7)}
     )
     said = manual.lower()
     assert [
@@ -181,7 +183,7 @@ def test_the_manual_names_every_option_setting_column_alert_theme_and_key() -> N
     ] == []
 
 
-def test_few_notices_are_told_whole_and_many_are_counted() -> None:
+def test_few_notices_are_shown_whole_and_many_are_counted() -> None:
     assert limit_notices(("a", "b"), 2) == ("a", "b")
     assert limit_notices(("a", "b", "c", "d"), 2) == (
         "a",
@@ -190,7 +192,7 @@ def test_few_notices_are_told_whole_and_many_are_counted() -> None:
     )
 
 
-def test_a_file_that_is_no_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:
+def test_a_file_that_is_not_yaml_is_named_on_the_screen(terminal: Callable[..., Any]) -> None:
     folder = Path(os.environ["XDG_CONFIG_HOME"]) / "neurontools"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text("top: {theme: [dark]\n  x")

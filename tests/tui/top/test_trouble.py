@@ -54,7 +54,7 @@ async def title_until(app: TopApp, pilot: Pilot[int], text: str, *, gone: bool =
     raise AssertionError(text)
 
 
-async def test_a_daemon_that_hangs_is_told_and_forgiven(machine: launch.DaemonInfo) -> None:
+async def test_a_daemon_that_hangs_is_reported_and_tolerated(machine: launch.DaemonInfo) -> None:
     app = TopApp(FollowedSource("sim", 0.1), silent_after_s=0.5)
     async with app.run_test(size=(120, 40)) as pilot:
         await title_until(app, pilot, "trn1.32xlarge")
@@ -131,7 +131,7 @@ class Lagging:
         self.go.release()
 
 
-async def test_a_source_that_lags_is_told_until_it_is_there_again(
+async def test_a_source_that_lags_is_reported_until_it_is_there_again(
     training: tuple[TimedSnapshot, TimedSnapshot],
 ) -> None:
     source = Lagging(*training)
@@ -147,7 +147,7 @@ async def test_a_source_that_lags_is_told_until_it_is_there_again(
 @pytest.mark.parametrize(
     "error", [IndexError("x"), KeyError("x"), ValueError("x"), TypeError("x"), OSError(5, "x")]
 )
-def test_nonsense_from_a_daemon_is_a_trouble_and_no_end(
+def test_an_invalid_answer_of_a_daemon_is_not_the_end(
     monkeypatch: pytest.MonkeyPatch, machine: launch.DaemonInfo, error: Exception
 ) -> None:
     watch = SimSource.watch

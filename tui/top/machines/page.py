@@ -192,15 +192,20 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("TYPE", 16, 2, lambda one: one.instance_type),
-    _Column("DEV", 5, 6, lambda one: _count(one.devices)),
-    _Column("CORES", 7, 1, lambda one: _count(one.cores)),
-    _Column("USED", 6, 0, lambda one: _count(one.used_cores)),
-    _Column("UTIL", 6, 0, lambda one: "-" if one.utilization is None else short_percent(one.utilization)),
-    _Column("MEM", 9, 3, lambda one: _size(one.used_bytes)),
-    _Column("OF", 9, 7, lambda one: _size(one.memory_bytes)),
-    _Column("PROC", 6, 4, lambda one: _count(one.processes)),
-    _Column("ECC", 6, 5, lambda one: _count(one.ecc)),
+    _Column("TYPE", 16, 2, lambda summary: summary.instance_type),
+    _Column("DEV", 5, 6, lambda summary: _count(summary.devices)),
+    _Column("CORES", 7, 1, lambda summary: _count(summary.cores)),
+    _Column("USED", 6, 0, lambda summary: _count(summary.used_cores)),
+    _Column(
+        "UTIL",
+        6,
+        0,
+        lambda summary: "-" if summary.utilization is None else short_percent(summary.utilization),
+    ),
+    _Column("MEM", 9, 3, lambda summary: _size(summary.used_bytes)),
+    _Column("OF", 9, 7, lambda summary: _size(summary.memory_bytes)),
+    _Column("PROC", 6, 4, lambda summary: _count(summary.processes)),
+    _Column("ECC", 6, 5, lambda summary: _count(summary.ecc)),
 )
 
 
@@ -220,16 +225,16 @@ def _heads(width: int) -> Line:
     return section_heads(heads, width)
 
 
-def _row(one: MachineSummary, width: int, *, selected: bool = False) -> Line:
+def _row(summary: MachineSummary, width: int, *, selected: bool = False) -> Line:
     text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
-    good = one.state == "ok"
+    good = summary.state == "ok"
     state = text if selected else Role.DIM if good else Role.ALERT
-    spans: list[Span] = [(fixed(f" {clean(one.name)}", _NAME_WIDTH), text)]
+    spans: list[Span] = [(fixed(f" {clean(summary.name)}", _NAME_WIDTH), text)]
     spans += [
-        (clean(column.text(one))[: column.cells - 1].rjust(column.cells), number)
+        (clean(column.text(summary))[: column.cells - 1].rjust(column.cells), number)
         for column in _fitting(width)
     ]
-    return dotted([*spans, (f"  {clean(one.state)}", state)], width, text if selected else Role.PLAIN)
+    return dotted([*spans, (f"  {clean(summary.state)}", state)], width, text if selected else Role.PLAIN)
 
 
 def _counted(machines: int) -> str:

@@ -20,7 +20,7 @@ _MARK_WIDTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnLook:
+class ColumnStyle:
     """The layout of a column. `key` sorts by it and is underlined in the head; the highest `rank` is dropped first."""
 
     head: str
@@ -70,23 +70,23 @@ def _modelled(row: ProcessRow) -> str:
     return "~" if row.is_modelled else ""
 
 
-LOOKS: dict[Column, ColumnLook] = {
-    Column.PID: ColumnLook("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
-    Column.USER: ColumnLook("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
-    Column.TAG: ColumnLook("TAG", "T", 16, False, 2, lambda row: clean(row.process.tag)),
-    Column.CORES: ColumnLook("CORES", "C", 7, False, 1, lambda row: ranges(use.core for use in row.process.cores)),
-    Column.MEMORY: ColumnLook("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
-    Column.UTILIZATION: ColumnLook("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),
-    Column.EXECUTIONS: ColumnLook("EXEC/S", "X", 8, True, 3, lambda row: f"{row.executions_s:.1f}"),
-    Column.ERRORS: ColumnLook("ERR", "E", 6, True, 6, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
-    Column.P50: ColumnLook("LAT50", "L", 7, True, 5, lambda row: latency(row.latency_s(50))),
-    Column.P99: ColumnLook("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
-    Column.RUNTIME: ColumnLook("VERSION", "V", 9, False, 11, lambda row: clean(row.process.runtime_version)),
-    Column.AGE: ColumnLook("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
-    Column.CPU: ColumnLook("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
-    Column.RESIDENT: ColumnLook("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
-    Column.ORIGIN: ColumnLook("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
-    Column.COMMAND: ColumnLook("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: clean(row.process.command)),
+COLUMN_STYLES: dict[Column, ColumnStyle] = {
+    Column.PID: ColumnStyle("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
+    Column.USER: ColumnStyle("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
+    Column.TAG: ColumnStyle("TAG", "T", 16, False, 2, lambda row: clean(row.process.tag)),
+    Column.CORES: ColumnStyle("CORES", "C", 7, False, 1, lambda row: ranges(use.core for use in row.process.cores)),
+    Column.MEMORY: ColumnStyle("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
+    Column.UTILIZATION: ColumnStyle("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),
+    Column.EXECUTIONS: ColumnStyle("EXEC/S", "X", 8, True, 3, lambda row: f"{row.executions_s:.1f}"),
+    Column.ERRORS: ColumnStyle("ERR", "E", 6, True, 6, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
+    Column.P50: ColumnStyle("LAT50", "L", 7, True, 5, lambda row: latency(row.latency_s(50))),
+    Column.P99: ColumnStyle("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
+    Column.RUNTIME: ColumnStyle("VERSION", "V", 9, False, 11, lambda row: clean(row.process.runtime_version)),
+    Column.AGE: ColumnStyle("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
+    Column.CPU: ColumnStyle("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
+    Column.RESIDENT: ColumnStyle("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
+    Column.ORIGIN: ColumnStyle("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
+    Column.COMMAND: ColumnStyle("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: clean(row.process.command)),
 }  # fmt: skip
 
 DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
@@ -95,8 +95,8 @@ DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIG
 def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
     """Return the columns that fit, in their order; the least important are dropped first."""
     left = list(columns)
-    while len(left) > 1 and _MARK_WIDTH + sum(LOOKS[column].width + 1 for column in left) > width:
-        left.remove(max(left, key=lambda column: LOOKS[column].rank))
+    while len(left) > 1 and _MARK_WIDTH + sum(COLUMN_STYLES[column].width + 1 for column in left) > width:
+        left.remove(max(left, key=lambda column: COLUMN_STYLES[column].rank))
     return tuple(left)
 
 
@@ -104,7 +104,7 @@ def head_line(columns: Sequence[Column], sorting: Sorting, width: int) -> Line:
     """Return the heads, with sort keys underlined and an arrow at the sort column."""
     spans: list[Span] = [(" " * _MARK_WIDTH, Role.SECTION)]
     for column in columns:
-        look = LOOKS[column]
+        look = COLUMN_STYLES[column]
         arrow = ("v" if sorting.descending else "^") if column is sorting.column else ""
         text = fixed(look.head + arrow, look.width)
         if look.right:
@@ -132,7 +132,7 @@ def row_line(
     spans: list[Span] = [(fixed(mark, _MARK_WIDTH), role or Role.ALERT)]
     used = _MARK_WIDTH
     for column in columns:
-        look = LOOKS[column]
+        look = COLUMN_STYLES[column]
         text = look.text(row)
         if column is columns[-1] and column is Column.COMMAND:
             text = fixed(indent + text, max(0, width - used))
@@ -149,7 +149,7 @@ def column_at(columns: Sequence[Column], x: int) -> Column | None:
     """Return the column whose head is at a cell; the last column takes the rest."""
     left = _MARK_WIDTH
     for column in columns:
-        left += LOOKS[column].width + 1
+        left += COLUMN_STYLES[column].width + 1
         if x < left:
             return column
     return columns[-1] if columns else None

@@ -114,8 +114,8 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
         CATEGORY_NAMES[category]: sum(getattr(memory, category) for memory in uses) for category in _ON_DEVICE
     }
     # What a driver or an exporter counts beside what it tells of processes.
-    if (other := used - sum(parts.values())) > 0:
-        parts["Other"] = other
+    if (rest_bytes := used - sum(parts.values())) > 0:
+        parts["Other"] = rest_bytes
     for name, count in parts.items():
         part = count / whole if whole else 0.0
         spans = (
@@ -155,7 +155,7 @@ def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     if not own_links:
         yield from _fact("links", "none", width, Role.DIM)
     for number, link in enumerate(sorted(own_links, key=lambda link: link.devices)):
-        other = sum(link.devices) - device.index
+        peer = sum(link.devices) - device.index
         state = (
             "down"
             if link.is_down
@@ -165,7 +165,7 @@ def _links(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
         )
         yield from _fact(
             "" if number else "links",
-            f"ND{other:<3d} {state}",
+            f"ND{peer:<3d} {state}",
             width,
             Role.ALERT if link.is_down else Role.PLAIN,
         )

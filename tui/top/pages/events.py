@@ -139,16 +139,20 @@ class EventsPage(Page):
         found = self._found(model)
         if not found:
             return Notice("there is no event to copy")
-        one = found[min(self._cursor.row, len(found) - 1)]
-        when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(one.unix_s))
-        return Copy(f"{when} {one.kind} {clean(one.text)}", "the event")
+        event = found[min(self._cursor.row, len(found) - 1)]
+        when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(event.unix_s))
+        return Copy(f"{when} {event.kind} {clean(event.text)}", "the event")
 
 
-def _place(found: Sequence[MachineEvent], one: MachineEvent, otherwise: int) -> int:
+def _place(found: Sequence[MachineEvent], event: MachineEvent, otherwise: int) -> int:
     """Return the position of an event; a continued event is a new value at a new position."""
-    if one in found:
-        return found.index(one)
-    went_on = (place for place, other in enumerate(found) if (other.kind, other.what) == (one.kind, one.what))
+    if event in found:
+        return found.index(event)
+    went_on = (
+        place
+        for place, candidate in enumerate(found)
+        if (candidate.kind, candidate.what) == (event.kind, event.what)
+    )
     return next(went_on, otherwise)
 
 
@@ -167,11 +171,11 @@ def _since_s(model: TopModel, alert: Alert) -> float:
     return round(now_s - alert.since_s, 3)
 
 
-def _line(one: MachineEvent, width: int, *, selected: bool) -> Line:
-    when = time.strftime("%H:%M:%S", time.localtime(one.unix_s))
-    role = Role.ALERT if one.kind in TROUBLES else Role.VALUE if one.kind in _GOOD else Role.PLAIN
-    mark = "!" if one.kind in TROUBLES else " "
-    text = f" {mark} {when}  {one.kind:<{_KIND_WIDTH}}  {clean(one.text)}"
+def _line(event: MachineEvent, width: int, *, selected: bool) -> Line:
+    when = time.strftime("%H:%M:%S", time.localtime(event.unix_s))
+    role = Role.ALERT if event.kind in TROUBLES else Role.VALUE if event.kind in _GOOD else Role.PLAIN
+    mark = "!" if event.kind in TROUBLES else " "
+    text = f" {mark} {when}  {event.kind:<{_KIND_WIDTH}}  {clean(event.text)}"
     return dotted(
         ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
     )

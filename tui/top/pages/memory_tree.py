@@ -91,7 +91,7 @@ class TreeCursor:
         """The visible rows; the same object while they look the same."""
         memory = self._memory()
         if memory is not self._shown:
-            same = memory is not None and self._shown is not None and self._look_alike(memory, self._shown)
+            same = memory is not None and self._shown is not None and self._has_same_rows(memory, self._shown)
             self._shown = memory
             if not same:
                 self._show()
@@ -140,7 +140,7 @@ class TreeCursor:
         if row and row.opened:
             self.toggle()
         elif row and row.parent is not None:
-            keys = [other.node.key for other in self.rows]
+            keys = [shown.node.key for shown in self.rows]
             self._selected = keys.index(row.parent)
 
     def toggle_all(self) -> None:
@@ -163,11 +163,11 @@ class TreeCursor:
         memory = self._memory()
         return memory.tree() if memory else ()
 
-    def _look_alike(self, one: MemoryMap, other: MemoryMap) -> bool:
+    def _has_same_rows(self, before: MemoryMap, after: MemoryMap) -> bool:
         # Sums alone are shown where nothing is open but devices; deeper rows also say which models run.
-        return one.looks_like(other) or (
-            one.sums is other.sums
-            and one.only_used == other.only_used
+        return before.has_same_tree(after) or (
+            before.sums is after.sums
+            and before.only_used == after.only_used
             and all(len(key) == _DEVICE_KEY for key in self._opened)
         )
 

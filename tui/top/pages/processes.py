@@ -20,7 +20,14 @@ from neurontools.machine.listing.filters import FilterError
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
 from neurontools.tui.top.page import Cursor, Page, PageKey
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, LOOKS, column_at, fitting, head_line, row_line
+from neurontools.tui.top.pages.columns import (
+    COLUMN_STYLES,
+    DEFAULT_COLUMNS,
+    column_at,
+    fitting,
+    head_line,
+    row_line,
+)
 from neurontools.tui.top.pages.details import Details
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, clean, fit
@@ -83,7 +90,7 @@ class ProcessesPage(Page):
             PageKey("copy-command", "Y", "copy the command line", self._copy_command),
             *(
                 PageKey(f"sort-{column}", look.key, f"sort by {column}; again: reverse", self._sorter(column))
-                for column, look in LOOKS.items()
+                for column, look in COLUMN_STYLES.items()
             ),
         )  # fmt: skip
 

@@ -95,15 +95,15 @@ class Topology:
 
     def _down_spans(self, above: tuple[int | None, ...], below: tuple[int | None, ...]) -> list[Span]:
         spans: list[Span] = [(" " * (_MARGIN + _LINK_WIDTH), Role.PLAIN)]
-        for one, other in zip(above, below, strict=True):
-            link = self._between(one, other)
+        for first, second in zip(above, below, strict=True):
+            link = self._between(first, second)
             spans += [(f"{_down(link):^{_NODE_WIDTH}}", _role(link)), (_NO_LINK, Role.PLAIN)]
         return spans
 
-    def _between(self, one: int | None, other: int | None) -> DeviceLink | None:
-        if one is None or other is None:
+    def _between(self, first: int | None, second: int | None) -> DeviceLink | None:
+        if first is None or second is None:
             return None
-        return self._links.get((min(one, other), max(one, other)))
+        return self._links.get((min(first, second), max(first, second)))
 
     def _node(self, index: int | None) -> Span:
         if index is None:

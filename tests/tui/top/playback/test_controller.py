@@ -56,7 +56,7 @@ def percent(playback: PlaybackController) -> int:
     return round(100 * view.devices[0].cores[0].utilization)
 
 
-def test_live_the_newest_moment_is_shown_and_nothing_is_said(live, tick_at):
+def test_live_the_newest_snapshot_is_shown_and_nothing_is_reported(live, tick_at):
     assert (shown(live), live._model.position) == (99, "")
 
 
@@ -239,7 +239,7 @@ def test_an_empty_replay_waits(tape):
     ),
     st.booleans(),
 )
-def test_whatever_is_pressed_a_moment_of_the_tape_is_shown(tick_at, keys, replay):
+def test_whatever_is_pressed_a_recorded_snapshot_is_shown(tick_at, keys, replay):
     clock, tape = Clock(), SnapshotHistory(block_size=9)
     playback = PlaybackController(TopModel(), tape, replay=replay, clock=clock)
     for second in range(40):

@@ -86,7 +86,7 @@ def test_only_its_own_file_is_taken_away(home):
     assert (home / "rec.jsonl").read_text() == "another's"
 
 
-def test_what_is_told_after_the_end_is_not_recorded(home, tick_at):
+def test_what_is_reported_after_the_end_is_not_recorded(home, tick_at):
     recorder = SnapshotRecorder("rec.jsonl")
     recorder.take(tick_at(0).snapshot)
     recorder.take(tick_at(1).snapshot)
@@ -158,7 +158,7 @@ def test_a_file_without_lines_says_so(home):
         (("--record", "x", "--replay", "y"), "cannot be combined with --replay"),
     ],
 )
-def test_nonsense_is_named(tool, arguments, text):
+def test_invalid_input_is_named(tool, arguments, text):
     done = tool("neuron-top", *arguments)
     assert done.returncode in {1, 2}
     assert text in done.stderr
