@@ -12,6 +12,7 @@ import pytest
 from neurontools.commands.scenario import main
 from neurontools.machine import launch
 from neurontools.machine.machine_config import StartOptions
+from neurontools.monitor import sampling
 
 PROGRAM = str(Path(sys.executable).parent / "neurontools")
 
@@ -144,7 +145,14 @@ def test_record_asks_the_machine(run, home):
     lines = [json.loads(line) for line in (home / "m.jsonl").read_text().splitlines()]
     assert len(lines) == 3
     assert lines[0]["instance_info"]["instance_type"] == "trn1.2xlarge"
-    assert lines[2]["system_data"]["memory_info"]["period"] == pytest.approx(0.2, abs=0.15)
+
+
+def test_record_collects_every_group_at_its_period(home, monkeypatch):
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    configs = []
+    monkeypatch.setattr(sampling, "reports", lambda config, _: configs.append(config) or iter(()))
+    assert main(["record", "--out", "m.jsonl", "--period", "200ms"]) == 1
+    assert {*configs[0].periods().values()} == {0.2}
 
 
 def test_a_file_that_is_there_is_kept(run, recorded, home):

@@ -24,7 +24,7 @@ from neurontools.sysfs.mirror import SysfsMirror
 from tests.sources.lines import INSTANCE, MEMORY_INFO, TRN2, line, runtime
 from tests.sysfs.machines import busy, machine, tree_of
 
-SCRIPT = """#!{python}
+SCRIPT = """#!{python} -IS
 import sys, time
 open({log!r}, "a").write(" ".join(sys.argv[1:2]) + "\\n")
 for line in open({lines!r}):
