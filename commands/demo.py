@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env, paths
 from neurontools.commands import console
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     arguments = console.parse(build_parser(), argv)
     if arguments.epochs < 1:
-        raise DemoError(f"cannot train for {arguments.epochs} epochs", "use --epochs 1 or more")
+        raise UsageError(f"--epochs {arguments.epochs} is less than 1", "use at least 1")
     with _demo_run(keep=arguments.keep) as run:
         run.play(arguments.epochs)
     console.out("\n" + NEXT.rstrip())

@@ -85,6 +85,7 @@ def _export(exporter: Exporter, *, echo: bool) -> int:
             console.warn(f"skipped a {error.message}")
     if not good:
         raise NeuronToolsError(
-            "stdin ended before the first good line", "neuron-monitor | neuron-monitor-prometheus"
+            "stdin ended before the first valid line",
+            "pipe a monitor into it: neuron-monitor | neuron-monitor-prometheus",
         )
     return 0

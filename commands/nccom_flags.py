@@ -237,7 +237,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             "an operation and --streams-json exclude each other", "name the operations in the file"
         )
     if not found.streams_json and not found.operation:
-        raise UsageError("no operation", f"use one of {', '.join(NAMES)}")
+        raise UsageError("no operation given", f"use one of {', '.join(NAMES)}")
     if found.nworkers is None:
         raise UsageError("-r/--nworkers is missing", "set the number of ranks: nccom-test -r 2 allr")
     if found.machine and found.instance:
@@ -283,7 +283,7 @@ def parse_options(found: argparse.Namespace) -> tuple[Options, ...]:
 def _stream(found: argparse.Namespace, number: int, stream: Any) -> Options:
     where = f"{found.streams_json}: stream {number}"
     if not isinstance(stream, dict) or stream.get("operation") not in NAMES:
-        raise UsageError(f"{where} has no operation", f"use one of {', '.join(NAMES)}")
+        raise UsageError(f"{where} names no operation", f"use one of {', '.join(NAMES)}")
     ops_per_iter = stream.get("ops_per_iter", 1)
     if not isinstance(ops_per_iter, int) or isinstance(ops_per_iter, bool):
         raise UsageError(f"{where}: ops_per_iter {ops_per_iter!r} is not a number")

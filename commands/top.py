@@ -167,7 +167,7 @@ def _check_time(arguments: argparse.Namespace) -> None:
         raise UsageError("--speed needs --replay", "add --replay FILE")
     if not _SLOWEST <= arguments.speed <= _FASTEST:
         raise UsageError(
-            f"--speed {arguments.speed:g} is out of range", f"give {_SLOWEST:g} to {_FASTEST:g} times"
+            f"--speed {arguments.speed:g} is out of range", f"use {_SLOWEST:g} to {_FASTEST:g} times"
         )
     if arguments.replay is not None and (arguments.source != "sim" or arguments.machine is not None):
         raise UsageError("--replay cannot be combined with --source or --machine", "remove them")
@@ -193,7 +193,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         if not SHORTEST_INTERVAL_S <= arguments.interval <= LONGEST_INTERVAL_S:
             raise UsageError(
                 f"--interval {arguments.interval:g} is out of range",
-                f"give {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds",
+                f"use {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds",
             )
         settings = replace(settings, interval_s=arguments.interval)
     for name, known in (("page", PAGE_NAMES), ("theme", THEME_NAMES)):

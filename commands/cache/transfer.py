@@ -141,8 +141,10 @@ def _import(arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    show_left_out([*done.unwanted, *((item, "locked by a process that compiles it") for item in done.locked)])
-    there = f", {plural(len(done.present), 'was', 'were')} there" if done.present else ""
+    show_left_out(
+        [*done.unwanted, *((item, "locked by a process that is compiling it") for item in done.locked)]
+    )
+    there = f", {len(done.present)} already there" if done.present else ""
     console.out(f"{plural(len(done.imported), 'entry', 'entries')} imported to {done.root}{there}")
     return 0
 

@@ -81,7 +81,7 @@ def _parse_duration(text: str | None, flag: str) -> float | None:
     except UsageError as error:
         raise UsageError(f"{flag}: {error.message}", error.remedy) from error
     if seconds <= 0:
-        raise UsageError(f"{flag} {text} is not longer than 0", "write for example 500ms, 30s, 5m or 1h30m")
+        raise UsageError(f"{flag} {text} is not above 0", "use e.g. 500ms, 30s, 5m or 1h30m")
     return seconds
 
 

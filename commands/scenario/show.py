@@ -89,7 +89,7 @@ def check(arguments: argparse.Namespace) -> int:
             ]
         else:
             if not arguments.json:
-                console.out(f"{name}: fine, {len(scenario.processes)} processes on {_instance(scenario)}")
+                console.out(f"{name}: OK, {len(scenario.processes)} processes on {_instance(scenario)}")
     if arguments.json:
         console.out(json.dumps(found, indent=2))
         return 1 if found else 0

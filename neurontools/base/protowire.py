@@ -99,7 +99,7 @@ def read_varint(data: bytes, position: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, offset + 1
         shift += 7
-    raise WireError(f"a number without end at byte {position}")
+    raise WireError(f"an unterminated number at byte {position}")
 
 
 def to_signed(value: int) -> int:

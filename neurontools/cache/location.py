@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEME = "s3://"
-LAST_USE_NOTE = "used: a bucket keeps no time of use; counted since the last write, or your own last hit"
+LAST_USE_NOTE = (
+    "used: buckets record no time of use; ages count from the last write, or from your own last hit"
+)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 DEFAULT_ROOT = "/var/tmp/neuron-compile-cache"  # noqa: S108  the real tools' default
 URL_VARIABLE = "NEURON_COMPILE_CACHE_URL"
@@ -131,8 +133,8 @@ def normal_root(url: str) -> str:
         raise UsageError(f"the compile cache at {url!a} names no bucket", "write s3://BUCKET/PREFIX")
     if "\0" in prefix or (prefix and not {"", ".", ".."}.isdisjoint(prefix.split("/"))):
         raise UsageError(
-            f"the prefix of the compile cache {url!a} holds an empty part, . or ..",
-            "write s3://BUCKET/PREFIX, single slashes",
+            f"the prefix of the compile cache {url!a} contains an empty part, . or ..",
+            "write s3://BUCKET/PREFIX with single slashes",
         )
     return f"{SCHEME}{bucket}/{prefix}" if prefix else f"{SCHEME}{bucket}"
 

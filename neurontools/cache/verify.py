@@ -240,7 +240,7 @@ def _check_neff(entry: Entry, path: str) -> Iterator[VerifyProblem]:
         return
     length = _length(path) - HEADER_BYTES
     if length != header.data_bytes:
-        words = f"{length} bytes of data, the header says {header.data_bytes}"
+        words = f"{length} bytes of data, the header states {header.data_bytes}"
         yield VerifyProblem(path, ProblemKind.SIZE, words, entry)
     elif not _hash_matches(path, header):
         yield VerifyProblem(path, ProblemKind.HASH, "the data does not match the header's hash", entry)

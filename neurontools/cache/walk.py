@@ -104,7 +104,7 @@ def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
         names = ", ".join(ascii(item.name) for item in items[:_NAMES_SHOWN])
         more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
         raise NotACacheError(
-            f"{root} is not a compile cache: it holds other things ({names}{more}) "
+            f"{root} is not a compile cache: it contains other files ({names}{more}) "
             f"and no {layouts.COMPILER_PREFIX}* directory",
             HINT,
         )

@@ -63,12 +63,12 @@ def _sbuf_size(
     if options.output_shape is not None and parse_shape(options.output_shape) != result:
         shown = ",".join(map(str, result))
         raise UsageError(
-            f"--output-shape {options.output_shape} is not what {operation.value} makes: {shown}"
+            f"--output-shape {options.output_shape} does not match {operation.value}, which produces {shown}"
         )
     size = max(math.prod(given), math.prod(result)) * kind.nbytes
     room = core.sbuf_bytes * fabric.lnc
     if size > room:
-        raise UsageError(f"{size} bytes do not fit into the SBUF of {room} bytes", "give smaller shapes")
+        raise UsageError(f"{size} bytes do not fit into the SBUF of {room} bytes", "use smaller shapes")
     return size
 
 
@@ -79,7 +79,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
         UsageError: it is not a shape.
     """
     if _SHAPE.fullmatch(text) is None or 0 in (shape := tuple(map(int, re.split("[x,]", text)))):
-        raise UsageError(f"{text!r} is not a shape", "give dimensions such as 128,512")
+        raise UsageError(f"invalid shape {text!r}", "use dimensions such as 128,512")
     return shape
 
 
@@ -170,17 +170,18 @@ def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Non
     """
     ranks, nodes = options.workers, options.nodes
     if ranks < 2:
-        raise UsageError(f"-r {ranks}: a collective needs at least 2 ranks", "give -r 2 or more")
+        raise UsageError(f"-r {ranks}: a collective needs at least 2 ranks", "use -r 2 or more")
     if nodes < 1 or ranks % nodes:
         raise UsageError(
-            f"{ranks} ranks cannot be spread over {nodes} nodes", "-r is the number on all nodes"
+            f"{ranks} ranks cannot be spread over {nodes} nodes",
+            "-r counts the ranks of all nodes: use a multiple of -N",
         )
     ranks_per_node, free = ranks // nodes, len(cores)
     if ranks_per_node > free:
-        hidden = ", or look at NEURON_RT_VISIBLE_CORES" if free < fabric.core_count else ""
+        hidden = ", or change NEURON_RT_VISIBLE_CORES" if free < fabric.core_count else ""
         raise UsageError(
-            f"{ranks_per_node} ranks need {ranks_per_node} NeuronCores, {free} of {fabric.instance} can be used",
-            f"give -r {max(free * nodes, 2)} or less{hidden}",
+            f"{ranks_per_node} ranks need {ranks_per_node} NeuronCores, {fabric.instance} has {free} available",
+            f"use -r {max(free * nodes, 2)} or less{hidden}",
         )
     allowed = allowed_ranks(fabric.instance, fabric.lnc)
     if allowed is not None:
@@ -196,12 +197,12 @@ def _check_connected(
         where = f"{fabric.instance} (LNC {fabric.lnc})" + (f", {nodes} nodes" if nodes > 1 else "")
         raise UsageError(
             f"{ranks_per_node} ranks on one node cannot be connected on {where}",
-            f"choose {', '.join(map(str, choices))} on each",
+            f"use {', '.join(map(str, choices))} ranks per node",
         )
     if first % ranks_per_node:
         raise UsageError(
             f"{ranks_per_node} ranks cannot start at core {first}",
-            f"let NEURON_RT_VISIBLE_CORES start at a multiple of {ranks_per_node}",
+            f"set NEURON_RT_VISIBLE_CORES to start at a multiple of {ranks_per_node}",
         )
 
 
@@ -214,10 +215,10 @@ def _check_counts(options: Options) -> None:
         ("ops_per_iter", options.ops_per_iter, 1),
     )
     if not 0 <= options.seed < 2**63:
-        raise UsageError(f"--seed {options.seed} is not a number from 0 to 2**63 - 1")
+        raise UsageError(f"--seed {options.seed} is out of range: must be 0 to 2**63 - 1")
     for name, value, least in limits:
         if value is not None and not least <= value <= _MAX_ITERATIONS:
-            raise UsageError(f"{name} {value} is not a number from {least} to {_MAX_ITERATIONS}")
+            raise UsageError(f"{name} {value} is out of range: must be {least} to {_MAX_ITERATIONS}")
 
 
 def _check_nodes(options: Options, fabric: Fabric) -> None:
@@ -228,7 +229,7 @@ def _check_nodes(options: Options, fabric: Fabric) -> None:
             f"collectives between instances are not supported on {fabric.instance}", "use one instance: -N 1"
         )
     if options.nodes > _MAX_NODES:
-        raise UsageError(f"-N {options.nodes} is above {_MAX_NODES}")
+        raise UsageError(f"-N {options.nodes} is out of range: the maximum is {_MAX_NODES}")
     if options.hosts and len(options.hosts) != options.nodes:
         raise UsageError(f"-N {options.nodes} nodes but {len(options.hosts)} hosts", "name one host for each")
     given = {
@@ -241,7 +242,7 @@ def _check_nodes(options: Options, fabric: Fabric) -> None:
     }
     for flag, value in given.items():
         if value is not None:
-            raise UsageError(f"{flag} works on one instance only; others are only modelled", "use -N 1")
+            raise UsageError(f"{flag} works on one instance only: other instances are modelled", "use -N 1")
 
 
 def _check_flags(options: Options, operation: Operation) -> None:
@@ -252,7 +253,8 @@ def _check_flags(options: Options, operation: Operation) -> None:
     grouped = options.custom_replica_groups or options.data_parallel_dimension is not None
     if operation.is_point_to_point and grouped:
         raise UsageError(
-            f"{operation.value} has no replica groups", "--custom-src-target-pairs says who sends to whom"
+            f"{operation.value} has no replica groups",
+            "set senders and receivers with --custom-src-target-pairs",
         )
     if options.variable_size_op_metadata:
         if not operation.is_variable:
@@ -260,7 +262,7 @@ def _check_flags(options: Options, operation: Operation) -> None:
                 f"--variable-size-op-metadata is for all_gatherv and alltoallv, not {operation.value}"
             )
         if grouped or _sizes_given(options):
-            raise UsageError("--variable-size-op-metadata says the sizes itself, for one group of all ranks")
+            raise UsageError("--variable-size-op-metadata already sets the sizes, for one group of all ranks")
     if not options.sb2sb:
         for flag, value in (
             ("input-shape", options.input_shape),
@@ -318,7 +320,7 @@ def _check_one_device(fabric: Fabric, cores: tuple[int, ...]) -> None:
     device = instance_type(fabric.instance).device.name
     if len({fabric.device_of(core) for core in cores}) > 1 or not device.startswith("trainium"):
         raise UsageError(
-            "all_gatherv works inside of one Trainium device only",
+            "all_gatherv works within one Trainium device only",
             f"use all_gather, or at most {fabric.cores_per_device} ranks on a Trn instance",
         )
 
@@ -337,7 +339,7 @@ def _sizes(
         return (_total(elements, work.ranks) * kind.nbytes,)
     if options.sb2sb:
         if _sizes_given(options) and options.input_shape:
-            raise UsageError("--input-shape says the size itself", "leave out -b, -e, -i and -f")
+            raise UsageError("--input-shape already sets the size", "omit -b, -e, -i and -f")
         shaped = _sbuf_size(options, operation, kind, work.fabric, work.ranks)
         if shaped is not None:
             return (shaped,)
@@ -359,7 +361,7 @@ def _whole_sizes(
             if size % multiple:
                 raise UsageError(
                     f"{operation.value}: size {size} is not divisible by {parts} ranks x {kind.nbytes} bytes",
-                    f"give multiples of {multiple}",
+                    f"use multiples of {multiple}",
                 )
     return round_sizes(asked, multiple)
 
@@ -371,11 +373,11 @@ def check_statistics(names: Sequence[str]) -> tuple[str, ...]:
         UsageError: there is none, or a name is neither `avg` nor a percentile from `p0` to `p100`.
     """
     if not names:
-        raise UsageError("no statistic", "give avg and percentiles such as p50 p99")
+        raise UsageError("no statistics given", "use e.g. avg p50 p99")
     for name in names:
         match = _PERCENTILE.fullmatch(name)
         if name != AVERAGE and (match is None or float(match[1]) > 100):
-            raise UsageError(f"unknown statistic {name!r}", "give avg and percentiles such as p50 p99")
+            raise UsageError(f"unknown statistic {name!r}", "use e.g. avg p50 p99")
     return tuple(dict.fromkeys(names))
 
 

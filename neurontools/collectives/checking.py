@@ -304,7 +304,7 @@ def check(
         try:
             execute_plan(steps, memory, tamper=tamper, on_step=on_step)
         except KeyError as error:
-            detail = f"a step needs piece {error} where it is not"
+            detail = f"a step needs piece {error}, which its rank does not hold"
         wanted_by_position = expected(data, work.pairs)
         receivers += sum(map(bool, wanted_by_position))
         wrong += [

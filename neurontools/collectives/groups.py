@@ -67,7 +67,7 @@ def _division(path: str, groups: Any, ranks: int) -> tuple[Ranks, ...]:
     _check_ranks(path, members, ranks)
     if sorted(members) != list(range(ranks)):
         raise UsageError(
-            f"{path}: the replica groups do not hold each of the {ranks} ranks once", "name every rank once"
+            f"{path}: the replica groups do not hold each of the {ranks} ranks once", "list every rank once"
         )
     if len({len(group) for group in groups}) > 1 or len(groups[0]) < 2:
         raise UsageError(f"{path}: the replica groups must be of one size of at least 2")

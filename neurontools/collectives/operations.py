@@ -192,7 +192,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a size", "use bytes or a number with kb, MB or GB, such as 512kb")
+        raise UsageError(f"invalid size {text!r}", "use bytes or a unit, e.g. 512kb, 1MB or 2GB")
     size = Fraction(match[1]) * _UNITS[(match[2] or "").lower()]
     if size.denominator != 1:
         raise UsageError(f"{text!r} is not a whole number of bytes")
@@ -223,7 +223,7 @@ def sweep(
 
 def _by_factor(minimum: int, maximum: int, factor: float) -> tuple[int, ...]:
     if not 1 < factor < float("inf"):
-        raise UsageError(f"step factor {factor:g} does not grow", "give a number above 1, such as -f 2")
+        raise UsageError(f"step factor {factor:g} is not a finite number above 1", "use e.g. -f 2")
     sizes, size = [minimum], float(minimum)
     while (size := size * factor) <= maximum:
         sizes.append(int(size))
@@ -238,9 +238,7 @@ def _by_step(minimum: int, maximum: int, step: int) -> tuple[int, ...]:
 
 def _check_count(count: int) -> None:
     if count > MAX_ROWS:
-        raise UsageError(
-            f"the sweep has more than {MAX_ROWS} sizes", "give a larger step (-i) or factor (-f)"
-        )
+        raise UsageError(f"the sweep has more than {MAX_ROWS} sizes", "use a larger step (-i) or factor (-f)")
 
 
 def round_sizes(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:

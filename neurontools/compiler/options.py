@@ -86,7 +86,7 @@ def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
     if lnc not in device.lnc_choices:
         raise CompileError(
             "NCC_EARG001",
-            f"argument --logical-nc-config: {lnc} is not offered by {device.name}",
+            f"argument --logical-nc-config: {lnc} is not supported by {device.name}",
             "correct NEURON_CC_FLAGS or NEURON_LOGICAL_NC_CONFIG",
         )
     cast = given.get("--auto-cast", "none").lower() != "none"

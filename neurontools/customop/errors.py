@@ -31,7 +31,7 @@ _REMEDIES = (
     ("exit", "", "return from the kernel; report errors with TORCH_CHECK(condition, message)"),
     ("assert", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
     ("check", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
-    ("exception", "", "catch it in the kernel: what exceptions do on the device is not documented"),
+    ("exception", "", "catch it in the kernel: the behaviour of exceptions on the device is not documented"),
     ("timeout", "", "end the loop, or raise NEURON_RT_EXEC_TIMEOUT"),
     ("worker", "", "find what killed the process: kill(), a memory limit, another program"),
     (
@@ -56,7 +56,7 @@ _REMEDIES = (
     ("dtype", "with", "use the C++ type of the tensor's dtype, such as float for kFloat"),
     ("dtype", "the shape function returned", "return a tensor of such a dtype from the shape function"),
     ("dtype", "", "convert one side: the device's operations do as torch does, for its seven dtypes"),
-    ("rank", "", "use accessor<T, N> with N = dim(), or refuse other ranks with TORCH_CHECK"),
+    ("rank", "", "use accessor<T, N> with N = dim(), or reject other ranks with TORCH_CHECK"),
     ("shape", "touch", "compute sizes from sizes() and numbers; data exists in the kernel only"),
     ("shape", "shape function", "do that in the kernel"),
     ("shape", "broadcast", "make both operands the same size first"),

@@ -235,7 +235,7 @@ class Session:
             if self.mailbox.wait(_BACKTRACE_S):
                 where = parse_reply(self.mailbox.reply(), 0).failure
         core, frames = (where.core, where.frames) if where else (-1, ())
-        return Failure("timeout", f"no end after {timeout_s:g} s", core, frames, fatal=True)
+        return Failure("timeout", f"no result after {timeout_s:g} s", core, frames, fatal=True)
 
     def _exit_failure(self) -> Failure:
         status = self._reap()

@@ -35,7 +35,7 @@ def rejection_reason(process: ProcessState, source: str) -> str:
         source: where its snapshot comes from, as in `Snapshot.source`.
     """
     if process.origin != "live":
-        return f"process {process.pid} is {process.origin}: there is nothing to send a signal to"
+        return f"process {process.pid} is {process.origin}: it cannot receive signals"
     if source == "recording":
         return f"process {process.pid} is in a recording"
     try:
@@ -79,7 +79,7 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
 
 
 def _not_yours(pid: int, owner: str) -> str:
-    return f"process {pid} belongs to {owner}: {user_name(os.geteuid())} may not send it signals"
+    return f"process {pid} belongs to {owner}: {user_name(os.geteuid())} may not signal it"
 
 
 COVERED = "(covered)"

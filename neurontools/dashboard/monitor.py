@@ -69,7 +69,7 @@ class MachineMonitor:
         since_s, self._no_data_since_s = self._no_data_since_s, None
         if since_s is not None:
             away_s = max(0.0, unix_s - since_s)
-            self._remember(MachineEvent(unix_s, MachineEventKind.DATA, f"data again after {away_s:.0f} s"))
+            self._remember(MachineEvent(unix_s, MachineEventKind.DATA, f"data is back after {away_s:.0f} s"))
 
     def look(self, snapshot: Snapshot) -> None:
         """Process a snapshot."""

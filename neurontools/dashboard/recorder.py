@@ -89,7 +89,7 @@ class SnapshotRecorder:
             if self._file.write(line) != len(line):
                 raise OSError(28, "No space left on device")  # noqa: TRY301  a short write says no more
         except (OSError, ValueError) as error:
-            self.problem = f"recording ended: {getattr(error, 'strerror', None) or error}"
+            self.problem = f"recording stopped: {getattr(error, 'strerror', None) or error}"
             self._cut(begin)
         else:
             self.lines += 1

@@ -54,7 +54,7 @@ class SnapshotStore:
             IndexError: it was dropped.
         """
         if stored is None or not self.has(stored):
-            raise IndexError("not in the history any more")
+            raise IndexError("no longer in the history")
         data = self._generations[stored.generation].get(stored.offset, sum(stored.lengths))
         pieces, offset = [], 0
         for length in stored.lengths:

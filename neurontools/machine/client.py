@@ -205,7 +205,7 @@ class Client:
             place = self._registration_request(request, ProcessPlace)
             descriptors = self._connection.take_descriptors(1) if self._connection else []
             if not descriptors:
-                raise DaemonError("neurond sent no telemetry page", "neurond logs may say why")
+                raise DaemonError("neurond sent no telemetry page", "see 'neurond logs'")
             self._registered = True
         return Registration(place.cores, descriptors[0], place.instance_type, place.lnc, place.machine)
 

@@ -92,17 +92,17 @@ class SilentDaemonError(DaemonError):
 
 def silent(machine: str) -> SilentDaemonError:
     """Return the error of a daemon that does not answer."""
-    return SilentDaemonError(f"neurond of machine {machine!r} does not answer", "neurond restart")
+    return SilentDaemonError(f"neurond of machine {machine!r} does not answer", "restart it: neurond restart")
 
 
 def ended(machine: str) -> DaemonError:
     """Return the error of a daemon that closed the connection."""
-    return DaemonError(f"neurond of machine {machine!r} ended", "neurond status")
+    return DaemonError(f"neurond of machine {machine!r} ended", "check it with 'neurond status'")
 
 
 def keeps_exiting(machine: str) -> DaemonError:
     """Return the error of a daemon whose successor closed the connection too."""
-    return DaemonError(f"neurond of machine {machine!r} keeps exiting", "neurond logs")
+    return DaemonError(f"neurond of machine {machine!r} keeps exiting", "see 'neurond logs'")
 
 
 def no_machine(machine: str) -> NoMachineError:

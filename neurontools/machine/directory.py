@@ -130,7 +130,7 @@ def answers(address: str) -> bool:
 
 def already_running(machine: str) -> DaemonError:
     """Return the error of a second daemon for one machine."""
-    return DaemonError(f"machine {machine!r} is already running", "neurond status")
+    return DaemonError(f"machine {machine!r} is already running", "see 'neurond status'")
 
 
 def recovery_address(machine_dir: str) -> str:

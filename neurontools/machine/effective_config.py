@@ -196,11 +196,11 @@ def _indices(text: str, flag: str, hint: str) -> tuple[int, ...]:
     try:
         found = parse_indices(text)
     except ValueError as error:
-        raise UsageError(f"bad list {text!r} for {flag}: {error}", hint) from error
+        raise UsageError(f"invalid list {text!r} for {flag}: {error}", hint) from error
     found.sort()
     for index, following in pairwise(found):
         if index == following:
-            raise UsageError(f"bad list {text!r} for {flag}: {index} is listed twice", hint)
+            raise UsageError(f"invalid list {text!r} for {flag}: {index} is listed twice", hint)
     return tuple(found)
 
 

@@ -106,7 +106,7 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
             _signal(pidfd, signal.SIGTERM, info)
         if not _has_ended(pidfd):
             if not force:
-                raise DaemonError(f"neurond of machine {name!r} does not exit", "neurond stop --force")
+                raise DaemonError(f"neurond of machine {name!r} did not exit", "neurond stop --force")
             _signal(pidfd, signal.SIGKILL, info)
             _has_ended(pidfd)
     return info
@@ -151,7 +151,7 @@ def find(machine: str) -> DaemonInfo:
     if info is None:
         root = paths.runtime_dir()
         if os.path.isdir(root) and not os.access(root, os.X_OK):
-            raise DaemonError(f"cannot look into {root}: Permission denied", denied_hint())
+            raise DaemonError(f"cannot read {root}: Permission denied", denied_hint())
         raise no_machine(machine)
     return info
 
@@ -281,7 +281,7 @@ def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
     received = b""
     while b"\n" not in received:
         if not is_readable(read_fd, _START_TIMEOUT_S):
-            raise DaemonError(f"neurond of machine {machine!r} does not become ready", f"see {log}")
+            raise DaemonError(f"neurond of machine {machine!r} did not become ready", f"see {log}")
         data = os.read(read_fd, 1 << 16)
         if not data:
             raise DaemonError(f"neurond of machine {machine!r} ended before it was ready", f"see {log}")
@@ -322,7 +322,9 @@ def _ask_to_stop(machine: str) -> None:
         connection.hello()
         connection.request(StopRequest(), Empty)
     except ConnectionError as error:
-        raise DaemonError(f"neurond of machine {machine!r} ended", "neurond status") from error
+        raise DaemonError(
+            f"neurond of machine {machine!r} ended", "check it with 'neurond status'"
+        ) from error
     finally:
         connection.close()
 

@@ -28,7 +28,7 @@ def check_name(machine: str) -> str:
     else:
         return machine
     raise UsageError(
-        f"bad machine name {machine!r}: {reason}",
+        f"invalid machine name {machine!r}: {reason}",
         "choose another with --name, --machine or NEURONTOOLS_MACHINE",
     )
 

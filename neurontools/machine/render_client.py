@@ -46,7 +46,7 @@ def request(words: list[str], machine: str | None = None) -> Reply | None:
     except TimeoutError as error:
         raise DaemonError(
             f"neurond of machine {machine!r} does not answer within {TIMEOUT_S:g} s",
-            "look at 'neurond logs', then 'neurond restart'",
+            "see 'neurond logs', then run 'neurond restart'",
         ) from error
     except BrokenPipeError as error:
         raise ConnectionResetError from error
@@ -116,4 +116,4 @@ def _chunk(connection: _socket.socket) -> bytes:
 
 def _other_protocol(data: bytes) -> DaemonError:
     start = data[:_HEADER_LIMIT].decode("ascii", "backslashreplace")
-    return DaemonError(f"neurond speaks another protocol: {start!r}", "neurond restart")
+    return DaemonError(f"neurond speaks another protocol: {start!r}", "restart it: neurond restart")

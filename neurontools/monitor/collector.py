@@ -40,7 +40,7 @@ _REGION = "us-west-2"
 _ZONE = "us-west-2a"
 _ZONE_ID = "usw2-az1"
 _TAG_MAX = 255
-_STALE = "the telemetry page cannot be read, these are its last good values"
+_STALE = "the telemetry page cannot be read, these are its last valid values"
 
 
 @dataclass(frozen=True, slots=True)

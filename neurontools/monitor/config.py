@@ -188,7 +188,7 @@ def _read_metrics(
         group_period_s = _read_period(entry, period_s)
         entry.finish()
         if group in seen:
-            entry.fail("type", f"{group} is listed twice", "the first entry counts")
+            entry.fail("type", f"{group} is listed twice", "the first entry is used")
         elif group is not None:
             seen.add(group)
             yield group, group_period_s

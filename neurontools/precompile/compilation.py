@@ -267,7 +267,7 @@ def _clear(root: str, entry: str) -> str:
     try:
         lock = try_lock(root, entry)
     except FileNotFoundError:
-        return "gone meanwhile"
+        return "removed meanwhile"
     except OSError as error:
         raise NeuronToolsError(
             f"cannot remove from the compile cache {root}: {error.strerror}",

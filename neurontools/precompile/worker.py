@@ -80,7 +80,7 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
         ),
     )
     if not lookup.run().entry:
-        raise NeuronToolsError("the NEFF could not be stored", "the cache's warning above has the reason")
+        raise NeuronToolsError("the NEFF could not be stored", "see the cache's warning above")
     remove_libraries(entry)
 
 

@@ -85,7 +85,9 @@ def read_meta(directory: str) -> Meta:
         with open(path, encoding="utf-8") as file:
             stored = json.load(file)
         if stored["format"] != FORMAT:
-            raise ProfileError(f"{path} is not of a neurontools profile", "give the directory of a capture")
+            raise ProfileError(
+                f"{path} is not part of a neurontools profile", "give the directory of a capture"
+            )
         if stored["schema"] != SCHEMA or stored["record_bytes"] != RECORD.size:
             raise ProfileError(
                 f"{path} has profile schema {stored['schema']}, supported is {SCHEMA}",

@@ -164,11 +164,13 @@ def _warnings(trace: Trace) -> list[str]:
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )
     if _follow_each_other(trace.processes):
-        found.append("these are runs that followed each other: give the directory of one process to see one")
+        found.append(
+            "these runs followed one another: name the directory of one process to see only that run"
+        )
     for meta in trace.processes:
         if not meta.ended_ns:
             found.append(
-                f"process {meta.pid} still runs or did not end in order: its last events may be missing"
+                f"process {meta.pid} is still running or did not exit cleanly: its last events may be missing"
             )
         for nc, system, executions in meta.dropped:
             count = f"{system} system events and the device records of {executions} executions"

@@ -295,7 +295,7 @@ def select(trace: Trace, wanted: Selection) -> Trace:
     if wanted.neff is not None:
         keep &= _loaded_from(trace, wanted.neff)[trace.model]
     if not keep.any():
-        raise ProfileError("nothing is left of the profile after filtering", "widen --nc, --from, --to or -n")
+        raise ProfileError("no events match the filters", "widen --nc, --from, --to or -n")
     return trace if keep.all() else trace.keep(keep)
 
 

@@ -278,7 +278,7 @@ def raise_descriptor_limit(processes: int) -> None:
     needed = processes + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise NeuronToolsError(
-            f"{processes} processes need {needed} open files, {hard} are allowed", "raise it: ulimit -Hn"
+            f"{processes} processes need {needed} open files, the limit is {hard}", "raise it with ulimit -Hn"
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -72,7 +72,7 @@ def register_synthetic(
         request = RegisterSyntheticRequest(tuple(processes[start : start + MAX_DESCRIPTORS]), kept)
         result, descriptors = client.request_with_descriptors(request, SyntheticOutcomes, _page_count)
         if _page_count(result) != len(descriptors):
-            raise DaemonError("neurond sent no telemetry pages", "neurond logs may say why")
+            raise DaemonError("neurond sent no telemetry pages", "see 'neurond logs'")
         page_fds = iter(descriptors)
         places += [
             error_from(outcome.error)

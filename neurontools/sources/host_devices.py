@@ -219,7 +219,7 @@ def _places(root: str, instance: InstanceType | None) -> tuple[tuple[PciPlace, .
         return tuple(by_bdf[place.bdf] for place in catalogued), ()
     if len(found) == 1:
         return found, ()
-    return found, ("PCI addresses are listed in their order on the bus: which device is which is not known",)
+    return found, ("PCI addresses are listed in bus order: it is not known which device has which address",)
 
 
 def _all_pci_ids() -> list[str]:

@@ -160,7 +160,7 @@ def _redirect_handler() -> HTTPRedirectHandler:
 
         max_redirections = 5
         max_repeats = 2
-        inf_msg = "a redirect in a circle, or too many of them; "
+        inf_msg = "a redirect loop, or too many redirects; "
 
         def redirect_request(
             self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -169,7 +169,9 @@ def _redirect_handler() -> HTTPRedirectHandler:
             before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
             if after not in {"http", "https"} or (before, after) == ("https", "http"):
                 fp.close()
-                what = "not encrypted; give that address if it is meant" if after == "http" else "not HTTP"
+                what = (
+                    "not encrypted; use that address directly to accept it" if after == "http" else "not HTTP"
+                )
                 raise URLError(f"it redirects to {newurl}, which is {what}")
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -188,7 +190,7 @@ def _answered(code: int, reason: str) -> str:
 
 def _failure_text(reason: object) -> str:
     if isinstance(reason, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     return (isinstance(reason, OSError) and reason.strerror) or str(reason)
 
 

@@ -110,7 +110,7 @@ class RetryingSource:
         """Return the current snapshot; waits as long as there is none.
 
         Args:
-            on_problem: gets a line, once, when the second attempt fails too, and one when there is data again.
+            on_problem: gets a line, once, when the second attempt fails too, and one when data is back.
         """
         failures = 0
         while True:
@@ -126,7 +126,7 @@ class RetryingSource:
                 self._wait(_retry_delay(failures - 1))
             else:
                 if failures > 1:
-                    on_problem("there is data again")
+                    on_problem("data is back")
                 return snapshot
 
     def close(self) -> None:

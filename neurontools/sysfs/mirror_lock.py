@@ -76,7 +76,7 @@ class MirrorLock:
             MirrorLostError: it is not.
         """
         if not self._is_intact():
-            raise MirrorLostError(f"{self.path} was deleted or replaced: the mirror ends", "export it again")
+            raise MirrorLostError(f"{self.path} was deleted or replaced: the mirror stops", "export it again")
 
     def _is_intact(self) -> bool:
         try:

@@ -174,7 +174,7 @@ class Call:
     def _recipe(self, host: torch.Tensor, own: dict[int, int], slot: int) -> Recipe:
         if host.layout is not torch.strided:
             raise DeviceError(
-                f"{self.operator} gives a tensor of layout {host.layout}, which the xla device does not have",
+                f"{self.operator} returns a tensor of layout {host.layout}, which the xla device does not support",
                 "move its arguments to the CPU first",
             )
         geometry = geometry_of(host)

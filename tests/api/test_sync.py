@@ -66,7 +66,7 @@ def test_connecting_starts_no_machine():
     ("call", "error", "message"),
     [
         (lambda: machine.start("trn9.large"), NeuronToolsError, "trn9.large"),
-        (lambda: machine.start(name="../x"), UsageError, "bad machine name"),
+        (lambda: machine.start(name="../x"), UsageError, "invalid machine name"),
         (lambda: machine.start("trn1.2xlarge", lnc=2), NeuronToolsError, "configuration 2 does not exist"),
         (lambda: machine.start("trn1.2xlarge", cores=2), TypeError, "cores"),
         (

@@ -57,7 +57,7 @@ def test_packed_numbers_are_signed() -> None:
         (b"\x0a\x05ab", "exceeds its message"),
         (b"\x0d\x01", "truncated"),
         (b"\x0b", "unknown kind"),
-        (b"\x08" + b"\xff" * 11, "without end"),
+        (b"\x08" + b"\xff" * 11, "unterminated number"),
     ],
 )
 def test_damage_is_named(data: bytes, message: str) -> None:

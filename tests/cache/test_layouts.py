@@ -118,7 +118,7 @@ def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Pat
     (objects / "0a" / "1b").mkdir(parents=True)
     (objects / "0a" / "1b" / "0a1b").touch()
     (objects / ("e" * 32)).mkdir()
-    with pytest.raises(NotACacheError, match="it holds other things"):
+    with pytest.raises(NotACacheError, match="it contains other files"):
         scan(str(objects))
 
 

@@ -163,7 +163,7 @@ def test_two_runs_share_a_machine_by_visible_cores(tool):
 @pytest.mark.parametrize(
     ("instance", "visible", "line", "words"),
     [
-        ("trn1.2xlarge", "1", "-r 2 allr", "1 of trn1.2xlarge can be used"),
+        ("trn1.2xlarge", "1", "-r 2 allr", "trn1.2xlarge has 1 available"),
         ("trn1.2xlarge", "7", "-r 2 allr", "names cores that do not exist"),
         ("trn1.2xlarge", "x", "-r 2 allr", "is malformed"),
         ("trn1.32xlarge", "4-11", "-r 8 allr", "8 ranks cannot start at core 4"),

@@ -123,8 +123,8 @@ def test_a_value_may_look_like_an_operation():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "no operation"),
-        ("-r 2", "no operation"),
+        ("", "no operation given"),
+        ("-r 2", "no operation given"),
         ("allr", "-r/--nworkers is missing"),
         ("-r 2 allr allg", "more than one operation: allr and allg"),
         ("-r 2 allr allr", "more than one operation: allr and allr"),
@@ -202,8 +202,8 @@ def test_streams_take_the_line_as_their_defaults(home):
         ("[" * 100000, "is not JSON"),
         ("[]", "must be"),
         ('{"streams": []}', "at least one stream"),
-        ('{"streams": [1]}', "stream 0 has no operation"),
-        ('{"streams": [{"operation": "allr"}, {"operation": "sum"}]}', "stream 1 has no operation"),
+        ('{"streams": [1]}', "stream 0 names no operation"),
+        ('{"streams": [{"operation": "allr"}, {"operation": "sum"}]}', "stream 1 names no operation"),
         ('{"streams": [{"operation": "allr", "colour": 1}]}', "stream 0: unknown or global key 'colour'"),
         ('{"streams": [{"operation": "allr", "nworkers": 4}]}', "stream 0: unknown or global key 'nworkers'"),
         ('{"streams": [{"operation": "allr", "ops_per_iter": "x"}]}', "ops_per_iter 'x' is not a number"),

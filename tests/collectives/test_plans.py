@@ -109,7 +109,7 @@ def test_a_step_that_needs_what_is_not_there_is_named(monkeypatch):
     work = Workload(Operation.ALL_GATHER, (tuple(range(4)),), find_fabric("trn2.3xlarge"))
     report = check(work, DataType.UINT8, Algorithm.MESH, 64)
     assert report.wrong == (0, 1, 2, 3)
-    assert report.detail == "a step needs piece 3 where it is not"
+    assert report.detail == "a step needs piece 3, which its rank does not hold"
 
 
 def test_several_groups_are_checked_and_named_by_their_ranks():

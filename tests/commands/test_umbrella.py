@@ -174,7 +174,7 @@ def test_doctor_finds_directories_that_cannot_be_used(tool, home, monkeypatch):
 
 @pytest.mark.parametrize(
     ("variable", "value", "detail"),
-    [("INSTANCE", "trn9", "unknown instance type 'trn9'"), ("MACHINE", "a/b", "bad machine name 'a/b'")],
+    [("INSTANCE", "trn9", "unknown instance type 'trn9'"), ("MACHINE", "a/b", "invalid machine name 'a/b'")],
 )
 def test_doctor_finds_settings_that_no_machine_can_have(tool, monkeypatch, variable, value, detail):
     monkeypatch.setenv(f"NEURONTOOLS_{variable}", value)

@@ -99,7 +99,7 @@ def test_dimensions_that_are_not_there_are_a_refusal(package: Read) -> None:
 
 def test_a_kernel_that_refuses_everything_is_one(package: Read) -> None:
     report = checked(package("wrong"), "eights", "3x5:float32")
-    assert told(report) == {"inputs": "the operator refused all; give others with --input"}
+    assert told(report) == {"inputs": "the operator rejected all; give others with --input"}
     assert report.passed == ()
     report = checked(package("wrong"), "product", "NxN:float32", "NxN:uint8", "0.5")
     assert told(report)["shapes"].startswith(
@@ -230,6 +230,6 @@ def test_crashes_and_hangs_are_findings_and_few_of_them_are_enough(
     assert err == ""
     assert main([*fault, "--input", "63"]) == 1
     out, err = capsys.readouterr()
-    assert "2 inputs: timeout: no end after 0.2 s at " in out
+    assert "2 inputs: timeout: no result after 0.2 s at " in out
     assert main([*fault, "--input", "24", "--cases", "0"]) == 0
     assert "warning             tcm: 1 TCM block (4096 bytes) not freed" in capsys.readouterr().out

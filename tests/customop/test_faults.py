@@ -103,7 +103,7 @@ def test_an_endless_loop_ends_at_the_time_limit_and_names_the_loop(
 ) -> None:
     monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.3")
     error = fail(operation("faults::fault"), 63)
-    assert (error.kind, error.reason) == ("timeout", "no end after 0.3 s")
+    assert (error.kind, error.reason) == ("timeout", "no result after 0.3 s")
     assert error.location.endswith(line_of("loop"))
     x = torch.rand(5)
     assert torch.equal(execute(operation("faults::copy"), (x,), Codes())[0], x)

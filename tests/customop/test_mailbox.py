@@ -135,7 +135,7 @@ def test_a_stopped_worker_is_a_timeout(
     stopped = pid_of(executor)
     os.kill(stopped, signal.SIGSTOP)
     monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.2")
-    with pytest.raises(NeuronCustomOpError, match=r"timeout: no end after 0\.2 s"):
+    with pytest.raises(NeuronCustomOpError, match=r"timeout: no result after 0\.2 s"):
         copy(x)
     monkeypatch.delenv("NEURON_RT_EXEC_TIMEOUT")
     assert torch.equal(copy(x), x)

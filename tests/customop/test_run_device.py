@@ -244,6 +244,6 @@ def test_an_operator_without_end_is_a_timeout_of_the_runtime(
     )
     assert "(NRT_TIMEOUT)" in printed
     assert (
-        "NeuronCustomOpError custom operator faults::nap failed on core 0: timeout: no end after 0.05 s"
+        "NeuronCustomOpError custom operator faults::nap failed on core 0: timeout: no result after 0.05 s"
         in printed
     )

@@ -65,7 +65,7 @@ def test_another_users_process_gets_none_and_lives(victim: subprocess.Popen[byte
         check=True,
     ).stdout
     assert told.startswith(f"process {victim.pid} belongs to another user: ")
-    assert "may not send it signals | run neuron-top as that user" in told
+    assert "may not signal it | run neuron-top as that user" in told
     assert victim.poll() is None
 
 
@@ -76,7 +76,7 @@ def test_it_is_refused_before_anything_is_asked(
     process = state(process_at, victim.pid)
     reason = as_nobody(lambda: rejection_reason(process, "sim"))
     assert reason.startswith(f"process {victim.pid} belongs to ")
-    assert reason.endswith("may not send it signals")
+    assert reason.endswith("may not signal it")
 
 
 def as_nobody(answer: Callable[[], str]) -> str:

@@ -36,7 +36,7 @@ def test_a_session(client: Client, tool: Tool) -> None:
     )
     assert (
         fault("inject", "ecc", "--device", "1")
-        == "fault 4: ecc mem-uncorrected on device 1, has struck, the device needs a reset\n"
+        == "fault 4: ecc mem-uncorrected on device 1, fired, the device needs a reset\n"
     )
     assert (
         fault("inject", "ecc", "--device", "0", "--type", "sram-corrected", "--amount", "7")

@@ -156,7 +156,7 @@ def test_visible_devices_are_a_list_or_all(text, devices):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("", UsageError, "bad list '' for --visible-devices: it is empty"),
+        ("", UsageError, "invalid list '' for --visible-devices: it is empty"),
         ("1,,2", UsageError, "it is empty"),
         ("1,1", UsageError, "1 is listed twice"),
         ("0-3,2", UsageError, "2 is listed twice"),
@@ -183,7 +183,7 @@ def test_wrong_lists_of_visible_devices_are_refused(text, error, message):
         ("trn2u.48xlarge", {"ultraserver_node": 4}, "no UltraServer node 4"),
         ("trn2u.48xlarge", {"ultraserver_node": -1}, "no UltraServer node -1"),
         ("trn2u.48xlarge", {"ultraserver_mode": "5"}, "unknown UltraServer mode '5'"),
-        ("trn2u.48xlarge", {"ultraserver_mode": "x"}, "bad list 'x' for --ultraserver-mode"),
+        ("trn2u.48xlarge", {"ultraserver_mode": "x"}, "invalid list 'x' for --ultraserver-mode"),
         ("trn2.48xlarge", {"neighbours": "up"}, "unknown order of neighbours 'up'"),
     ],
 )

@@ -52,8 +52,8 @@ def test_a_machine_s_whole_life(tool: Tool) -> None:
             3,
             "error: no machine 'x' is running\nhint: start it: neurond start --name x\n",
         ),
-        (["start", "--name", "a/b"], 2, "error: bad machine name 'a/b': "),
-        (["start", "--name", ""], 2, "error: bad machine name '': "),
+        (["start", "--name", "a/b"], 2, "error: invalid machine name 'a/b': "),
+        (["start", "--name", ""], 2, "error: invalid machine name '': "),
         (["start", "--instance", "trn1"], 1, "error: unknown instance type 'trn1' (known: "),
         (
             ["start", "--instance", "trn2.48xlarge", "--lnc", "3"],

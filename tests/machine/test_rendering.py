@@ -18,4 +18,6 @@ def test_a_daemon_whose_modules_were_moved_by_an_upgrade_says_restart(
     answer = rpc.render_answer(None, b"neuron-ls\x002.32", Peer(1, 0))  # type: ignore[arg-type]
     head, _, text = answer.partition(b"\n")
     assert head == b"4 0 %d" % len(text)
-    assert text == b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
+    assert (
+        text == b"error: neurond is older than the installed neurontools\nhint: restart it: neurond restart\n"
+    )

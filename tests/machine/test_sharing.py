@@ -356,10 +356,7 @@ def test_where_proc_hides_others_a_member_may_look_but_not_claim(open_dir: Path)
         check=False,
     )
     assert done.stdout.split() == ["3", "trn1.2xlarge"]
-    assert (
-        "(hidepid), which could not tell when it is gone; it may read but not claim cores\nhint: "
-        in done.stderr
-    )
+    assert "(hidepid), so its exit cannot be detected; it may read but not claim cores\nhint: " in done.stderr
     assert done.returncode == 4
 
 

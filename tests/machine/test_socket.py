@@ -48,7 +48,7 @@ def test_another_protocol_version_names_both_and_the_cure(monkeypatch: pytest.Mo
     monkeypatch.setattr("neurontools.machine.connection.PROTOCOL_VERSION", 7)
     with pytest.raises(OtherVersionError, match=r"speaks protocol 1 .*speaks 7") as caught:
         Client.connect()
-    assert caught.value.remedy == "neurond restart"
+    assert caught.value.remedy == "restart it: neurond restart"
 
 
 def test_unknown_methods_and_parameters_get_an_error(line: Callable[[], Any]) -> None:
@@ -249,7 +249,7 @@ def test_a_silent_daemon_is_named_and_the_cure(daemon: DaemonInfo, monkeypatch: 
         try:
             with pytest.raises(NeuronToolsError, match="does not answer") as caught:
                 client.snapshot()
-            assert caught.value.remedy == "neurond restart"
+            assert caught.value.remedy == "restart it: neurond restart"
         finally:
             os.kill(daemon.pid, signal.SIGCONT)
         assert client.snapshot().machine == "default"

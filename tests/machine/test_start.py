@@ -157,7 +157,7 @@ def test_another_lnc_is_another_machine() -> None:
     "name", ["a/b", "../up", "", ".hidden", "-x", "with space", "x" * 49, "state", "ü", "a\0b"]
 )
 def test_names_that_can_not_be_directories_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="bad machine name"):
+    with pytest.raises(UsageError, match="invalid machine name"):
         start(name)
 
 

@@ -185,7 +185,7 @@ def test_a_machine_that_was_stopped_is_waited_for_and_reported_once(program, con
     launch.stop("default")
     assert b"waiting for it" in monitor.stderr.readline()
     launch.start(StartOptions("default", "trn1.32xlarge"))
-    assert b"there is data again" in monitor.stderr.readline()
+    assert b"data is back" in monitor.stderr.readline()
     for _ in range(3):
         assert monitor.report()["neuron_hardware_info"]["neuron_device_count"] == 16
     monitor.process.kill()
@@ -269,7 +269,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
         (["--verbose", "5"], 2, "argument --verbose: invalid choice: 5"),
         (["--count", "0"], 2, "error: --count 0 is less than 1"),
         (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
-        (["--machine", "no/name"], 2, "error: bad machine name"),
+        (["--machine", "no/name"], 2, "error: invalid machine name"),
         (["--machine", "other"], 3, "error: "),
         (["--prometheus", "here"], 2, "error: bad address 'here'"),
         (["--cert-file", "x"], 2, "error: --cert-file and --key-file need --prometheus"),

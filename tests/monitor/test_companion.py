@@ -91,7 +91,7 @@ def test_no_line_at_all_is_an_error(companion):
     running = companion()
     running.process.stdin.close()
     assert running.process.wait(20) == 1
-    assert running.stderr.readline().startswith(b"error: stdin ended before the first good line")
+    assert running.stderr.readline().startswith(b"error: stdin ended before the first valid line")
 
 
 def test_a_damaged_line_is_skipped_with_a_warning(companion):

@@ -135,7 +135,7 @@ def test_two_looks_at_the_same_moment_give_zeros():
 
 def test_values_that_are_not_fresh_say_so():
     (entry,) = report_of(machine_at(1, job()), machine_at(2, job(stale=True))).runtimes
-    assert "last good values" in entry.error
+    assert "last valid values" in entry.error
 
 
 def test_onlookers_are_not_reported():

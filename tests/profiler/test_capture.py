@@ -224,7 +224,7 @@ def test_a_capture_killed_in_the_middle_still_opens(home: Path) -> None:
     found = load(str(home / "p"))
     (model_row,) = found.rows_of(Track.MODEL)
     assert model_row.last - model_row.first >= 19_000
-    assert any("did not end in order" in warning for warning in summarise(found).warnings)
+    assert any("did not exit cleanly" in warning for warning in summarise(found).warnings)
 
 
 def test_every_cut_of_the_event_file_opens(home: Path, maker: Maker) -> None:

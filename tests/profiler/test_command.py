@@ -79,7 +79,7 @@ def test_trace_files_have_the_vendors_names(
             "error: --output-format parquet: Parquet is not supported",
         ),
         (("summary", "p", "--nc", "x"), 2, "error: invalid list of cores --nc=x"),
-        (("summary", "p", "--nc", "9"), 1, "error: nothing is left of the profile after filtering"),
+        (("summary", "p", "--nc", "9"), 1, "error: no events match the filters"),
         (("summary", "p", "--from", "soon"), 2, "error: invalid duration 'soon'"),
         (("summary", "p", "--to", "5"), 2, "error: duration '5' needs a unit"),
         (("inspect",), 2, "error: no program given"),

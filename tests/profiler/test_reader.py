@@ -49,7 +49,7 @@ def test_a_real_ntff_is_refused_by_name(home: Path) -> None:
     [
         ("", "is damaged"),
         ("[]", "is damaged"),
-        ('{"format": "other", "schema": 1}', "is not of a neurontools profile"),
+        ('{"format": "other", "schema": 1}', "is not part of a neurontools profile"),
         ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 32}', "schema 9, supported is 1"),
         ('{"format": "neurontools-profile", "schema": 1, "record_bytes": 32}', "is damaged: KeyError"),
     ],

@@ -248,7 +248,7 @@ NONSENSE = [
         'instance="trn1.2xlarge", lnc=2',
         "logical NeuronCore configuration 2 does not exist on trn1.2xlarge",
     ),
-    ('name="../x"', "bad machine name '../x'"),
+    ('name="../x"', "invalid machine name '../x'"),
 ]
 
 

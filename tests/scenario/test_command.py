@@ -52,7 +52,7 @@ def test_check_names_all_mistakes_and_fails(capsys, home):
     (home / "bad.yaml").write_text("description: d\ninstance: trn1.2xlarge\nduration: 1m\nx: 1\ny: 2\n")
     assert main(["check", "./bad.yaml", "idle"]) == 1
     text = capsys.readouterr().out
-    assert "idle: fine, 0 processes on trn1.32xlarge" in text
+    assert "idle: OK, 0 processes on trn1.32xlarge" in text
     assert "./bad.yaml:4: x: unknown key" in text
     assert "./bad.yaml:5: y: unknown key" in text
     assert main(["check", "./bad.yaml", "--json"]) == 1
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
         (["play", "idle", "--speed", "0"], "speed 0 is out of range"),
         (["play", "idle", "--duration", "soon"], "--duration: invalid duration 'soon'"),
         (["play", "nothing"], "unknown scenario 'nothing'"),
-        (["play", "idle", "--machine", "a/b"], "bad machine name"),
+        (["play", "idle", "--machine", "a/b"], "invalid machine name"),
         (["record", "--out", "x", "--count", "0"], "--count 0 is less than 1"),
         (["record", "--offline", "--out", "x"], "--offline needs a scenario"),
         (["record", "idle", "--out", "x"], "'idle' needs --offline"),

@@ -308,7 +308,7 @@ def test_other_addresses_are_listed_in_their_order_with_a_notice(host):
         host.pci(f"0000:0{slot}:00.0", "1d0f:7264", "0-7", "-1")
     with open_source("real") as source:
         devices = source.snapshot().devices
-        assert any("which device is which is not known" in notice for notice in source.notices)
+        assert any("it is not known which device has which address" in notice for notice in source.notices)
     assert devices[5].bdf == "0000:05:00.0"
 
 

@@ -59,7 +59,7 @@ def test_a_machine_that_does_not_run_is_waited_for_and_reported_once(retrying):
     gone = [NoMachineError("machine 'default' ended") for _ in range(5)]
     source, problems, starts, waits = retrying([DaemonError("broke")], opening=gone)
     assert source.snapshot(problems.append) == machine_at(1)
-    assert problems == ["machine not running, waiting for it", "there is data again"]
+    assert problems == ["machine not running, waiting for it", "data is back"]
     assert starts == [True, *[False] * 6]
     assert waits == sorted(waits)
     assert max(waits) <= 2

@@ -140,7 +140,7 @@ def test_a_redirect_to_something_less_safe_is_not(serve, certificate, target, te
 def test_a_redirect_in_a_circle_ends(serve):
     server = serve()
     server.answers["/metrics"] = ("/metrics",)
-    with pytest.raises(ScrapeError, match="answers 302 a redirect in a circle"):
+    with pytest.raises(ScrapeError, match="answers 302 a redirect loop"):
         fetched(f"http://127.0.0.1:{server.port}")
     assert len(server.asked) < 10
 

@@ -208,7 +208,7 @@ def test_a_deleted_directory_ends_it_with_one_line(machine, watching, home, runn
     shutil.rmtree(home / "mirror", ignore_errors=True)
     code, _, err = ended(process)
     assert code == 1
-    assert f"error: {home}/mirror was deleted or replaced: the mirror ends\n" in err
+    assert f"error: {home}/mirror was deleted or replaced: the mirror stops\n" in err
 
 
 def test_two_exporters_on_one_directory(machine, watching, tool, home):

@@ -176,7 +176,7 @@ class TopModel:
         self.monitor = monitor or MachineMonitor()
         self.tree = TreeCursor(self._memory)
         self.shown = Interval()
-        """The newest interval, or the one that playback shows."""
+        """The newest interval, or the interval that playback shows."""
         self._before: TimedSnapshot | None = None
         self._newest: TimedSnapshot | None = None
         self._is_held = False

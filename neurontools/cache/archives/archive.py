@@ -94,13 +94,15 @@ def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, EntryRef]:
         path = str(fields["path"])
         files = tuple(_parse_file(file) for file in fields["files"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ExportError(f"the archive's list of an entry is damaged: {type(error).__name__}") from error
+        raise ExportError(
+            f"the archive's file list of an entry is damaged: {type(error).__name__}"
+        ) from error
     place = parse_entry_path(root, f"{root}/{path}")
     if place is None or place.layout is not CacheLayout.CURRENT or path.count("/") != 1:
         raise ExportError(f"the archive names {path[:120]!a}, which is not the path of an entry")
     names = [file.name for file in files]
     if not all(is_portable(name) for name in names) or names != in_writing_order(list(set(names))):
-        raise ExportError(f"the archive's list of {path} has unknown files, or a wrong order")
+        raise ExportError(f"the archive's list of {path} has unknown files, or files in the wrong order")
     return StoredEntry(path, files), place
 
 
@@ -136,7 +138,7 @@ def check_head(data: bytes) -> None:
 def check_end(data: bytes, entries: int) -> None:
     """Raise ExportError for an archive whose end counts other entries than it has."""
     if _field(data, "entries") != entries:
-        raise ExportError(f"the archive is damaged: its end does not count {entries} entries")
+        raise ExportError(f"the archive is damaged: its end record does not match its {entries} entries")
 
 
 def check_suffix(path: str) -> None:

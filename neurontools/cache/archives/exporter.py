@@ -118,7 +118,7 @@ def _nothing_exported(left_out: list[LeftOut]) -> ExportError:
     if not left_out:
         return ExportError("nothing to export: the cache has no such entry")
     first = f"{left_out[0].path}: {left_out[0].reason}"
-    return ExportError(f"nothing to export: no selected entry is finished and sound ({first})")
+    return ExportError(f"nothing to export: no selected entry is finished and valid ({first})")
 
 
 def _write(
@@ -145,7 +145,7 @@ def _write(
             except RemoteError as error:
                 if not error.is_gone:
                     raise
-                added = "gone meanwhile"
+                added = "removed meanwhile"
             if isinstance(added, int):
                 contents.paths.append(place.path)
                 contents.stored_bytes += added
@@ -173,7 +173,7 @@ def _add_entry(tar: tarfile.TarFile, root: str, place: EntryRef, judge: Callable
     try:
         entry = EntryReader(root).read(place)
         if entry is None:
-            return "gone meanwhile"
+            return "removed meanwhile"
         return _rejection_reason(root, place, entry) or judge(entry) or _add_files(tar, root, place)
     finally:
         release(held)

@@ -163,7 +163,7 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, r
     checked, findings = verify.verify_entries(root, [place])
     if findings or not checked:
         words = findings[0].words if findings else "it cannot be read"
-        raise ExportError(f"the archive's entry {stored.path} is not sound: {words}")
+        raise ExportError(f"the archive's entry {stored.path} is invalid: {words}")
     entry = EntryReader(root).read(place, details=False)
     if entry is None or entry.state is not State.DONE:
         raise ExportError(f"the archive's entry {stored.path} is not finished")

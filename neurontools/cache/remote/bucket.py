@@ -117,7 +117,7 @@ class Bucket:
             only_new: replace nothing; a server without conditional writes replaces.
 
         Returns:
-            Whether it was written; False if another object is there.
+            Whether it was written; False if another object already exists there.
         """
         fields = {
             "ContentMD5": b64encode(_digest(source, "md5").digest()).decode(),

@@ -121,7 +121,7 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
 def _refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
     kind = _CODES.get(code, RemoteErrorKind.OTHER)
     reason, remedy = {
-        RemoteErrorKind.DENIED: ("access denied", f"these credentials need more rights: {_RIGHTS}"),
+        RemoteErrorKind.DENIED: ("access denied", f"the credentials need these permissions: {_RIGHTS}"),
         RemoteErrorKind.CREDENTIALS: (
             f"the server rejected the credentials ({code})",
             "renew them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE",
@@ -131,7 +131,7 @@ def _refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
             "check its name, AWS_ENDPOINT_URL and the region; neuron-cache creates no buckets",
         ),
         RemoteErrorKind.GONE: (f"it does not exist ({code})", "check AWS_ENDPOINT_URL"),
-        RemoteErrorKind.TAKEN: ("another object is there", ""),
+        RemoteErrorKind.TAKEN: ("another object already exists there", ""),
         RemoteErrorKind.UNSUPPORTED: ("the server does not support it", ""),
     }.get(kind, (f"{' '.join(text.split()) or code} ({code})", ""))
     return RemoteError(f"cannot {doing}: {reason}", remedy, kind)

@@ -112,5 +112,7 @@ class BucketStore:
         return f"{self.root}/{os.path.basename(above)}/{module}"
 
     def _warn(self, doing: str, error: RemoteError) -> None:
-        text = f"Cannot {doing} the compile cache {self.root}: {error.message}. Going on with the local copy."
+        text = (
+            f"Cannot {doing} the compile cache {self.root}: {error.message}. Continuing with the local copy."
+        )
         logs.log(logging.WARNING, logs.CACHE, text)

@@ -121,7 +121,7 @@ def upload_entry(
         return True
     now = _list_entry(bucket, target)
     if not all(name in now for name in _RESULT):
-        raise RemoteError(f"cannot write {target}: it was removed meanwhile", "try again")
+        raise RemoteError(f"cannot write {target}: it was removed during the write", "try again")
     return is_last_ours
 
 

@@ -66,9 +66,9 @@ class DirectorySource:
         try:
             found = EntryReader(self.root).read(place, details=False)
             if found is None:
-                raise NotMovedError("gone meanwhile")
+                raise NotMovedError("removed meanwhile")
             if found.state is not entry.state:
-                raise NotMovedError(f"{found.state.value} meanwhile")
+                raise NotMovedError(f"its state changed to {found.state.value} meanwhile")
             yield self.root, place
         finally:
             release(held)
@@ -103,7 +103,7 @@ class DirectoryTarget:
         finally:
             shutil.rmtree(root, ignore_errors=True)
         if outcome == "locked":
-            raise NotMovedError("a process compiles it there")
+            raise NotMovedError("a process is compiling it there")
         if outcome == "imported":
             sync_directory(os.path.dirname(f"{self._root}/{relative}"))
         return outcome == "imported"
@@ -119,7 +119,9 @@ class DirectoryTarget:
         outcome = install_entry(self._root, staged, relative, names, fill=fill)
         is_vllm = entry.layout is CacheLayout.VLLM
         if outcome == "present" and is_vllm and not os.path.exists(f"{target}/{SENTINEL}"):
-            raise NotMovedError("an unfinished one is there; its own stack completes or replaces it")
+            raise NotMovedError(
+                "the target has an unfinished entry; only the tool that wrote it can finish or replace it"
+            )
         return outcome
 
 
@@ -243,4 +245,4 @@ def _not_moved_if_gone() -> Iterator[None]:
     except RemoteError as error:
         if not error.is_gone:
             raise
-        raise NotMovedError("changed or gone meanwhile") from error
+        raise NotMovedError("changed or removed meanwhile") from error

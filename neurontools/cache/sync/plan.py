@@ -104,11 +104,9 @@ def is_file_moved(name: str, entry: Entry) -> bool:
 def _rejection_reason(entry: Entry, selection: SyncFilter) -> str:
     if entry.layout not in _MOVED:
         layout_name = entry.layout.value
-        return (
-            f"its layout ({layout_name}) does not show what is finished, so it is not moved; use cp or rsync"
-        )
+        return f"its layout ({layout_name}) does not mark finished entries; copy it with cp or rsync"
     if entry.state is State.FAILED and not selection.with_failed:
-        return "a cached failure; --with-failed moves it"
+        return "a cached failure; --with-failed copies it"
     if entry.state is State.TODO and selection.only_done:
         return "never compiled"
     return _NEVER.get(entry.state, "")

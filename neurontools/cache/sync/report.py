@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def format_plan(plan: SyncPlan) -> str:
-    """Return the entries to move, with size and state, and the total."""
+    """Return the entries to copy, with size and state, and the total."""
     rows = [(format_size(entry.size_bytes), entry.state.value, entry.path) for entry in plan.move]
     lines = [table(None, rows, "><<")] if rows else []
     number = plural(len(rows), "entry", "entries")
-    lines.append(f"{number} to move, {format_size_both(plan.move_bytes)}, to {plan.target}{_present(plan)}")
+    lines.append(f"{number} to copy, {format_size_both(plan.move_bytes)}, to {plan.target}{_present(plan)}")
     return "\n".join(lines)
 
 
@@ -39,7 +39,9 @@ def format_result(plan: SyncPlan, result: SyncResult) -> str:
     """Return what was moved."""
     moved = result.select(SyncOutcome.MOVED)
     size = format_size_both(sum(item.entry.size_bytes for item in moved))
-    text = f"{plural(len(moved), 'entry', 'entries')} moved, {size}, to {plan.target}{_present(plan, result)}"
+    text = (
+        f"{plural(len(moved), 'entry', 'entries')} copied, {size}, to {plan.target}{_present(plan, result)}"
+    )
     failed = result.select(SyncOutcome.FAILED)
     return f"{text}; {len(failed)} failed" if failed else text
 
@@ -84,7 +86,7 @@ def sync_json(
 
 def _present(plan: SyncPlan, result: SyncResult | None = None) -> str:
     number = len(plan.present) + (0 if result is None else len(result.select(SyncOutcome.PRESENT)))
-    return f"; {plural(number, 'was', 'were')} there" if number else ""
+    return f"; {number} already there" if number else ""
 
 
 def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:

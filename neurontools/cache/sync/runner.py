@@ -100,7 +100,9 @@ def plan_sync(
         RemoteError: a bucket cannot be listed.
     """
     if _overlap(source, target):
-        raise UsageError(f"{source} and {target} are the same or in each other", "name two caches")
+        raise UsageError(
+            f"{source} and {target} are the same cache, or one contains the other", "name two separate caches"
+        )
     found = scan(source, details=details, on_listed=listed)
     if not found.exists:
         raise NotACacheError(f"no compile cache at {source}", HINT)

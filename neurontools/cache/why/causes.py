@@ -70,7 +70,7 @@ _ADVICE = {
     CauseName.MODE: "one compile for each mode is normal; more of them mean that model.train() and model.eval() are "
     "switched in the middle of a step",
     CauseName.OPTIMIZER: "two compiles, one for the first step and one for the rest, are normal",
-    CauseName.CODE: "another computation needs another compile; the differences show what changed",
+    CauseName.CODE: "a different computation needs its own compile; the differences show what changed",
     CauseName.REMOVED: "'neuron-cache pin' keeps an entry; a cache in /tmp or in a container is gone after a restart",
     CauseName.CACHE: "use one writable cache for all runs (NEURON_COMPILE_CACHE_URL, or --cache_dir of NEURON_CC_FLAGS, "
     "which wins) and no --no_cache",
@@ -199,7 +199,7 @@ def _mode_changed(diff: GraphDiff) -> Cause | None:
         return None
     names = ", ".join(sorted({operation.name for operation in found})) or "the backward pass"
     source = next((operation.source for operation in found if operation.source), "")
-    text = f"one graph is of training, the other of evaluation: only one has {names}{at_source(source)}"
+    text = f"one graph is for training, the other for evaluation: only one has {names}{at_source(source)}"
     return make_cause(CauseName.MODE, text)
 
 
@@ -274,7 +274,7 @@ def _last_batch(diff: GraphDiff) -> Cause | None:
     ]
     if not all(old[1:] == new[1:] for old, new in shapes):
         return None
-    text = f"the first dimension is smaller ({diff.sizes_text}), the rest is the same: the last data of an epoch, or a "
+    text = f"the first dimension is smaller ({diff.sizes_text}), the rest is the same: the last batch of an epoch, or a "
     return make_cause(
         CauseName.LAST_BATCH, text + "smaller batch size", values=tuple(str(size) for size in diff.sizes[0])
     )

@@ -140,7 +140,7 @@ class _Task:
             before = after
         raise CustomOpBuildError(
             f"{self.unit.source}, or a file that it includes, changed during the build",
-            "build again when no program writes to it",
+            "build again when no other program writes to it",
         )
 
     def _compile(self, owners: Mapping[str, str]) -> Diagnostics:

@@ -74,7 +74,7 @@ class _Check:
                     self._check_case(case)
         if patterns and not self.accepted and not self.failures:
             case = next(iter(cases(patterns[0], ranks, 0, self.settings.seed)))
-            self.findings.add("inputs", "", "the operator refused all; give others with --input", case)
+            self.findings.add("inputs", "", "the operator rejected all; give others with --input", case)
         gradient = check_gradients(
             self.caller, self.settings, self.findings, patterns[0] if patterns else [], ranks
         )

@@ -114,7 +114,7 @@ class _Discovery:
         reasons = sorted(
             (reason for reason, _ in self.caller.refused), key=lambda words: not _ACCESSOR.match(words)
         )
-        reason = reasons[0] if reasons else "it refused all of them"
+        reason = reasons[0] if reasons else "it rejected all of them"
         case = next(iter(cases(self._any("float32", _NUMBERS[0]), (2,), 0, self.settings.seed)))
         words = {"tensor": "NxM:float32", "int64": "4"}
         example = " ".join(

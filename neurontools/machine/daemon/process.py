@@ -46,7 +46,7 @@ def serve(options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None
         asyncio.run(run())
     except OSError as error:
         raise NeuronToolsError(
-            f"machine {options.machine!r} cannot start: {error}", "neurond logs may say more"
+            f"machine {options.machine!r} cannot start: {error}", "see 'neurond logs'"
         ) from error
     finally:
         logging.shutdown()
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
             with report:
                 report.write(json.dumps(message).encode() + b"\n")
         except OSError:
-            logging.getLogger("neurond").warning("the starter did not wait")
+            logging.getLogger("neurond").warning("the process that started the daemon did not wait")
 
     def ready(info: DaemonInfo) -> None:
         report_start({"ready": info.to_json()})

@@ -163,7 +163,7 @@ class RpcHandler:
                 ErrorCode.OTHER_VERSION,
                 f"neurond of machine {self._service.definition.machine!r} speaks protocol {PROTOCOL_VERSION} "
                 f"(neurontools {__version__}), this program speaks {request.protocol}",
-                "neurond restart",
+                "restart it: neurond restart",
                 {"protocol": PROTOCOL_VERSION},
             )
         key = self._sessions.greet(connection)
@@ -227,7 +227,7 @@ class RpcHandler:
 _RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
 
 # Modules are imported on first use; an upgrade may have moved them by then.
-_REPLACED = b"error: neurond is older than the installed neurontools\nhint: neurond restart\n"
+_REPLACED = b"error: neurond is older than the installed neurontools\nhint: restart it: neurond restart\n"
 
 
 def load_renderers() -> None:

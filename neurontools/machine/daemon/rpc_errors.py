@@ -53,7 +53,7 @@ def refusal_error(reason: Refusal) -> RpcError:
             return RpcError(
                 ErrorCode.DEVICE_LOST,
                 f"Could not open the nd{reason.device}: the device is lost",
-                "neurontools fault list",
+                "see 'neurontools fault list'",
                 {"device": reason.device},
             )
         case DeviceBusy():

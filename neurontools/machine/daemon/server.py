@@ -63,7 +63,7 @@ class Connection:
         if self.closed:
             return
         if self._unsent_bytes > _UNSENT_MAX_BYTES:
-            log.warning("dropping process %d: it does not read", self.peer.pid)
+            log.warning("dropping process %d: it does not read its messages", self.peer.pid)
             self.close()
             return
         sent = 0 if self._unsent else self._try(data, descriptors)

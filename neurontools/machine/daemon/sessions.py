@@ -141,7 +141,7 @@ class Sessions:
         if key is not None and key.start_ticks == _HIDDEN:
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
-                f"/proc hides process {key.pid} from neurond (hidepid), which could not tell when it is gone; "
+                f"/proc hides process {key.pid} from neurond (hidepid), so its exit cannot be detected; "
                 "it may read but not claim cores",
                 "run neurond as root, or as a member of the group that /proc's option gid= names",
             )

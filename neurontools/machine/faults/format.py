@@ -116,7 +116,7 @@ def describe(fault: Fault) -> str:
     """Return what an injected fault is going to do, as a line."""
     when = {
         Phase.WAITING: f"armed in {fault.spec.after_s:g} s",
-        Phase.BROKEN: "has struck, the device needs a reset",
+        Phase.BROKEN: "fired, the device needs a reset",
         Phase.OVER: "has struck",
     }.get(fault.phase, "armed")
     left = "" if fault.phase in {Phase.BROKEN, Phase.OVER} else f", {_left(fault)}"

@@ -362,7 +362,9 @@ class FaultRules:
     def _inject(self, event: InjectFault, now_ns: int) -> tuple[Effect, ...]:
         rejection = rejection_reason(event.spec, self._layout)
         if len(self.registry.faults()) >= MAX_FAULTS:
-            rejection = Rejection(f"this machine already has {MAX_FAULTS} faults", "neurontools fault clear")
+            rejection = Rejection(
+                f"this machine already has {MAX_FAULTS} faults", "remove some: neurontools fault clear ID"
+            )
         if rejection:
             return (Refused(Invalid(rejection.reason, rejection.remedy)),)
         number = self.registry.inject(event.spec, now_ns)

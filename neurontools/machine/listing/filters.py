@@ -95,7 +95,7 @@ def parse_filter(text: str) -> Filter:
     if operator not in _OPERATORS_OF[kind]:
         raise FilterError(f"{key} takes {' '.join(_OPERATORS_OF[kind])}, not {operator}")
     if "\n" in rest or "\0" in rest:
-        raise FilterError("a value has no line breaks")
+        raise FilterError("a value cannot contain line breaks")
     return Filter(key, operator, tuple(_value(key, kind, word.strip()) for word in rest.split(",")))
 
 

@@ -186,7 +186,7 @@ def pack_header(identity: PageIdentity, cores: tuple[int, ...]) -> bytes:
         PageError: too many cores, or a number that does not fit its field.
     """
     if len(cores) > MAX_CORES:
-        raise PageError(f"a telemetry page has at most {MAX_CORES} cores, {len(cores)} asked for")
+        raise PageError(f"a telemetry page has at most {MAX_CORES} cores, {len(cores)} requested")
     layout = PageLayout(len(cores))
     texts = (identity.machine, identity.boot_id, identity.tag, identity.command, identity.runtime_version)
     try:
@@ -222,7 +222,7 @@ def parse_header(data: bytes, file_bytes: int) -> tuple[PageIdentity, tuple[int,
     if version != VERSION:
         raise PageError(
             f"telemetry page of version {version}, this program reads version {VERSION}",
-            "let program and daemon be of the same neurontools release",
+            "use the same neurontools release for program and daemon",
         )
     if core_count > MAX_CORES or header_bytes != HEADER.size or model_slots != MODEL_SLOTS:
         raise PageError("damaged telemetry page: impossible sizes in its header")

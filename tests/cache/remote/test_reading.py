@@ -91,7 +91,7 @@ def test_reading_commands_work_in_a_bucket(bucket: str, home: Path, run: Run) ->
     assert {entry["state"] for entry in listed.json["entries"]} == {"done", "locked"}
     assert {entry["name"] for entry in listed.json["entries"]} == {"mlp0", "mlp1", "mlp2", ""}
     text = run("ls", *where).out
-    assert "a bucket keeps no time of use" in text
+    assert "buckets record no time of use" in text
     assert text.endswith(f" in {bucket}\n")
     assert len(run("ls", *where, "-q", "--limit", 2, "--filter", "state=done").out.splitlines()) == 2
     assert run("du", *where, "--json").json["total"]["count"] == 4
@@ -195,7 +195,7 @@ def test_prune_spares_what_is_new_locked_or_pinned(words: list[str], bucket: str
     spared = run("prune", *where, *words, "--json", "--dry-run").json
     assert (spared["removed"], len(spared["spared"])) == ([], 2)
     planned = run("prune", *where, *words, "--grace", "0s", "--dry-run")
-    assert "a bucket keeps no time of use" in planned.out
+    assert "buckets record no time of use" in planned.out
     assert "pinned" in planned.out
     done = run("prune", *where, *words, "--grace", "0s", "-y", "--json").json
     assert [choice["path"] for choice in done["removed"]] == [f"{bucket}/{ENTRY}"]
@@ -276,7 +276,7 @@ def test_what_is_removed_while_it_is_read_is_left_out(
     assert (checked.code, checked.json["checked"]) == (0, 2)
     put(bucket, DONE)
     exported = run("export", "--cache-dir", bucket, home / "x.tar", "--json").json
-    assert [item["reason"] for item in exported["left_out"]] == ["gone meanwhile"]
+    assert [item["reason"] for item in exported["left_out"]] == ["removed meanwhile"]
     put(bucket, DONE)
     synced = run("sync", bucket, home / "synced", "--json").json
-    assert [item["reason"] for item in synced["left_out"]] == ["changed or gone meanwhile"]
+    assert [item["reason"] for item in synced["left_out"]] == ["changed or removed meanwhile"]

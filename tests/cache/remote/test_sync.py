@@ -53,8 +53,8 @@ def test_there_and_back_again(bucket: str, home: Path, run: Run) -> None:
     here, back, third = fill(home / "here", 4), home / "back", home / "third"
     planned = run("sync", here, bucket, "--dry-run", "--json").json
     assert (len(planned["moved"]), planned["dry_run"], keys(bucket)) == (4, True, {})
-    assert run("sync", here, bucket, "--dry-run").out.splitlines()[-1].startswith("4 entries to move")
-    assert run("sync", here, bucket).out.startswith("4 entries moved")
+    assert run("sync", here, bucket, "--dry-run").out.splitlines()[-1].startswith("4 entries to copy")
+    assert run("sync", here, bucket).out.startswith("4 entries copied")
     assert_sound(bucket, 4)
     assert run("sync", bucket, back, "--jobs", 2).code == 0
     assert_sound(str(back), 4)
@@ -304,7 +304,7 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
         result = run("sync", here, there, "--json").json
     finally:
         lock.release()
-    assert [item["reason"] for item in result["left_out"]] == ["a process compiles it there"]
+    assert [item["reason"] for item in result["left_out"]] == ["a process is compiling it there"]
     assert run("sync", here, there).code == 0
     assert_sound(str(there), 1)
 
@@ -312,8 +312,8 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["here", "here"], 2, "same or in each other"),
-        (["here", "here/inner"], 2, "same or in each other"),
+        (["here", "here"], 2, "the same cache, or one contains the other"),
+        (["here", "here/inner"], 2, "the same cache, or one contains the other"),
         (["nowhere", "there"], 1, "no compile cache at"),
         (["here", "there", "--jobs", "0"], 2, "0 jobs"),
         (["here", "there", "--grace", "1d"], 2, "--grace needs --delete"),

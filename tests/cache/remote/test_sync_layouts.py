@@ -67,7 +67,7 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
     assert sorted(item["reason"] for item in first["left_out"]) == [
         "its compile was interrupted",
         "its compile was interrupted",
-        "its layout (oldest) does not show what is finished, so it is not moved; use cp or rsync",
+        "its layout (oldest) does not mark finished entries; copy it with cp or rsync",
     ]
     assert set(keys(bucket)) == set(MOVED)
     assert run("sync", bucket, home / "back").code == 0
@@ -121,7 +121,7 @@ def test_what_is_in_a_directory_is_never_replaced(here: Path, home: Path, run: R
     }
     there = write(home / "there", mine)
     done = run("sync", here, there)
-    assert (done.code, "an unfinished one is there" in done.err) == (0, True)
+    assert (done.code, "the target has an unfinished entry" in done.err) == (0, True)
     assert content(there) == mine
 
 
@@ -140,6 +140,6 @@ def test_damage_and_links_are_left_out(here: Path, home: Path, run: Run) -> None
     (here / "ab/cd/bad.neff").write_bytes(NEFF[:-1])
     (here / KEY / "link").symlink_to("/etc/passwd")
     done = run("sync", here, home / "there")
-    assert "damaged: 7 bytes of data, the header says 8" in done.err
+    assert "damaged: 7 bytes of data, the header states 8" in done.err
     assert "cannot be read: Too many levels of symbolic links" in done.err
     assert content(home / "there") == {"ab/cd/first.neff": NEFF}

@@ -84,7 +84,9 @@ def test_other_things_in_a_bucket(bucket: str, run: Run) -> None:
     put(bucket, {"holiday.jpg": b"x", "letters/one.txt": b"x"})
     refused = run("ls", "--cache-dir", bucket)
     assert refused.code == 1
-    assert_one_error(refused.err, "is not a compile cache: it holds other things ('holiday.jpg', 'letters')")
+    assert_one_error(
+        refused.err, "is not a compile cache: it contains other files ('holiday.jpg', 'letters')"
+    )
 
 
 @needs_s3fs

@@ -164,7 +164,7 @@ def test_another_protocol_is_named(tool, stand_in, reply):
     run = tool("neuron-ls")
     assert (run.returncode, run.stdout) == (4, "")
     assert run.stderr.startswith("error: neurond speaks another protocol: ")
-    assert run.stderr.endswith("hint: neurond restart\n")
+    assert run.stderr.endswith("hint: restart it: neurond restart\n")
 
 
 def test_a_daemon_that_does_not_answer_is_named(stand_in, monkeypatch, capsys):

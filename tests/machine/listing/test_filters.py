@@ -163,7 +163,7 @@ def test_where_nothing_is_left_there_is_an_empty_table_list_or_head(machine):
         ("memory-used>inf", "memory-used needs a size"),
         ("memory-used>1e99GB", "memory-used needs a size"),
         ("owner=no-such-user", "owner needs a user or a uid, not 'no-such-user'"),
-        ("command~a\nb", "a value has no line breaks"),
+        ("command~a\nb", "a value cannot contain line breaks"),
     ],
 )
 def test_an_invalid_filter_says_why(make, text, why):

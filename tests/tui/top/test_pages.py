@@ -566,7 +566,7 @@ async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -
         return later(training[1], second)
 
     silent = [SourceProblem(f"no data for {seconds} s") for seconds in (4, 5)]
-    recording = SourceProblem("recording ended: No space left on device", is_outage=False)
+    recording = SourceProblem("recording stopped: No space left on device", is_outage=False)
     updates = (
         *training,
         *silent,
@@ -579,7 +579,7 @@ async def test_an_outage_and_its_end_are_events(opened: Open, training: Ticks) -
         told = [(one.kind, one.text) for one in app.model.monitor.events]
         assert told == [
             ("no-data", "no data for 4 s"),
-            ("data", "data again after 12 s"),
+            ("data", "data is back after 12 s"),
             ("no-data", "machine not running, waiting for it"),
         ]
         await pilot.press("t")

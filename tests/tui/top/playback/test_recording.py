@@ -117,7 +117,7 @@ def test_a_full_disk_ends_the_recording_after_a_whole_line_and_the_dashboard_goe
     source = RecordedSource(FixedSource(*(tick_at(second) for second in range(11))), recorder)
     updates = list(source.updates())
     assert sum(not isinstance(update, SourceProblem) for update in updates) == 11
-    assert updates[-1] == SourceProblem("recording ended: No space left on device", is_outage=False)
+    assert updates[-1] == SourceProblem("recording stopped: No space left on device", is_outage=False)
     recorded = RecordingSource("rec.jsonl")
     assert len(list(recorded.snapshots())) == recorder.lines > 0
     assert recorded.notices == ()
