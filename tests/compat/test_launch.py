@@ -64,6 +64,7 @@ def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, ho
     assert run.stderr.startswith(f"error: cannot write a profile to {home}/file: File exists\nhint: ")
 
 
+@pytest.mark.torch
 def test_the_traceback_of_a_script_ends_with_the_remedy(tool, home):
     code = "import torch, torch_xla.core.xla_model as xm; torch.ones(1).to(xm.xla_device())"
     run = tool("neuron-run", "--", "python", "-c", code)

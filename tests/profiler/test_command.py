@@ -124,6 +124,7 @@ def test_inspect_runs_a_program_with_profiling_on(tool: Tool, home: Path) -> Non
     assert "NEURON_RT_INSPECT_DEVICE_PROFILE=1" in done.stdout
 
 
+@pytest.mark.torch
 def test_inspect_offers_what_neuron_run_offers_and_keeps_what_was_set(
     tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
 
+pytestmark = pytest.mark.torch
+
 # By hand: loading torch.optim takes as long as all the rest.
 TRAIN = """
     import sys, torch
