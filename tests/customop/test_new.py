@@ -188,6 +188,7 @@ def gone(pid: int) -> bool:
         os.close(handle)
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_gdb_stops_in_the_kernel_has_the_interrupt_and_leaves_nothing_behind(
     scratch: Path, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def compiling(home: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.kill()
 
 
+@pytest.mark.torch
 def test_ctrl_c_leaves_no_process_and_no_lock(
     compiling: tuple[subprocess.Popen[str], Path], tool: Tool
 ) -> None:
@@ -100,6 +101,7 @@ def test_ctrl_c_leaves_no_process_and_no_lock(
     assert states(root.parent) == ["done"] * MANY
 
 
+@pytest.mark.torch
 def test_the_death_of_the_tool_ends_its_processes(
     compiling: tuple[subprocess.Popen[str], Path], tool: Tool
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_forked_child_speaks_to_the_bucket_itself(bucket: str, open_cache: Ope
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.torch
 def test_graphs_that_are_collected_are_compiled_into_the_bucket(
     bucket: str, open_cache: Opener, tool: Tool
 ) -> None:
