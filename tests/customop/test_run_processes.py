@@ -231,7 +231,7 @@ def test_calls_of_two_libraries_run_side_by_side(faults: Any, library: Callable[
     finished = threading.Event()
 
     def interrupted() -> None:
-        with pytest.raises(NeuronCustomOpError, match="ended by SIGKILL"):
+        with pytest.raises(NeuronCustomOpError, match="killed by SIGKILL"):
             faults.nap(x, 60.0)
         finished.set()
 

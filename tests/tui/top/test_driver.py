@@ -30,7 +30,7 @@ def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open
     shown = terminal()
     shown.read_until("(trn1.32xlarge)")
     shown.press("p/")
-    shown.read_until("filter (as")
+    shown.read_until("filter (like")
     shown.press("abc")
     shown.read_until("filter: abc")
     shown.press("\x1b[D\x1b")
