@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
+from neurontools.base.text import did_you_mean
 from neurontools.commands import console
-from neurontools.commands.parsing import EXIT_CODES, did_you_mean
+from neurontools.commands.parsing import EXIT_CODES, SIMILAR
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,12 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _suggestion(word: str) -> str:
-    return did_you_mean(word, [*COMMANDS, "help"]) or "see 'neurontools --help' for the commands"
+    return did_you_mean(
+        word,
+        [*COMMANDS, "help"],
+        cutoff=SIMILAR,
+        otherwise="see 'neurontools --help' for the commands",
+    )
 
 
 def _help(words: list[str]) -> str:
@@ -117,5 +123,6 @@ def _help(words: list[str]) -> str:
         titles = {name: page.read_text(encoding="utf-8").partition("\n")[0] for name, page in pages.items()}
         return "\n".join(f"{name:<24}{title.removeprefix('# ')}" for name, title in titles.items())
     raise UsageError(
-        f"no help topic {topic!r}", did_you_mean(topic, pages) or "'neurontools help topics' lists all"
+        f"no help topic {topic!r}",
+        did_you_mean(topic, pages, cutoff=SIMILAR, otherwise="'neurontools help topics' lists all"),
     )

@@ -8,11 +8,11 @@ import textwrap
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from neurontools.base.text import suggest
+from neurontools.base.text import did_you_mean
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted"
 
@@ -22,7 +22,7 @@ _CONTINUED = re.compile(r" {9,}(?P<purpose>\S.*)$")  # the purpose of the exampl
 _COLUMNS = re.compile(r" +\S+(?: \S+)? {2,}| *")
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
 # One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
-_SIMILAR = 0.7
+SIMILAR = 0.7
 
 
 def parse(
@@ -67,14 +67,9 @@ def unknown_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Usag
     option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
     known = [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
     return UsageError(
-        f"unrecognized arguments: {' '.join(words)}", did_you_mean(option, known) or _see_help(parser)
+        f"unrecognized arguments: {' '.join(words)}",
+        did_you_mean(option, known, cutoff=SIMILAR, otherwise=_see_help(parser)),
     )
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean 'x'?` for a misspelt word, "" if nothing is similar."""
-    match = suggest(word, known, cutoff=_SIMILAR)
-    return f"did you mean '{match}'?" if match else ""
 
 
 def _parser_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.ArgumentParser:
@@ -91,10 +86,10 @@ def _check_choice(parser: argparse.ArgumentParser, action: argparse.Action, valu
         return
     known = [str(choice) for choice in action.choices]
     if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-        remedy = did_you_mean(value, known) or _see_help(parser, " for the commands")
+        remedy = did_you_mean(value, known, cutoff=SIMILAR, otherwise=_see_help(parser, " for the commands"))
         raise UsageError(f"unknown command {value!r}", remedy)
     name = argparse._get_action_name(action)  # noqa: SLF001
-    remedy = did_you_mean(str(value), known) or f"choose from {', '.join(known)}"
+    remedy = did_you_mean(str(value), known, cutoff=SIMILAR, otherwise=f"choose from {', '.join(known)}")
     raise UsageError(f"argument {name}: invalid choice: {value!r}", remedy)
 
 

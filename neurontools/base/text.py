@@ -114,8 +114,19 @@ def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
     return matches[0] if matches else None
 
 
-def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return the remedy for an unknown word: `did you mean 'x'?` where one is close, else the list of all."""
+def did_you_mean(
+    word: str, known: Iterable[str], *, cutoff: float = 0.6, otherwise: str | None = None
+) -> str:
+    """Return the remedy for an unknown word: `did you mean 'x'?` where one is close.
+
+    Args:
+        word: what was written.
+        known: what could have been meant.
+        cutoff: how similar a known word must be, from 0 to 1.
+        otherwise: the remedy where nothing is close; by default the list of known words.
+    """
     words = [str(item) for item in known]
     match = suggest(word, words, cutoff=cutoff)
-    return f"did you mean {match!r}?" if match else f"known: {', '.join(words)}"
+    if match:
+        return f"did you mean {match!r}?"
+    return f"known: {', '.join(words)}" if otherwise is None else otherwise

@@ -157,7 +157,7 @@ def _check_reachable(path: str, gid: int) -> None:
             found = os.stat(place)
         except FileNotFoundError as error:
             raise NeuronToolsError(
-                f"cannot share {path}: there is no directory {place}", "create it first"
+                f"cannot share {path}: directory {place} does not exist", "create it first"
             ) from error
         except OSError as error:
             raise NeuronToolsError(f"cannot share {path}: {place}: {error.strerror}") from error

@@ -72,3 +72,4 @@ def test_a_field_is_wrapped_below_its_value():
         text.wrap_field("  path        /a/long/path/in/one/piece", 20)
         == "  path        /a/long/path/in/one/piece"
     )
+    assert text.did_you_mean("zzz", ["prune"], otherwise="see --help") == "see --help"
