@@ -51,20 +51,18 @@ def main() -> list[BenchmarkRow]:
                 writer.begin(0)
                 writer.end(0, 0, 1000, 1000, 0)
 
-        encoded = json.loads(builder.encoded(machine, telemetry, *_now()))
+        def snapshot() -> object:
+            return builder.snapshot(machine, telemetry, *_now())
+
+        def encode() -> str:
+            return builder.encoded(machine, telemetry, *_now())
+
+        size = len(encode())
+        encoded = json.loads(encode())
         assert len(encoded["processes"]) == PROCESSES
-        size = len(builder.encoded(machine, telemetry, *_now()))
-        bare, changed, text = _medians_ms(
-            (
-                lambda: _read_pages(pages),
-                lambda: builder.snapshot(machine, telemetry, *_now()),
-                lambda: builder.encoded(machine, telemetry, *_now()),
-            ),
-            work,
-        )
-        idle, python_json = _medians_ms(
-            (lambda: builder.snapshot(machine, telemetry, *_now()), lambda: json.dumps(encoded)), lambda: None
-        )
+        bare, changed = _medians_ms((lambda: _read_pages(pages), snapshot), work)
+        text, python_json = _medians_ms((encode, lambda: json.dumps(encoded)), work)
+        (idle,) = _medians_ms((snapshot,), lambda: None)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     what = f"{CORES} cores, {PROCESSES:,} processes"
     loop = f"{CPU}; {CORES} changed pages, pread and struct.unpack: {bare:.3g} ms"
